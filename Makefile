@@ -1,0 +1,60 @@
+# `make demo` and `make test` set up all they need; a second call is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_LINT := $(VENV)/.ready-lint
+
+.PHONY: help demo test check lint types fix cov docs bench bench-quick clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "toolloop needs Python 3.11 or later: make PYTHON=python3.11 …"; exit 1; }
+	@echo "Setting up $(VENV) (once) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test
+	@touch $@
+
+$(READY_LINT): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lint
+	@touch $@
+
+demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS="--live", ARGS="--yes")
+	@$(BIN)/python docs/examples/demo.py $(ARGS)
+
+test: $(READY) ## All tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types cov ## Lint, types, tests with the coverage gate
+
+lint: $(READY_LINT) ## Ruff, formatting, and that the docs say what the code says
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/python scripts/docs.py --check
+
+types: $(READY_LINT) ## mypy, strict
+	@$(BIN)/mypy
+
+fix: $(READY_LINT) ## Mend what a tool can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+cov: $(READY) ## Tests with branch coverage; core/ and history/ must be at 100 %
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage report
+	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/core/*,src/toolloop/history/*'
+
+docs: $(READY) ## Write the generated parts of the docs anew
+	@$(BIN)/python scripts/docs.py
+
+bench: $(READY) ## CPU per turn against the floor, the SDK client's post and the SDK's runner
+	@$(BIN)/python -m tests.benchmarks.turns
+
+bench-quick: $(READY) ## The same with fewer runs
+	@$(BIN)/python -m tests.benchmarks.turns --quick
+
+clean: ## Remove what the other targets made
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

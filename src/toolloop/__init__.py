@@ -1,0 +1,1 @@
+"""A caller-driven, resumable tool loop for the Messages API of Claude."""

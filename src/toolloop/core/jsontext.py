@@ -1,0 +1,90 @@
+"""JSON as text: how a message is kept.
+
+A message is encoded once, at the door, and lives as that text ever after; the decoded form is a view made on demand.
+So numbers keep their size, keys their order, and a request its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# Any JSON value. A recursive alias makes every read of a message a fight with the type checker, for no gain in safety.
+JSON = Any
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_ASCII = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
+_CANONICAL = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, sort_keys=True).encode
+
+
+def encode(value: JSON) -> str:
+    """The compact JSON text of a value, always encodable as UTF-8.
+
+    Raises:
+        TypeError: the value is not JSON.
+        ValueError: it holds NaN or an infinity, or refers to itself.
+
+    """
+    text = _COMPACT(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
+            return _ASCII(value)
+    return text
+
+
+def decode(text: str | bytes) -> JSON:
+    """The value of a JSON text; integers of any size are kept.
+
+    Raises:
+        ValueError: the text is not JSON, or holds NaN or an infinity.
+
+    """
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def canonical(value: JSON) -> str:
+    """The text by which two values are compared: sorted keys, ASCII."""
+    return _CANONICAL(value)
+
+
+def plain(value: JSON, where: str = "value") -> JSON:
+    """A copy of a value with every mapping a dict and every sequence a list.
+
+    SDK objects (anything with `to_dict`) become the JSON that the SDK would send for them: fields that were never set
+    stay out (source: anthropic-sdk 2.11, `BaseModel.to_dict`).
+
+    Raises:
+        TypeError: something in it is not JSON; the message says where.
+
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Mapping():
+            return {_key(key, where): plain(item, f"{where}.{key}") for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    to_dict = getattr(value, "to_dict", None)
+    if callable(to_dict):
+        return plain(_sdk_dict(value, to_dict), where)
+    raise TypeError(
+        f"{where} is a {type(value).__name__}, which is not JSON: give a dict, list, str, number, bool or None"
+    )
+
+
+def _key(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    raise TypeError(f"{where} has the key {key!r}; the keys of a JSON object are strings")
+
+
+def _sdk_dict(value: object, to_dict: Any) -> JSON:
+    # A model of the SDK: `mode` and `warnings` keep unknown blocks verbatim and quiet. Its tools take no arguments.
+    return to_dict(mode="json", warnings=False) if hasattr(value, "model_dump") else to_dict()
+
+
+def _refuse_constant(name: str) -> JSON:
+    raise ValueError(f"{name} is not JSON")

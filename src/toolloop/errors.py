@@ -1,0 +1,41 @@
+"""The errors of toolloop, split by who must act."""
+
+from toolloop.core.errors import (
+    BadTool,
+    CallerError,
+    Conflict,
+    DecisionConflict,
+    Drift,
+    IllegalCommand,
+    InvalidHistory,
+    LoopNotFound,
+    MaxDepthExceeded,
+    ModelError,
+    OutsideError,
+    ProtocolError,
+    StoreError,
+    ToolLoopError,
+    UndecidedCalls,
+    UnknownCall,
+    UnreadableSnapshot,
+)
+
+__all__ = [
+    "BadTool",
+    "CallerError",
+    "Conflict",
+    "DecisionConflict",
+    "Drift",
+    "IllegalCommand",
+    "InvalidHistory",
+    "LoopNotFound",
+    "MaxDepthExceeded",
+    "ModelError",
+    "OutsideError",
+    "ProtocolError",
+    "StoreError",
+    "ToolLoopError",
+    "UndecidedCalls",
+    "UnknownCall",
+    "UnreadableSnapshot",
+]

@@ -1,0 +1,1 @@
+"""The handles: what a caller holds to drive a loop."""

@@ -1,0 +1,1 @@
+"""Tools: functions, their schema and validation, the registry."""
