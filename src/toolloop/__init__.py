@@ -1,1 +1,55 @@
-"""A caller-driven, resumable tool loop for the Messages API of Claude."""
+"""A caller-driven, resumable tool loop for the Messages API of Claude.
+
+Start with `ToolLoopHandle`; the README has a whole program. What is not here lives in its module: `toolloop.errors`,
+`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.tools`, `.testing`.
+"""
+
+from toolloop.core.setup import Budget
+from toolloop.core.texts import Texts
+from toolloop.core.usage import IterationUsage, Usage
+from toolloop.core.values import Answer, Approve, Ask, Continue, Deny, InjectMessages, Rerun, Stop
+from toolloop.handle import (
+    AsyncToolLoopHandle,
+    Completed,
+    Error,
+    LoopConfig,
+    LoopContext,
+    ToolCall,
+    ToolLoopHandle,
+    ToolLoopResult,
+    ToolResult,
+    View,
+    Yielded,
+)
+from toolloop.tools import Tool, ToolContext, ToolError, ToolRegistry, tool
+
+__all__ = [
+    "Answer",
+    "Approve",
+    "Ask",
+    "AsyncToolLoopHandle",
+    "Budget",
+    "Completed",
+    "Continue",
+    "Deny",
+    "Error",
+    "InjectMessages",
+    "IterationUsage",
+    "LoopConfig",
+    "LoopContext",
+    "Rerun",
+    "Stop",
+    "Texts",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolLoopHandle",
+    "ToolLoopResult",
+    "ToolRegistry",
+    "ToolResult",
+    "Usage",
+    "View",
+    "Yielded",
+    "tool",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isinf
 from typing import Any
 
 # Any JSON value. A recursive alias makes every read of a message a fight with the type checker, for no gain in safety.
@@ -42,7 +43,7 @@ def decode(text: str | bytes) -> JSON:
         ValueError: the text is not JSON, or holds NaN or an infinity.
 
     """
-    return json.loads(text, parse_constant=_refuse_constant)
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def canonical(value: JSON) -> str:
@@ -84,6 +85,13 @@ def _key(key: object, where: str) -> str:
 def _sdk_dict(value: object, to_dict: Any) -> JSON:
     # A model of the SDK: `mode` and `warnings` keep unknown blocks verbatim and quiet. Its tools take no arguments.
     return to_dict(mode="json", warnings=False) if hasattr(value, "model_dump") else to_dict()
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
 
 
 def _refuse_constant(name: str) -> JSON:

@@ -1,1 +1,21 @@
 """The handles: what a caller holds to drive a loop."""
+
+from toolloop.handle.asynchronous import AsyncToolLoopHandle
+from toolloop.handle.config import LoopConfig, LoopContext
+from toolloop.handle.sync import ToolLoopHandle
+from toolloop.handle.turns import Completed, Error, ToolLoopResult, Yielded
+from toolloop.handle.views import ToolCall, ToolResult, View
+
+__all__ = [
+    "AsyncToolLoopHandle",
+    "Completed",
+    "Error",
+    "LoopConfig",
+    "LoopContext",
+    "ToolCall",
+    "ToolLoopHandle",
+    "ToolLoopResult",
+    "ToolResult",
+    "View",
+    "Yielded",
+]

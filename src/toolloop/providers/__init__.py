@@ -1,1 +1,21 @@
 """What answers model requests."""
+
+from toolloop.providers.accumulate import accumulate
+from toolloop.providers.anthropic import AnthropicProvider, AsyncAnthropicProvider
+from toolloop.providers.choose import provider_for
+from toolloop.providers.options import OPTION_NAMES, SECRET_OPTIONS, given
+from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request
+
+__all__ = [
+    "OPTION_NAMES",
+    "SECRET_OPTIONS",
+    "AnthropicProvider",
+    "AsyncAnthropicProvider",
+    "AsyncProvider",
+    "Provider",
+    "Reply",
+    "Request",
+    "accumulate",
+    "given",
+    "provider_for",
+]

@@ -23,21 +23,31 @@ class Request(Mapping[str, JSON]):
         messages: the JSON text of each message, in order.
         options: what goes beside the body: `betas`, `extra_headers`, `extra_query`, `extra_body`, `timeout`,
             `user_profile_id`, `workspace_id`, where the caller gave them.
+        encoded: the messages as UTF-8 bytes, if somebody keeps them; else they are encoded for this request.
 
     """
 
-    __slots__ = ("messages", "options", "params")
+    __slots__ = ("_encoded", "messages", "options", "params")
 
-    def __init__(self, params: str, messages: Sequence[str], options: Mapping[str, Any] = _NO_OPTIONS) -> None:
+    def __init__(
+        self,
+        params: str,
+        messages: Sequence[str],
+        options: Mapping[str, Any] = _NO_OPTIONS,
+        encoded: Sequence[bytes] | None = None,
+    ) -> None:
         """Keep the ready texts."""
         self.params = params
         self.messages = messages
         self.options = options
+        self._encoded = encoded
 
     def body(self) -> bytes:
         """The request as the bytes of its JSON body: a joining of ready pieces."""
-        head = self.params[:-1] + ("," if len(self.params) > len("{}") else "")
-        return f'{head}"messages":[{",".join(self.messages)}]}}'.encode()
+        # Joined as bytes: in a joined string one wide character would widen all the others.
+        pieces = [text.encode() for text in self.messages] if self._encoded is None else self._encoded
+        head = self.params[:-1] + ("," if len(self.params) > len("{}") else "") + '"messages":['
+        return b"".join((head.encode(), b",".join(pieces), b"]}"))
 
     def __getitem__(self, key: str) -> JSON:
         if key == "messages":

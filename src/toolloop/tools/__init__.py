@@ -1,1 +1,21 @@
-"""Tools: functions, their schema and validation, the registry."""
+"""Tools: functions, their schema and validation, the registry, what they return."""
+
+from toolloop.tools.context import ToolContext
+from toolloop.tools.failures import InvalidInput, ToolError
+from toolloop.tools.function import Effect, Tool, tool
+from toolloop.tools.registry import ToolRegistry
+from toolloop.tools.results import describe_failure, render
+from toolloop.tools.sdk import as_tool
+
+__all__ = [
+    "Effect",
+    "InvalidInput",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolRegistry",
+    "as_tool",
+    "describe_failure",
+    "render",
+    "tool",
+]

@@ -1,0 +1,114 @@
+"""How a round closes: its results become one user message, and the whole joins the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from toolloop.core.chain import Chain
+from toolloop.core.jsontext import decode, encode
+from toolloop.core.policy import settle_open
+from toolloop.core.replies import open_server_calls, settle_tail, without_open_calls
+from toolloop.core.states import Back, Deciding, Executed, Finished, Judging, Ledger, Paused, Ready, Running
+from toolloop.core.stops import Fate
+from toolloop.core.terminations import Termination
+from toolloop.core.texts import Texts
+from toolloop.core.values import Call, Result, Round
+
+# What a note may stand beside inside a result; the API wants other kinds of blocks among their own.
+_TAKES_TEXT = frozenset({"text", "image"})
+
+
+def user_message(blocks: Sequence[str]) -> str:
+    """The text of a user message made of the texts of its blocks."""
+    return f'{{"role":"user","content":[{",".join(blocks)}]}}'
+
+
+def result_block(call: Call, result: Result) -> str:
+    """The text of the `tool_result` block of a settled call."""
+    is_error = ',"is_error":true' if result.is_error else ""
+    return f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}}}'
+
+
+def close_round(ledger: Ledger, round_: Round) -> Executed:
+    """Close a round whose calls are all settled.
+
+    It joins the history as a whole, unless only a resumption may follow it: then it stays beside, and so does what was
+    injected (source: rules 23 and 25 of the Messages API).
+    """
+    results, notes = _results(round_, ledger.setup.texts)
+    closed = (*round_.tail, *_reply(round_), user_message(results))
+    if any(call.by_code for call in round_.calls) or open_server_calls(closed):
+        held = (user_message(notes), *ledger.held) if notes else ledger.held
+        return Executed(evolve(ledger, held=held), round_, tail=closed)
+    closed = (*closed[:-1], user_message((*results, *notes)), *ledger.held)
+    return Executed(evolve(ledger, messages=ledger.messages.extend(closed), held=()), round_)
+
+
+def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
+    """The ledger with messages of a turn that is over, and with what was held until then."""
+    joined = (*without_open_calls(messages), *ledger.held)
+    return evolve(ledger, messages=ledger.messages.extend(joined), held=())
+
+
+def end(state: Ready | Judging | Deciding | Running | Executed | Paused, termination: Termination) -> Finished:
+    """End a loop wherever it stands: every open call gets its result, and what can join the history does."""
+    ledger = state.ledger
+    back = Back(ledger.messages, ledger.held, getattr(state, "tail", ()), None)
+    match state:
+        case Judging(fate=Fate.PAUSE):
+            ledger = join(ledger, settle_tail((*state.round.tail, *_reply(state.round))))
+        case Judging() | Deciding() | Running():
+            back = evolve(back, tail=state.round.tail, round=state.round)
+            ledger = settled_and_joined(ledger, state.round)
+        case _:
+            ledger = join(ledger, settle_tail(state.tail))
+    return finish(ledger, termination, back)
+
+
+def finish(ledger: Ledger, termination: Termination, back: Back | None = None) -> Finished:
+    """The end. A system message may stand only after a user turn, so one that would come last waits for the next."""
+    messages, waiting = ledger.messages, []
+    while messages and _is_system(messages[-1]):
+        waiting.append(messages[-1])
+        messages = Chain(messages[:-1])
+    ledger = evolve(ledger, messages=messages, held=(*reversed(waiting), *ledger.held))
+    return Finished(ledger, termination, back)
+
+
+def _is_system(text: str) -> bool:
+    return '"system"' in text and decode(text)["role"] == "system"
+
+
+def settled_and_joined(ledger: Ledger, round_: Round) -> Ledger:
+    """The ledger after a round whose open calls will not run."""
+    if not round_.calls:
+        return join(ledger, [*round_.tail, *_reply(round_)])
+    round_ = settle_open(round_, ledger.setup.texts)
+    results, notes = _results(round_, ledger.setup.texts)
+    return join(ledger, [*round_.tail, *_reply(round_), user_message((*results, *notes))])
+
+
+def _reply(round_: Round) -> tuple[str, ...]:
+    return () if round_.reply is None else (round_.reply,)
+
+
+def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
+    """The result blocks in the model's order, and the notes that found no place inside them."""
+    results, notes = [], []
+    for call in round_.calls:
+        result = call.result
+        if result is None:
+            raise AssertionError(f"the round closes while {call.id} is open")
+        if call.edited is not None and call.started:
+            note = {"type": "text", "text": texts.edited.format(id=call.id, name=call.name, input=call.edited)}
+            content = decode(result.content)
+            inside = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            if all(block["type"] in _TAKES_TEXT for block in inside):
+                kept = [block for block in inside if block["type"] != "text" or block["text"].strip()]
+                result = evolve(result, content=encode([*kept, note]))
+            else:
+                notes.append(encode(note))
+        results.append(result_block(call, result))
+    return results, notes

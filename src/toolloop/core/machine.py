@@ -1,0 +1,253 @@
+"""The machine: where a loop is, what may happen there, and what is to be done.
+
+Law
+    `step(state, event) -> state` is the only way a loop changes. An event says what happened; the table below says
+    which events a state knows, and a rule says which state follows. What the table does not list is refused, and
+    leaves the very same state.
+    `outstanding(state) -> effects` says what is to be done. It is derived from the state, each time anew: a loop that
+    wakes up in another process knows what to do without being told.
+
+Theory
+    The caller has the word in `Ready`, `Deciding`, `Executed`, `Paused`, `Finished` and `Failed`; a driver has it in
+    `Judging` and `Running`, and borrows it in `Ready` for one request. A turn starts with a request and ends with
+    `TurnEnded`, or with a reply after which nothing is to be run.
+    Closed rounds are the history. The open round lives beside it, in the state, and joins as a whole; so nothing can
+    leave a call without its result.
+    The journal is the list of events. Two of them are left out of it where the next event implies them: a judgement
+    that lets everything run, before the first start; and the end of a turn, before the command to go on. The rules for
+    (Judging, Started) and (Running, Continued) put them back.
+
+What does not fit
+    A tool that is killed half-way: the machine cannot know whether it had its effects. It says so (`Why.UNCERTAIN`)
+    and waits for the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import evolve, frozen
+
+from toolloop.core import events as ev
+from toolloop.core import limits, rules
+from toolloop.core.chain import Chain
+from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.errors import IllegalCommand
+from toolloop.core.policy import startable, to_judge
+from toolloop.core.states import (
+    Deciding,
+    Executed,
+    Failed,
+    Finished,
+    Judging,
+    Ledger,
+    Paused,
+    Ready,
+    Running,
+    State,
+    TooDeep,
+)
+from toolloop.core.stops import Fate
+from toolloop.core.values import Status
+
+
+@frozen
+class Rule:
+    """What follows an event in a state: a function, and the states it may lead to."""
+
+    apply: Callable[[Any, Any], State]
+    to: tuple[type[State], ...]
+
+
+_ANYWHERE: dict[type[ev.Event], Callable[[Any, Any], State]] = {
+    ev.ParamsChanged: rules.change_params,
+    ev.Extended: rules.extend_limits,
+    ev.Forked: rules.fork,
+    ev.Woken: rules.wake,
+}
+
+
+def _here(state: type[State]) -> dict[type[ev.Event], Rule]:
+    """What changes a loop without moving it."""
+    return {event: Rule(apply, to=(state,)) for event, apply in _ANYWHERE.items()}
+
+
+TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
+    Ready: {
+        **_here(Ready),
+        ev.Replied: Rule(rules.take_reply, to=(Judging, Paused, Ready, Finished, Failed)),
+        ev.RequestFailed: Rule(rules.fail, to=(Failed,)),
+        ev.TurnEnded: Rule(rules.end_before_request, to=(Finished, TooDeep)),
+        ev.Injected: Rule(rules.inject, to=(Ready,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Ready,)),
+    },
+    Judging: {
+        **_here(Judging),
+        ev.Forked: Rule(rules.fork, to=(Judging, Deciding)),
+        ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
+        ev.Started: Rule(rules.start_unjudged, to=(Running,)),
+        ev.Injected: Rule(rules.inject, to=(Judging,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Judging,)),
+    },
+    Deciding: {
+        **_here(Deciding),
+        ev.Decided: Rule(rules.decide_calls, to=(Deciding,)),
+        ev.Continued: Rule(rules.run_decided, to=(Judging, Running)),
+        ev.Injected: Rule(rules.inject, to=(Judging, Running)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Deciding,)),
+    },
+    Running: {
+        **_here(Running),
+        ev.Forked: Rule(rules.fork, to=(Deciding,)),
+        ev.Started: Rule(rules.start_call, to=(Running,)),
+        ev.Ended: Rule(rules.end_call, to=(Running,)),
+        ev.Cancelled: Rule(rules.cancel_call, to=(Running,)),
+        ev.TurnEnded: Rule(rules.end_round, to=(Executed, Deciding, Finished)),
+        ev.Decided: Rule(rules.decide_calls, to=(Running,)),
+        ev.Continued: Rule(rules.continue_unended, to=(Ready, Judging, Running)),
+        ev.Injected: Rule(rules.inject, to=(Running,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Running,)),
+        ev.Woken: Rule(rules.wake, to=(Running, Judging)),
+    },
+    Executed: {
+        **_here(Executed),
+        ev.Continued: Rule(rules.next_request, to=(Ready,)),
+        ev.Injected: Rule(rules.inject, to=(Ready,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Executed,)),
+    },
+    Paused: {
+        **_here(Paused),
+        ev.Continued: Rule(rules.next_request, to=(Ready,)),
+        ev.Injected: Rule(rules.inject, to=(Ready,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Paused,)),
+    },
+    Finished: {
+        **_here(Finished),
+        ev.FollowedUp: Rule(rules.follow_up, to=(Ready,)),
+        ev.Extended: Rule(rules.extend, to=(Finished, Ready, Judging, Running)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Finished,)),
+    },
+    Failed: {
+        **_here(Failed),
+        ev.Retried: Rule(rules.retry, to=(Ready,)),
+        ev.HistoryEdited: Rule(rules.edit_history, to=(Failed,)),
+    },
+    TooDeep: {},
+}
+
+
+def begin(opened: ev.Opened) -> Ready:
+    """The first state of a loop."""
+    return Ready(Ledger(opened.setup, Chain(opened.messages), now=opened.at))
+
+
+def step(state: State, event: ev.Event) -> State:
+    """The state after an event.
+
+    Raises:
+        CallerError: the event is not possible here; the state is as before.
+
+    """
+    rule = TRANSITIONS[type(state)].get(type(event))
+    if rule is None:
+        raise refusal(state, event)
+    return rule.apply(evolve(state, ledger=state.ledger.heard(event.at, event.seconds)), event)
+
+
+def fold(events: Iterable[ev.Event]) -> State:
+    """The state after a whole journal."""
+    journal = iter(events)
+    opened = next(journal, None)
+    if not isinstance(opened, ev.Opened):
+        raise IllegalCommand(
+            f"a journal starts with Opened, and this one with {type(opened).__name__}",
+            state="none",
+            asked=type(opened).__name__,
+            allowed=("Opened",),
+        )
+    state: State = begin(opened)
+    for event in journal:
+        state = step(state, event)
+    return state
+
+
+def implied(event: ev.Event, following: ev.Event) -> bool:
+    """Whether a journal may leave an event out, because the one that follows it says it too."""
+    if event.seconds or following.at < event.at:
+        return False
+    match event, following:
+        case (ev.Judged(verdicts=(), stop=False), ev.Started()) | (ev.TurnEnded(), ev.Continued()):
+            return True
+    return False
+
+
+def outstanding(state: State) -> tuple[Effect, ...]:
+    """What is to be done now; nothing where the caller has the word."""
+    match state:
+        case Ready():
+            blocked = limits.too_deep(state.ledger) or limits.before_request(state)
+            return (EndTurn(),) if blocked else (SendRequest(),)
+        case Judging():
+            return (_judge(state),)
+        case Running():
+            return _run(state)
+    return ()
+
+
+def _judge(state: Judging) -> Judge:
+    calls = state.round.calls if state.fate is Fate.RUN else ()
+    fresh = all(call.status is Status.PROPOSED for call in calls)
+    return Judge(
+        calls=tuple(call.id for call in calls if to_judge(call)),
+        stop_when=fresh and "stop_when" in state.ledger.setup.callables,
+    )
+
+
+def _run(state: Running) -> tuple[Effect, ...]:
+    running = state.round.having(Status.RUNNING)
+    ready = startable(state.ledger.setup, state.round)
+    if ready and limits.before_tool(state.ledger) is None:
+        free = limits.room_for_tools(state.ledger, running=len(running))
+        return tuple(RunCall(call.id) for call in ready[:free])
+    return () if running else (EndTurn(),)
+
+
+# How a caller says what an event records; the others are a driver's affair.
+_ASKED = {
+    ev.Continued: "continue_loop()",
+    ev.Injected: "inject_and_continue()",
+    ev.Stopped: "stop()",
+    ev.Decided: "a decision",
+    ev.HistoryEdited: "an edit of the history",
+    ev.ParamsChanged: "update_params()",
+    ev.FollowedUp: "follow_up()",
+    ev.Extended: "extend()",
+    ev.Retried: "retry()",
+    ev.Forked: "fork()",
+}
+
+
+def allowed(state: State) -> tuple[str, ...]:
+    """What a caller may ask for in a state, in the caller's words."""
+    known = TRANSITIONS[type(state)]
+    return tuple(words for event, words in _ASKED.items() if event in known)
+
+
+def refusal(state: State, event: ev.Event) -> IllegalCommand:
+    """The error for an event that a state does not know."""
+    asked = _ASKED.get(type(event), type(event).__name__)
+    name = type(state).__name__
+    may = allowed(state)
+    return IllegalCommand(
+        f"{asked} is not possible while the loop is {name}; possible now: {', '.join(may) or 'nothing'}",
+        state=name,
+        asked=asked,
+        allowed=may,
+    )

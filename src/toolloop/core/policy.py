@@ -1,0 +1,195 @@
+"""Who may run: what verdicts and decisions do to a call. Pure; the callables themselves are asked by the driver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from toolloop.core.errors import DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.core.jsontext import canonical, decode, encode
+from toolloop.core.setup import Setup
+from toolloop.core.texts import Texts
+from toolloop.core.values import Call, Outcome, Reject, Result, Round, Ruling, Status, Verdict, Wait, Why, same_json
+
+# What each kind of waiting call takes. Approving is never running a second time: that is `rerun`, said by name.
+_TAKES = {
+    Why.APPROVAL: ("approve", "deny", "answer"),
+    Why.EXTERNAL: ("answer", "deny"),
+    Why.UNCERTAIN: ("rerun", "answer", "deny"),
+}
+_BECAUSE = {
+    Why.APPROVAL: "it waits for approval and never ran",
+    Why.EXTERNAL: "its tool is not ours to run: the result comes from you",
+    Why.UNCERTAIN: "it was started and nobody saw it end: approving would run it a second time",
+}
+
+
+def digest_of(setup: Setup, iteration: int, call: Call) -> str:
+    """What binds a decision to a call as it was shown: SHA-256 over loop, iteration, path, name and effective input."""
+    parts = [setup.loop_id, iteration, [call.id], call.name, decode(call.effective_input)]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def error_result(text: str, outcome: Outcome) -> Result:
+    """An error result that says one thing."""
+    return Result(encode(text), is_error=True, outcome=outcome)
+
+
+def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:
+    """The call after a policy's verdict; None lets it run."""
+    call = evolve(call, judged=True)
+    asked_already = call.ruling is not None
+    match verdict:
+        case Wait() if not asked_already:
+            return evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason)
+        case Reject():
+            return settle(call, error_result(verdict.text, verdict.outcome))
+        case Ruling(kind="approve"):
+            return evolve(_edit(call, verdict.content), status=Status.CLEARED, ruling=verdict, judged=True)
+        case Ruling():
+            return _settle_by(call, verdict, texts)
+        case _:
+            return evolve(call, status=Status.CLEARED)
+
+
+def decide(setup: Setup, round_: Round, rulings: Iterable[tuple[str, Ruling]]) -> Round:
+    """The round after decisions of the caller.
+
+    Raises:
+        UnknownCall: no such call in this round, or it has its result.
+        DecisionConflict: the call is another than the one shown, or was decided otherwise.
+        IllegalCommand: the call does not wait, or does not take this kind of decision.
+
+    """
+    for call_id, ruling in rulings:
+        call = round_.find(call_id)
+        if call is None:
+            known = tuple(other.id for other in round_.having(Status.WAITING))
+            raise UnknownCall(
+                f"{ruling.kind} names the call {call_id!r}, which is not of the open round; "
+                f"the calls that wait are: {', '.join(known) or 'none'}",
+                call=call_id,
+                known=known,
+            )
+        if (decided := _decided(setup, round_, call, ruling)) is not call:
+            round_ = replace_call(round_, decided)
+    return round_
+
+
+def _decided(setup: Setup, round_: Round, call: Call, ruling: Ruling) -> Call:
+    if call.status is not Status.WAITING:
+        _check_repeat(call, ruling)
+        return call
+    if ruling.digest is not None and ruling.digest != digest_of(setup, round_.iteration, call):
+        raise DecisionConflict(
+            f"{ruling.kind} of the call {call.id!r} was made for another call than it is now (the digests differ); "
+            "look at handle.pending and decide what is there",
+            call=call.id,
+        )
+    why = call.why or Why.APPROVAL
+    if ruling.kind not in _TAKES[why]:
+        raise IllegalCommand(
+            f"{ruling.kind} of the call {call.id!r} is not possible: {_BECAUSE[why]}. "
+            f"It takes: {', '.join(_TAKES[why])}",
+            state=str(call.status),
+            asked=ruling.kind,
+            allowed=_TAKES[why],
+        )
+    match ruling.kind:
+        case "approve":
+            return evolve(_edit(call, ruling.content), status=Status.DECIDED, ruling=ruling)
+        case "rerun":
+            return evolve(call, status=Status.DECIDED, ruling=ruling)
+        case _:
+            return _settle_by(call, ruling, setup.texts)
+
+
+def _check_repeat(call: Call, ruling: Ruling) -> None:
+    """A decision for a call that does not wait is allowed only as a repetition of the one it had."""
+    if call.ruling is not None:
+        if call.ruling.same_as(ruling):
+            return
+        raise DecisionConflict(
+            f"the call {call.id!r} was decided already ({call.ruling.kind}); {ruling.kind} says something else, "
+            "and a decision cannot be taken back",
+            call=call.id,
+        )
+    if call.status is Status.SETTLED:
+        raise UnknownCall(f"the call {call.id!r} has its result; nothing is left to decide", call=call.id, known=())
+    raise IllegalCommand(
+        f"{ruling.kind} of the call {call.id!r} is not possible: it is {call.status}, and does not wait for you",
+        state=str(call.status),
+        asked=ruling.kind,
+        allowed=(),
+    )
+
+
+def _edit(call: Call, content: str | None) -> Call:
+    """The call with another input. History keeps the model's own words; what it proposed is no edit."""
+    if content is None or same_json(content, call.effective_input):
+        return call
+    return evolve(call, edited=None if same_json(content, call.input) else content, judged=False)
+
+
+def _settle_by(call: Call, ruling: Ruling, texts: Texts) -> Call:
+    if ruling.kind == "answer":
+        result = Result(ruling.content or encode(""), ruling.is_error, Outcome.ANSWERED)
+    elif call.started:
+        result = error_result(texts.uncertain.format(reason=ruling.reason), Outcome.UNCERTAIN)
+    else:
+        result = error_result(texts.denied.format(reason=ruling.reason), Outcome.DENIED)
+    return evolve(settle(call, result), ruling=ruling)
+
+
+def settle(call: Call, result: Result) -> Call:
+    """The call with its one result."""
+    return evolve(call, status=Status.SETTLED, result=result)
+
+
+def replace_call(round_: Round, call: Call) -> Round:
+    """The round with another state of one of its calls."""
+    return evolve(round_, calls=tuple(call if call.id == other.id else other for other in round_.calls))
+
+
+def to_judge(call: Call) -> bool:
+    """Whether a policy is to judge the call before it may start."""
+    return call.status in (Status.PROPOSED, Status.CLEARED) and not call.judged
+
+
+def startable(setup: Setup, round_: Round) -> list[Call]:
+    """The calls that may start now. Under `barrier` nothing starts while a call waits."""
+    if setup.execution == "barrier" and round_.having(Status.WAITING):
+        return []
+    return round_.having(Status.CLEARED)
+
+
+def settle_open(round_: Round, texts: Texts) -> Round:
+    """The round with every open call settled, truly: not run, cancelled, or uncertain."""
+    return evolve(round_, calls=tuple(_settle_open(call, texts) for call in round_.calls))
+
+
+def _settle_open(call: Call, texts: Texts) -> Call:
+    if call.status is Status.SETTLED:
+        return call
+    if call.status is Status.RUNNING:
+        return settle(call, error_result(texts.cancelled, Outcome.CANCELLED))
+    if call.started:
+        return settle(call, error_result(texts.uncertain.format(reason="the loop stopped"), Outcome.UNCERTAIN))
+    return settle(call, error_result(texts.not_run, Outcome.NOT_RUN))
+
+
+def lose(call: Call, setup: Setup) -> Call:
+    """A call that was running, and whose end nobody will see: it may run again, or waits for the caller."""
+    if setup.repeatable(call.name):
+        return evolve(call, status=Status.CLEARED, judged=False)
+    return evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, reason=None, ruling=None)
+
+
+def ask_again(call: Call) -> Call:
+    """An open call in a copy of its loop: a started one is uncertain there, every other asks again."""
+    if call.status is Status.SETTLED:
+        return call
+    why = Why.UNCERTAIN if call.started else call.why or Why.APPROVAL
+    return evolve(call, status=Status.WAITING, why=why, ruling=None, edited=call.edited if call.started else None)

@@ -1,0 +1,185 @@
+"""Reading a reply, and how its blocks become messages of the history.
+
+A reply joins verbatim: every block type, order, key order and integer size is kept, known or not. The exceptions are
+what the API would refuse to take back (source: rules 12 to 14 and 23 of the Messages API): blank text, thinking at the
+end, and, once the turn is closed, server calls whose result never came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import field, frozen
+
+from toolloop.core.errors import ProtocolError
+from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.usage import Usage
+from toolloop.core.values import Call
+
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_ASSISTANT = '{"role":"assistant","content":'
+
+
+@frozen
+class Reply:
+    """An answered request.
+
+    Attributes:
+        text: the whole reply as JSON text, verbatim.
+        blocks: its content, decoded; read it, never change it.
+
+    """
+
+    text: str
+    blocks: Sequence[JSON] = field(eq=False, repr=False)
+    stop_reason: str | None = None
+    model: str | None = None
+    request_id: str | None = None
+    usage: Usage = field(factory=Usage)
+    stop_details: Mapping[str, JSON] | None = field(default=None, eq=False, repr=False)
+
+    def calls(self) -> tuple[Call, ...]:
+        """The client's calls in it, in the model's order. Server calls are the server's affair."""
+        return tuple(
+            Call(
+                id=block["id"],
+                name=block["name"],
+                input=encode(block["input"]),
+                by_code=_by_code(block),
+            )
+            for block in self.blocks
+            if block["type"] == "tool_use"
+        )
+
+
+def read_reply(body: Mapping[str, JSON], *, text: str | None = None, request_id: str | None = None) -> Reply:
+    """Read the JSON of an API message.
+
+    Args:
+        body: the message.
+        text: its JSON text as received; without it the message is encoded.
+        request_id: the API's id of the request, for the record.
+
+    Raises:
+        ProtocolError: it makes no sense as a message.
+
+    """
+    blocks = body.get("content")
+    if not isinstance(blocks, list) or not all(
+        isinstance(block, Mapping) and _filled(block.get("type")) for block in blocks
+    ):
+        raise ProtocolError("the reply has no list of content blocks; it is no message of the API", retryable=True)
+    if not isinstance(body.get("stop_reason"), str | None):
+        raise ProtocolError("the reply has a stop reason that is no word", retryable=True)
+    calls = [block for block in blocks if block["type"] == "tool_use" or block["type"] in _SERVER_CALLS]
+    for block in calls:
+        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), Mapping)):
+            raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
+    if len({block["id"] for block in calls}) < len(calls):
+        raise ProtocolError("the reply has two calls of one id", retryable=True)
+    try:
+        whole = encode(dict(body)) if text is None else text
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"the reply is not JSON: {error}") from error
+    return Reply(
+        text=whole,
+        blocks=blocks,
+        stop_reason=body.get("stop_reason"),
+        model=body.get("model"),
+        request_id=request_id,
+        usage=Usage.read(body.get("usage")),
+        stop_details=_mapping(body.get("stop_details")),
+    )
+
+
+def _by_code(block: JSON) -> bool:
+    return str(_mapping(block.get("caller")).get("type")).startswith("code_execution")
+
+
+def _mapping(value: JSON) -> Mapping[str, JSON]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _filled(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def assistant_message(blocks: Iterable[JSON], *, calls: bool = True) -> str | None:
+    """The text of the assistant message made of a reply's blocks, or None if nothing of them may be sent back.
+
+    Args:
+        blocks: the reply's content.
+        calls: False leaves the client's calls out, for a reply in which they may be cut off.
+
+    """
+    kept = acceptable([block for block in blocks if calls or block["type"] != "tool_use"])
+    return f"{_ASSISTANT}{encode(kept)}}}" if kept else None
+
+
+def acceptable(blocks: Sequence[JSON]) -> list[JSON]:
+    """The blocks that the API takes back: no blank text, no thinking at the end."""
+    kept = [block for block in blocks if block["type"] != "text" or str(block.get("text", "")).strip()]
+    while kept and kept[-1]["type"] in _THINKING:
+        kept.pop()
+    return kept
+
+
+def ends_in_reply(tail: Sequence[str]) -> bool:
+    """Whether the last message is the model's: a paused reply that is to be resumed."""
+    return bool(tail) and tail[-1].startswith(_ASSISTANT)
+
+
+def open_server_calls(messages: Iterable[str]) -> set[str]:
+    """The ids of server calls whose result has not come, in these messages."""
+    texts = list(messages)
+    if not any(f'"{kind}"' in text for text in texts for kind in _SERVER_CALLS):  # the usual case decodes nothing
+        return set()
+    blocks = [block for text in texts for block in _blocks(text)]
+    done = {block.get("tool_use_id") for block in blocks if block["type"] != "tool_result"}
+    return {block["id"] for block in blocks if block["type"] in _SERVER_CALLS} - done
+
+
+def settle_tail(tail: Sequence[str]) -> list[str]:
+    """What of the messages beside the history may join it when a turn is over.
+
+    A paused reply that nothing resumed does not: it is the beginning of an answer. Nor do server calls that are open,
+    nor the calls that such a server call made, with their results: the API takes nothing but the resumption after them
+    (source: rules 23 and 25).
+    """
+    kept = list(tail)
+    while ends_in_reply(kept):
+        kept.pop()
+    return without_open_calls(kept)
+
+
+def without_open_calls(messages: Sequence[str]) -> list[str]:
+    """The messages without what only a resumption may follow; a message that has nothing left is left out."""
+    lost = open_server_calls(messages)
+    last_calls = next((_code_calls(text) for text in reversed(messages) if text.startswith(_ASSISTANT)), set())
+    if messages and not ends_in_reply(messages):
+        lost |= last_calls
+    if not lost:
+        return list(messages)
+    kept = []
+    for text in messages:
+        message = decode(text)
+        left = [block for block in _blocks(text) if _own_id(block) not in lost]
+        left = acceptable(left) if message["role"] == "assistant" else left
+        if left:
+            kept.append(encode({**message, "content": left}))
+    return kept
+
+
+def _blocks(text: str) -> list[JSON]:
+    content = decode(text)["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _own_id(block: JSON) -> str | None:
+    identity: str | None = block.get("tool_use_id") if block["type"] == "tool_result" else block.get("id")
+    return identity
+
+
+def _code_calls(text: str) -> set[str]:
+    return {block["id"] for block in _blocks(text) if block["type"] == "tool_use" and _by_code(block)}

@@ -1,0 +1,149 @@
+"""Where a loop is. One frozen class per state; each owns exactly the data it may know."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from attrs import evolve, field, frozen
+
+from toolloop.core.chain import Chain
+from toolloop.core.setup import Setup
+from toolloop.core.stops import Fate
+from toolloop.core.terminations import Termination
+from toolloop.core.usage import IterationUsage, Usage
+from toolloop.core.values import Round
+
+
+@frozen
+class Ledger:
+    """What every state knows.
+
+    Attributes:
+        messages: the closed history, a JSON text each.
+        held: injected messages that wait for a legal place.
+        response: the last reply, verbatim.
+        ran: the ids of the calls that were started.
+        iterations: answered requests; `turn_iterations` and `active` (seconds) count since the last user turn.
+        pauses: how many times in a row the model paused.
+        now: the latest time that was heard of, in seconds since the epoch; it never runs backwards.
+
+    """
+
+    setup: Setup
+    messages: Chain[str]
+    held: tuple[str, ...] = ()
+    response: str | None = None
+    usage_log: Chain[IterationUsage] = field(factory=Chain)
+    total_usage: Usage = field(factory=Usage)
+    ran: Chain[str] = field(factory=Chain)
+    iterations: int = 0
+    turn_iterations: int = 0
+    pauses: int = 0
+    active: float = 0.0
+    now: float = 0.0
+
+    def heard(self, at: float, seconds: float) -> Ledger:
+        """The ledger after an event at that time, which took so many active seconds."""
+        return evolve(self, now=max(self.now, at), active=self.active + max(0.0, seconds))
+
+
+@frozen
+class Failure:
+    """Why a request failed, as data; the handle makes an exception of it."""
+
+    kind: Literal["model", "protocol"]
+    message: str
+    status: int | None = None
+    error_type: str | None = None
+    retryable: bool = False
+    retry_after: float | None = None
+    request_id: str | None = None
+
+
+@frozen
+class Back:
+    """Where a loop stood when a limit ended it: `extend` lets it go on from there."""
+
+    messages: Chain[str]
+    held: tuple[str, ...]
+    tail: tuple[str, ...]
+    round: Round | None
+
+
+@frozen
+class Ready:
+    """A request is next. `tail`: messages beside the history that go out with it."""
+
+    ledger: Ledger
+    tail: tuple[str, ...] = ()
+
+
+@frozen
+class Judging:
+    """The reply is in, and nothing of it ran: `stop_when` and the policies have their say."""
+
+    ledger: Ledger
+    round: Round
+    fate: Fate
+
+
+@frozen
+class Deciding:
+    """Calls wait for the caller's word, and the loop for a command."""
+
+    ledger: Ledger
+    round: Round
+
+
+@frozen
+class Running:
+    """What is decided runs."""
+
+    ledger: Ledger
+    round: Round
+
+
+@frozen
+class Executed:
+    """The round is closed, and the loop waits for a command. `tail`: what of it cannot join the history yet."""
+
+    ledger: Ledger
+    round: Round
+    tail: tuple[str, ...] = ()
+
+
+@frozen
+class Paused:
+    """The model paused, and the loop waits for a command."""
+
+    ledger: Ledger
+    tail: tuple[str, ...]
+
+
+@frozen
+class Finished:
+    """The loop has ended. `back`: where it goes on if limits are extended."""
+
+    ledger: Ledger
+    termination: Termination
+    back: Back | None = None
+
+
+@frozen
+class Failed:
+    """A request failed; nothing was consumed."""
+
+    ledger: Ledger
+    failure: Failure
+    tail: tuple[str, ...] = ()
+
+
+@frozen
+class TooDeep:
+    """The loop is nested too deep to run at all. Nothing can mend that."""
+
+    ledger: Ledger
+
+
+State = Ready | Judging | Deciding | Running | Executed | Paused | Finished | Failed | TooDeep
+Open = Judging | Deciding | Running

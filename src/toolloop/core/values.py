@@ -1,0 +1,233 @@
+"""The values of a loop: calls, results, decisions, commands. All frozen; inputs and contents are JSON texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Literal
+
+from attrs import field, frozen
+
+from toolloop.core.jsontext import JSON, canonical, decode
+
+Effect = Literal["pure", "keyed", "once"]
+
+
+class Status(StrEnum):
+    """Where a call is on its way to its one result."""
+
+    PROPOSED = "proposed"  # the model asks for it; no policy has judged it
+    WAITING = "waiting"  # for the caller's word
+    DECIDED = "decided"  # the caller said run; it may start once the loop goes on
+    CLEARED = "cleared"  # it may start
+    RUNNING = "running"  # it was started
+    SETTLED = "settled"  # it has its one result
+
+
+class Why(StrEnum):
+    """What a waiting call waits for."""
+
+    APPROVAL = "approval"  # may it run?
+    EXTERNAL = "external"  # its result comes from the caller
+    UNCERTAIN = "uncertain"  # it was started, and nobody saw how it ended
+
+
+class Outcome(StrEnum):
+    """How a call got its result."""
+
+    RETURNED = "returned"
+    FAILED = "failed"
+    DENIED = "denied"
+    ANSWERED = "answered"
+    UNKNOWN_TOOL = "unknown_tool"
+    INVALID_INPUT = "invalid_input"
+    NOT_RUN = "not_run"
+    CANCELLED = "cancelled"
+    UNCERTAIN = "uncertain"
+
+
+@frozen
+class Result:
+    """The one result of a call. `content`: the JSON text of a string or of a list of blocks."""
+
+    content: str
+    is_error: bool = False
+    outcome: Outcome = Outcome.RETURNED
+
+
+@frozen
+class Ruling:
+    """A decision in the machine's form.
+
+    Attributes:
+        kind: `approve`, `deny`, `answer` or `rerun`.
+        content: JSON text: the edited input of an approval, or the content of an answer.
+        digest: binds the decision to the call that was shown; None binds to the id alone.
+
+    """
+
+    kind: Literal["approve", "deny", "answer", "rerun"]
+    content: str | None = None
+    is_error: bool = False
+    by: str | None = None
+    reason: str | None = None
+    digest: str | None = field(default=None, eq=False)
+    at: float = field(default=0.0, eq=False)
+
+    def same_as(self, other: Ruling) -> bool:
+        """Whether two decisions say the same: kind, input and content, whoever said it and why."""
+        return (self.kind, self.is_error) == (other.kind, other.is_error) and same_json(self.content, other.content)
+
+
+def same_json(one: str | None, other: str | None) -> bool:
+    """Whether two JSON texts say the same, whatever the order of keys."""
+    if one is None or other is None:
+        return one is other
+    return canonical(decode(one)) == canonical(decode(other))
+
+
+@frozen
+class Wait:
+    """A verdict: the call waits for the caller."""
+
+    why: Why
+    reason: str | None = None
+
+
+@frozen
+class Reject:
+    """A verdict: the call cannot run, and its error text says why."""
+
+    outcome: Outcome
+    text: str
+
+
+# What a policy says of a call; a call without a verdict may run.
+Verdict = Wait | Reject | Ruling
+
+
+@frozen
+class Call:
+    """A `tool_use` block, and what became of it."""
+
+    id: str
+    name: str
+    input: str
+    by_code: bool = False  # made by code execution: its user turn may hold results only
+    status: Status = Status.PROPOSED
+    judged: bool = False  # a policy has judged the effective input since it was proposed, edited or woken
+    why: Why | None = None
+    reason: str | None = None  # why a policy asks
+    started: bool = False  # at least once, ever
+    edited: str | None = None
+    ruling: Ruling | None = None
+    result: Result | None = None
+
+    @property
+    def effective_input(self) -> str:
+        """The JSON text of the input that runs."""
+        return self.input if self.edited is None else self.edited
+
+
+@frozen
+class Round:
+    """An assistant message with its calls, on its way to being closed.
+
+    Attributes:
+        tail: the messages before it that wait with it: paused replies, and rounds with server calls in flight.
+        reply: the text of the assistant message as it will join; None if nothing of it may.
+
+    """
+
+    iteration: int
+    reply: str | None
+    calls: tuple[Call, ...] = ()
+    tail: tuple[str, ...] = ()
+
+    def find(self, call_id: str) -> Call | None:
+        """The call of that id, if it is of this round."""
+        return next((call for call in self.calls if call.id == call_id), None)
+
+    def having(self, *statuses: Status) -> list[Call]:
+        """The calls in one of these statuses, in the model's order."""
+        return [call for call in self.calls if call.status in statuses]
+
+
+@frozen
+class Approve:
+    """Run the call, with the proposed input or with another.
+
+    Args:
+        input: what runs instead of the proposed input; None runs it as proposed.
+        by: who decides, for the record.
+        reason: why, for the record.
+        digest: of the call as it was shown; a call that is another by now is then refused.
+
+    """
+
+    input: Mapping[str, JSON] | None = None
+    by: str | None = None
+    reason: str | None = None
+    digest: str | None = None
+
+
+@frozen
+class Deny:
+    """Do not run the call; the model is told the reason. Of an uncertain call: nobody knows how it ended."""
+
+    reason: str
+    by: str | None = None
+    digest: str | None = None
+
+
+@frozen
+class Answer:
+    """Do not run the call; this is its result. Of an uncertain call: how it ended.
+
+    `content` is a string, or a list of content blocks.
+    """
+
+    content: JSON
+    is_error: bool = False
+    by: str | None = None
+    digest: str | None = None
+
+
+@frozen
+class Rerun:
+    """Run an uncertain call again, knowing that it may have had its effects already."""
+
+    by: str | None = None
+    digest: str | None = None
+
+
+Decision = Approve | Deny | Answer | Rerun
+
+
+@frozen
+class Ask:
+    """A policy's word: let the caller decide. `reason` is shown with the call."""
+
+    reason: str | None = None
+
+
+@frozen
+class Continue:
+    """Go on."""
+
+
+@frozen
+class InjectMessages:
+    """Add messages, and go on where a command is awaited."""
+
+    messages: Sequence[JSON]
+
+
+@frozen
+class Stop:
+    """End the loop."""
+
+    reason: str | None = None
+
+
+Command = Continue | InjectMessages | Stop

@@ -1,0 +1,212 @@
+"""The async handle, for asyncio and trio. Its driver awaits, fans out to tasks, locks and records; it decides nothing.
+
+Whatever can be async under it is awaited: policies, `stop_when`, tools. Sync tools run in threads of their own.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.states import Running
+from toolloop.core.values import Result
+from toolloop.handle.bell import AsyncBell
+from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext
+from toolloop.handle.driving import Driving, Stopwatch
+from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.turns import Completed, Error, Yielded
+from toolloop.providers import provider_for
+from toolloop.tools import ToolContext, ToolRegistry
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+
+class AsyncToolLoopHandle(Driving):
+    """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
+
+    The same as `ToolLoopHandle`, over an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
+    `next_turn()` and `run()`.
+    """
+
+    _is_async = True
+
+    def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
+        self,
+        provider: Any,
+        *,
+        params: Mapping[str, Any],
+        tools: Iterable[Any] | ToolRegistry = (),
+        config: LoopConfig = DEFAULT_CONFIG,
+        context: LoopContext | ToolContext | None = None,
+        loop_id: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Set the loop up; nothing is sent and no clock starts. See `ToolLoopHandle`."""
+        self._make_bell()
+        self._open(
+            provider_for(provider, is_async=True),
+            params=params,
+            tools=tools,
+            config=config,
+            context=context or DEFAULT_CONTEXT,
+            loop_id=loop_id or uuid.uuid4().hex,
+            clock=clock,
+        )
+
+    async def next_turn(self) -> Yielded | Completed | Error:
+        """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
+        with self._driving("next_turn()"):
+            return self._ready_to_drive() or await self._drive()
+
+    async def run(
+        self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None
+    ) -> Yielded | Completed | Error:
+        """Keep going while nothing needs the caller; `ask` may be async. See `ToolLoopHandle.run`."""
+        while True:
+            turn = self.pending_turn
+            if turn is None:
+                result = await self.next_turn()
+                if not isinstance(result, Yielded):
+                    return result
+                turn = result
+            if turn.pending and ask is not None:
+                await _settled(ask(turn))
+            if turn.is_spent:
+                continue
+            if turn.pending:
+                return turn
+            turn.continue_loop()
+
+    async def _drive(self) -> Yielded | Completed | Error:
+        self._watch = Stopwatch()
+        while True:
+            match self._effects():
+                case (SendRequest(),):
+                    await self._send()
+                case (Judge() as judge,):
+                    state = self._state
+                    self._judged(state, await _await_each(self._judging(judge)))
+                case (EndTurn(),):
+                    self._turn_ended()
+                case _ if isinstance(self._state, Running):
+                    await self._run_calls()
+                case _:
+                    return self._result()
+
+    async def _send(self) -> None:
+        with self._flight():
+            try:
+                reply = await self._provider.send(self._request())
+            except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
+                self._fault(error)
+            else:
+                self._answer(reply)
+
+    async def _run_calls(self) -> None:
+        """Run what may run, and wait until nothing of the round runs any more."""
+        import anyio  # noqa: PLC0415 - loaded when it is first needed
+
+        with self._bell.listening():
+            async with anyio.create_task_group() as group:
+                while True:
+                    heard = self._bell.fresh()
+                    if self._abort is not None:
+                        break
+                    starts = [effect for effect in self._effects() if isinstance(effect, RunCall)]
+                    for effect in starts:
+                        self._launch(group, effect.call_id)
+                    if not starts and not self._calls_run():
+                        break
+                    if not starts:
+                        await heard.wait()
+                group.cancel_scope.cancel()  # what the caller stopped meanwhile; nothing runs otherwise
+
+    def _launch(self, group: TaskGroup, call_id: str) -> None:
+        job = self._start(call_id)
+        if job is None:
+            return
+        if job.tool.is_async:
+            group.start_soon(self._run_task, call_id, job)
+            return
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=context.run, args=(self._run_job, call_id, job), name=f"toolloop-{call_id}", daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:
+            self._cut(call_id)
+            raise
+
+    async def _run_task(self, call_id: str, job: Job) -> None:
+        import anyio  # noqa: PLC0415 - it is loaded already
+
+        begun = time.monotonic()
+        try:
+            result = await _outcome(job)
+        except anyio.get_cancelled_exc_class():
+            self._cut(call_id)
+            # Real cancellation goes on; a tool that only raised the exception itself has ended, and that is all.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        except BaseException as error:  # noqa: BLE001 - an exit is the driver's to raise, outside of the task group
+            self._cut(call_id, error)
+        else:
+            self._end(call_id, result, time.monotonic() - begun)
+
+    def _run_job(self, call_id: str, job: Job) -> None:
+        begun = time.monotonic()
+        try:
+            result = _outcome_in_thread(job)
+        except BaseException as error:  # noqa: BLE001 - likewise
+            self._cut(call_id, error)
+        else:
+            self._end(call_id, result, time.monotonic() - begun)
+
+    def _make_bell(self) -> None:
+        self._bell = AsyncBell()
+
+    def _ring(self) -> None:
+        self._bell.ring()
+
+
+async def _outcome(job: Job) -> Result:
+    try:
+        value = await _settled(job.run())
+    except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
+        return failed(error)
+    return returned(value)
+
+
+def _outcome_in_thread(job: Job) -> Result:
+    try:
+        value = job.run()
+    except Exception as error:  # noqa: BLE001 - likewise
+        return failed(error)
+    return returned(value)
+
+
+async def _settled(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _await_each(questions: Generator[Any, Any, Any]) -> Any:
+    """Answer each question of a generator by calling it, and awaiting what is to be awaited."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            function, arguments = questions.send(answer) if error is None else questions.throw(error)
+        except StopIteration as done:
+            return done.value
+        answer, error = None, None
+        try:
+            answer = await _settled(function(*arguments))
+        except Exception as raised:  # noqa: BLE001 - the generator knows what a failing policy means
+            error = raised

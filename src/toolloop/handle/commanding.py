@@ -1,0 +1,248 @@
+"""What a caller may say to a loop: decisions, commands, changes. Each is checked whole, then recorded, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from toolloop.core import events as ev
+from toolloop.core.errors import IllegalCommand, UnknownCall
+from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.machine import refusal, step
+from toolloop.core.setup import Budget
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, Running, TooDeep
+from toolloop.core.values import Approve, Command, Continue, Decision, InjectMessages, Stop
+from toolloop.handle.config import LoopConfig
+from toolloop.handle.core import all_params, check_names
+from toolloop.handle.decisions import refuse_invalid, to_ruling, to_texts
+from toolloop.handle.editing import landing, outgoing
+from toolloop.handle.judging import misfit
+from toolloop.handle.params import check_params, split
+from toolloop.handle.reading import Reading
+from toolloop.handle.recording import LOG
+from toolloop.handle.turns import bound
+from toolloop.handle.views import ToolCall
+
+_SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide which histories are valid
+
+
+class Commanding(Reading):
+    """The commands of both handles."""
+
+    def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
+        """Decide calls by id, or by the `ToolCall` that was shown: all of them, or none.
+
+        Safe from any thread at any time; what is decided while a turn is in progress joins the next one.
+
+        Raises:
+            UnknownCall: a call that is not there, or that has its result.
+            DecisionConflict: another call than the one shown, or decided otherwise already.
+            IllegalCommand: a call that does not wait, or does not take such a decision.
+
+        """
+        self.take_decisions([bound(call, decision) for call, decision in decisions.items()])
+
+    def take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
+        """Record decisions, all or none. See `decide`."""
+        with self._recorder.lock:
+            now = self._recorder.now()
+            state = self._state
+            if not isinstance(state, Deciding | Running) and decisions:
+                named = decisions[0][0]
+                raise UnknownCall(
+                    f"a decision names the call {named!r}, and no call waits: the loop is {type(state).__name__}",
+                    call=named,
+                    known=(),
+                )
+            rulings = tuple((call_id, to_ruling(decision, call_id=call_id, now=now)) for call_id, decision in decisions)
+            for call_id, decision in decisions:
+                self._check_edit(call_id, decision)
+            if rulings:
+                self._record(ev.Decided(rulings=rulings, at=now))
+        self._ring()
+
+    def _check_edit(self, call_id: str, decision: Decision) -> None:
+        """An edited input that does not fit the schema is the caller's mistake, not the model's."""
+        state = self._state
+        call = state.round.find(call_id) if isinstance(state, Deciding | Running) else None
+        tool = self._tools.get(call.name) if call is not None else None
+        if tool is None or not isinstance(decision, Approve) or decision.input is None:
+            return
+        if problem := misfit(tool, decision.input):
+            raise IllegalCommand(
+                f"approve of the call {call_id!r}: the edited input does not fit the schema of {tool.name}. {problem}",
+                state=type(state).__name__,
+                asked="approve",
+                allowed=("approve", "deny", "answer"),
+            )
+
+    def resume(self, command: Command) -> None:
+        """Give a command without the `Yielded` in hand: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
+
+        `Stop` and `InjectMessages` are possible also where none waits, and from any thread; while a request is under
+        way they count once it is answered. After a terminal result this does nothing, and logs that.
+
+        Raises:
+            IllegalCommand: nothing waits for `Continue`.
+            UndecidedCalls: calls wait for a decision.
+            InvalidHistory: the API would refuse the injected messages there.
+
+        """
+        if isinstance(self._state, Finished | Failed | TooDeep):
+            LOG.info("a command after the end does nothing", extra={"loop_id": self.loop_id})
+            return
+        self.take_command(command)
+
+    def take_command(self, command: Command) -> None:
+        """Record a command. See `resume`."""
+        with self._recorder.lock:
+            match command:
+                case Continue():
+                    self._continue()
+                case InjectMessages():
+                    self._inject(command)
+                case Stop():
+                    self._stop(command)
+                case _:
+                    raise TypeError(f"{command!r} is no command; give Continue(), InjectMessages([...]) or Stop()")
+        self._ring()
+
+    def _continue(self) -> None:
+        if not isinstance(self._state, Deciding | Executed | Paused):
+            raise refusal(self._state, ev.Continued())
+        event = ev.Continued(at=self._recorder.now())
+        step(self._state, event)  # raises before an edit is adopted
+        self._adopt("continue_loop()")
+        self._record(event)
+        self._move_on()
+
+    def _inject(self, command: InjectMessages) -> None:
+        texts = to_texts(command.messages, where="the injected messages")
+        state, asked = self._state, "inject_and_continue()"
+        event = ev.Injected(texts, hold=self._in_flight, at=self._recorder.now())
+        step(state, event)
+        params = all_params(decode(state.ledger.setup.params), self._tools)
+        refuse_invalid(landing(state, texts), params, asked=asked)
+        if not self._driver.locked():
+            self._adopt(asked, texts)
+        self._record(event)
+        if isinstance(state, Deciding | Executed | Paused):
+            self._move_on()
+
+    def _stop(self, command: Stop) -> None:
+        event = ev.Stopped(command.reason, at=self._recorder.now())
+        if self._in_flight:
+            self._stop_staged = event
+            return
+        if not self._driver.locked():
+            self._adopt("stop()")
+        self._record(event)
+        self._move_on()
+
+    def follow_up(self, messages: Sequence[JSON], replace_last: bool = False) -> None:
+        """Begin a further user turn of the same conversation, after `Completed`.
+
+        Args:
+            messages: what the user says.
+            replace_last: put it in the place of the last user turn, for one that was refused.
+
+        Raises:
+            IllegalCommand: the loop has not ended.
+            InvalidHistory: the API would refuse the messages there.
+
+        """
+        with self._recorder.lock:
+            event = ev.FollowedUp(
+                to_texts(messages, where="the messages of follow_up()"), replace_last, at=self._recorder.now()
+            )
+            if not event.messages:
+                raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
+            step(self._state, event)
+            self._adopt("follow_up()", event.messages)
+            then = step(self._state, event)
+            self._refuse(list(then.ledger.messages), "follow_up()")
+            self._record(event)
+            self._move_on()
+
+    def extend(
+        self,
+        max_iterations: int | None = None,
+        max_pauses: int | None = None,
+        timeout: float | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        """Set other limits; None leaves one as it is. Where a limit ended the loop, it goes on where it stopped.
+
+        Raises:
+            IllegalCommand: the loop may not run at all.
+            ValueError: a limit that makes no sense.
+
+        """
+        given = {
+            "max_iterations": max_iterations,
+            "max_pauses": max_pauses,
+            "timeout": timeout,
+            "budget": budget,
+        }
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        LoopConfig(**changes)  # it judges the values, each by its field
+        with self._recorder.lock:
+            limits = evolve(self._state.ledger.setup.limits, **changes)
+            event = ev.Extended(limits, at=self._recorder.now())
+            step(self._state, event)
+            self._adopt("extend()")
+            self._record(event)
+            if not self.is_finished:
+                self._terminal = None
+
+    def retry(self) -> None:
+        """After an `Error`: back to the point before the failed request. Nothing was consumed.
+
+        Raises:
+            IllegalCommand: no request failed, or the loop may not run at all.
+            InvalidHistory: the API would refuse the edited history.
+
+        """
+        with self._recorder.lock:
+            event = ev.Retried(at=self._recorder.now())
+            step(self._state, event)
+            self._adopt("retry()")
+            self._record(event)
+            self._move_on()
+
+    def update_params(self, **changes: Any) -> None:
+        """Other request parameters from the next request on; None takes one away.
+
+        Raises:
+            TypeError: a parameter is not JSON.
+            ValueError: a parameter that is not given this way (`messages`, `stream`).
+            InvalidHistory: the API would refuse the history with these parameters.
+
+        """
+        asked = "update_params()"
+        if "messages" in changes:
+            raise ValueError(f"{asked}: messages are changed with messages_mut(), not as a parameter")
+        given = check_params(changes, asked=asked)
+        stored, secrets = split({name: value for name, value in given.items() if value is not None})
+        with self._recorder.lock:
+            setup = self._state.ledger.setup
+            removed = {name for name, value in given.items() if value is None}
+            old = {name: value for name, value in decode(setup.params).items() if name not in removed}
+            new = old | stored
+            check_names(new, self._tools)
+            event = ev.ParamsChanged(encode(new), at=self._recorder.now())
+            step(self._state, event)
+            if _SHAPING & given.keys():
+                closed = list(self._state.ledger.messages)
+                refuse_invalid(outgoing(self._state, closed), all_params(new, self._tools), asked=asked)
+            self._record(event)
+            self._requests.update(secrets, removed=removed)
+
+    def _refuse(self, texts: Sequence[str], asked: str) -> None:
+        params = all_params(decode(self._state.ledger.setup.params), self._tools)
+        refuse_invalid(texts, params, asked=asked)
+
+    def _ring(self) -> None:
+        """Wake the driver up, if one waits for calls to end."""

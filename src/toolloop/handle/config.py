@@ -1,0 +1,143 @@
+"""The configuration of a loop, checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+from attrs import field, fields, frozen
+
+from toolloop.core.setup import Budget, Execution, Limits
+from toolloop.core.texts import Texts
+
+
+def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
+    def check(_config: Any, attribute: Any, value: Any) -> None:
+        if value is None:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ValueError(
+                f"{attribute.name} is {value!r}; give a whole number from {minimum} up, or None for no limit"
+            )
+
+    return check
+
+
+def _seconds(_config: Any, attribute: Any, value: Any) -> None:
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0):
+        raise ValueError(f"{attribute.name} is {value!r}; give a number of seconds from 0 up, or None for no limit")
+
+
+def _callable(_config: Any, attribute: Any, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise ValueError(f"{attribute.name} is {value!r}; give a callable, or None")
+
+
+def _execution(_config: Any, attribute: Any, value: Any) -> None:
+    if value not in get_args(Execution):
+        raise ValueError(f"{attribute.name} is {value!r}; give one of {', '.join(get_args(Execution))}")
+
+
+def _budget(_config: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Budget):
+        raise ValueError(f"{attribute.name} is {value!r}; give a Budget, or None for no limit")  # noqa: TRY004 - a bad value of a field, like all others
+    for part in fields(Budget):
+        _whole(0)(value, part, getattr(value, part.name))
+
+
+def _observers(_config: Any, attribute: Any, value: Any) -> None:
+    if not all(callable(observer) for observer in value):
+        raise ValueError(f"{attribute.name} holds something that is not callable; each observer takes one event")
+
+
+def _texts(_config: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, Texts):
+        raise ValueError(f"{attribute.name} is {value!r}; give a Texts")  # noqa: TRY004 - likewise
+    names = {"id": "", "name": "", "known": "", "reason": "", "problems": "", "input": ""}
+    for part in fields(Texts):
+        text = getattr(value, part.name)
+        try:
+            said = isinstance(text, str) and text.format(**names).strip()
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"{attribute.name}.{part.name} cannot be filled in: {error!r}") from error
+        if not said:
+            raise ValueError(f"{attribute.name}.{part.name} is blank; the API refuses an error without a text")
+
+
+def _is_set(value: object) -> str:
+    return "None" if value is None else "set"
+
+
+def _how_many(values: Sequence[object]) -> str:
+    return f"{len(values)} set"
+
+
+@frozen(kw_only=True)
+class LoopConfig:
+    """How a loop behaves. `None` is no limit.
+
+    Args:
+        max_iterations: answered requests in one user turn.
+        max_pauses: how many times in a row a pause is resumed.
+        timeout: active seconds in one user turn; waiting for the caller does not count.
+        max_depth: the first depth at which no loop runs.
+        budget: what the whole loop may use.
+        max_parallel_tools: how many tools run at once; 1 is one after the other.
+        execution: `barrier`: nothing runs while a call waits. `ready`: what is decided runs meanwhile.
+        on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. None: the tool's own
+            `needs_approval` decides. If it raises, the call waits for the caller.
+        stop_when: `(view) -> bool | str | None`: asked after each reply, before any tool runs; True or a reason ends
+            the loop. If it raises, `next_turn()` raises that, and can be called again.
+        observers: each is called with every event of `toolloop.events`; one that raises is logged.
+        texts: what the model is told of a call that has no result of its own.
+
+    Raises:
+        ValueError: a value that makes no sense; it names the field.
+
+    """
+
+    max_iterations: int | None = field(default=10, validator=_whole(0))
+    max_pauses: int | None = field(default=10, validator=_whole(0))
+    timeout: float | None = field(default=None, validator=_seconds)
+    max_depth: int | None = field(default=3, validator=_whole(0))
+    budget: Budget | None = field(default=None, validator=_budget)
+    max_parallel_tools: int | None = field(default=8, validator=_whole(1))
+    execution: Execution = field(default="barrier", validator=_execution)
+    on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
+    stop_when: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
+    observers: Sequence[Callable[[Any], Any]] = field(default=(), converter=tuple, validator=_observers, repr=_how_many)
+    texts: Texts = field(factory=Texts, validator=_texts, repr=False)
+
+    def limits(self) -> Limits:
+        """What of it the machine counts."""
+        return Limits(
+            max_iterations=self.max_iterations,
+            max_pauses=self.max_pauses,
+            timeout=self.timeout,
+            max_depth=self.max_depth,
+            budget=self.budget or Budget(),
+        )
+
+    def callables(self) -> frozenset[str]:
+        """The names of the callables that are set."""
+        return frozenset(name for name in ("on_tool_call", "stop_when") if getattr(self, name) is not None)
+
+
+@frozen
+class LoopContext:
+    """What a loop is given by its caller: an object for its tools, and how deep it is nested.
+
+    Args:
+        state: the caller's own object; tools read it as `ToolContext.state`. It is in no snapshot.
+        depth: 0 for a loop that nobody nested. Inside a tool give its `ToolContext` as context instead.
+
+    """
+
+    state: Any = field(default=None, repr=False)
+    depth: int = field(default=0, validator=_whole(0))
+
+
+DEFAULT_CONFIG = LoopConfig()
+DEFAULT_CONTEXT = LoopContext()

@@ -1,0 +1,352 @@
+"""The half that both handles share: set-up, results of turns, who drives. It performs nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from toolloop.core import events as ev
+from toolloop.core.errors import BadTool, IllegalCommand, MaxDepthExceeded, ModelError, ProtocolError
+from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.machine import begin
+from toolloop.core.replies import read_reply
+from toolloop.core.setup import Setup
+from toolloop.core.states import (
+    Deciding,
+    Executed,
+    Failed,
+    Failure,
+    Finished,
+    Paused,
+    Running,
+    State,
+    TooDeep,
+)
+from toolloop.core.values import Status
+from toolloop.handle.config import LoopConfig, LoopContext
+from toolloop.handle.decisions import refuse_invalid, to_texts
+from toolloop.handle.editing import WorkingList, outgoing
+from toolloop.handle.judging import Judges
+from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
+from toolloop.handle.recording import Recorder
+from toolloop.handle.tooling import Toolbox, facts_of
+from toolloop.handle.turns import Commanded, Completed, Error, Yielded, text_of
+from toolloop.tools import ToolRegistry, as_tool
+
+_WAITING = (Deciding, Executed, Paused)
+
+
+class HandleCore:
+    """What a handle is made of. Not public: see `ToolLoopHandle` and `AsyncToolLoopHandle`."""
+
+    _is_async = False
+
+    _config: LoopConfig
+    _context: LoopContext
+    _provider: Any
+    _recorder: Recorder
+    _secrets: Secrets
+    _tools: ToolRegistry
+
+    def _open(  # noqa: PLR0913 - everything a loop is made of
+        self,
+        provider: Any,
+        *,
+        params: Mapping[str, Any],
+        tools: Any,
+        config: LoopConfig,
+        context: Any,
+        loop_id: str,
+        clock: Any,
+    ) -> None:
+        """Set a new loop up; no I/O happens and no clock starts."""
+        if not isinstance(config, LoopConfig):
+            raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
+        given = check_params(params, asked="ToolLoopHandle(...)")
+        for name in ("messages", "model", "max_tokens"):
+            if name not in given:
+                raise ValueError(f"params has no {name!r}; give the keyword arguments of messages.create")
+        messages = to_texts(given.pop("messages"))
+        stored, secrets = split(given)
+        registry = registry_of(tools, is_async=self._is_async)
+        refuse_invalid(messages, all_params(stored, registry), asked="ToolLoopHandle(...)")
+        check_names(stored, registry)
+        setup = Setup(
+            loop_id=loop_id,
+            params=encode(stored),
+            limits=config.limits(),
+            depth=context.depth,
+            execution=config.execution,
+            max_parallel_tools=config.max_parallel_tools,
+            texts=config.texts,
+            tools=tuple(facts_of(tool) for tool in registry),
+            callables=config.callables(),
+        )
+        state = begin(ev.Opened(setup=setup, messages=messages))
+        self._assemble(provider, state, tools=registry, config=config, context=context, secrets=secrets, clock=clock)
+
+    def _assemble(  # noqa: PLR0913 - likewise
+        self,
+        provider: Any,
+        state: State,
+        *,
+        tools: ToolRegistry,
+        config: LoopConfig,
+        context: Any,
+        secrets: Secrets,
+        clock: Any,
+    ) -> None:
+        self._provider = provider
+        self._tools = tools
+        self._config = config
+        self._context = context
+        self._secrets = secrets
+        self._recorder = Recorder(state, clock, config.observers)
+        self._requests = RequestMaker(tools.definitions(), secrets)
+        self._judges = Judges(tools, config)
+        self._toolbox = Toolbox(tools, context.state)
+        self._driver = threading.Lock()
+        self._in_flight = False
+        self._stop_staged: ev.Stopped | None = None
+        self._asleep = False
+        self._alive: set[str] = set()  # the calls that something in this process is still running
+        self._abort: BaseException | None = None
+        self._working: WorkingList | None = None
+        self._yielded: Yielded | None = None
+        self._terminal: Completed | Error | None = None
+        self._live_error: Exception | None = None
+
+    @property
+    def _state(self) -> State:
+        return self._recorder.state
+
+    def _external(self) -> frozenset[str]:
+        return external_names(decode(self._state.ledger.setup.params), self._tools.names)
+
+    def _record(self, event: ev.Event) -> State:
+        """Record an event, and let the waiting `Yielded` show what it changed."""
+        with self._recorder.lock:
+            state = self._recorder.record(event)
+            if self._yielded is not None and isinstance(state, Deciding):
+                self._yielded.show(state.round)
+            return state
+
+    # --- turns ---
+
+    @contextmanager
+    def _driving(self, asked: str) -> Iterator[None]:
+        """One caller drives; a second one is told so at once."""
+        if not self._driver.acquire(blocking=False):
+            raise IllegalCommand(
+                f"{asked}: another caller drives this loop right now; one caller drives, any may decide",
+                state=type(self._state).__name__,
+                asked=asked,
+                allowed=("decide()", "pending", "view()", "resume(Stop())"),
+            )
+        try:
+            yield
+        finally:
+            self._driver.release()
+
+    def _ready_to_drive(self) -> Completed | Error | None:
+        """The terminal result, if the loop has one; else None, and everything is in place to drive."""
+        if isinstance(self._state, Finished | Failed | TooDeep):
+            return self._finish()
+        if isinstance(self._state, _WAITING):
+            raise IllegalCommand(
+                "next_turn(): a Yielded waits for a command. Give it one (it is handle.pending_turn), then go on",
+                state=type(self._state).__name__,
+                asked="next_turn()",
+                allowed=("continue_loop()", "inject_and_continue()", "stop()"),
+            )
+        self._adopt("next_turn()")
+        self._wake_up()
+        return None
+
+    def _adopt(self, asked: str, injected: Sequence[str] = ()) -> None:
+        """Take the edited history over, if there is one and it differs.
+
+        Raises:
+            InvalidHistory: the API would refuse what would go out next; the list stays to be mended.
+
+        """
+        working = self._working
+        if working is None:
+            return
+        texts = to_texts(working)
+        if list(texts) != list(self._state.ledger.messages):
+            params = all_params(decode(self._state.ledger.setup.params), self._tools)
+            refuse_invalid(outgoing(self._state, texts, injected), params, asked=asked)
+            self._record(ev.HistoryEdited(texts, at=self._recorder.now()))
+        working.spent = True
+        self._working = None
+
+    def _wake_up(self) -> None:
+        """What nobody here runs has ended unseen; and in another process the policies judge once more."""
+        if isinstance(self._state, Running):
+            for call in self._state.round.having(Status.RUNNING):
+                if call.id not in self._alive:
+                    self._record(ev.Cancelled(call.id, at=self._recorder.now()))
+        if self._asleep:
+            self._asleep = False
+            self._record(ev.Woken(at=self._recorder.now()))
+
+    def _result(self) -> Yielded | Completed | Error:
+        """What the turn that has just ended gives the caller."""
+        with self._recorder.lock:
+            return self._wait() or self._finish()
+
+    def _wait(self) -> Yielded | None:
+        state = self._state
+        if not isinstance(state, _WAITING):
+            return None
+        if self._yielded is None:
+            self._yielded = Yielded(state, cast("Commanded", self), self._recorder.drain())
+        return self._yielded
+
+    def _finish(self) -> Completed | Error:
+        with self._recorder.lock:
+            if self._terminal is None:
+                self._terminal = self._make_terminal()
+            return self._terminal
+
+    def _make_terminal(self) -> Completed | Error:
+        state, ledger, seen = self._state, self._state.ledger, self._recorder.drain()
+        if isinstance(state, Finished):
+            response = None if ledger.response is None else decode(ledger.response)
+            return Completed(
+                termination=state.termination,
+                response=response,
+                text=None if response is None else text_of(response["content"]),
+                iterations=ledger.iterations,
+                total_usage=ledger.total_usage,
+                usage_log=tuple(ledger.usage_log),
+                events=seen,
+            )
+        error = self._error()
+        return Error(
+            error=error,
+            retryable=bool(getattr(error, "retryable", False)),
+            retry_after=getattr(error, "retry_after", None),
+            iterations=ledger.iterations,
+            total_usage=ledger.total_usage,
+            events=seen,
+        )
+
+    def _error(self) -> Exception:
+        state = self._state
+        if isinstance(state, Failed):
+            return self._live_error or error_of(state.failure)
+        setup = state.ledger.setup
+        return MaxDepthExceeded(setup.depth, setup.limits.max_depth or 0)
+
+    def _move_on(self) -> None:
+        """A command was given: what the last turn returned is over."""
+        if self._yielded is not None:
+            self._yielded.spend()
+            self._yielded = None
+        self._terminal = None
+        self._live_error = None
+
+    # --- what both drivers do the same way ---
+
+    def _answered(self, reply: Mapping[str, JSON], seconds: float) -> None:
+        """A request was answered: record it, then what was said meanwhile."""
+        with self._recorder.lock:
+            try:
+                read = read_reply(
+                    reply, text=getattr(reply, "text", None), request_id=getattr(reply, "request_id", None)
+                )
+            except ProtocolError as error:
+                self._failed(error, seconds)
+                return
+            self._record(ev.Replied(read, at=self._recorder.now(), seconds=seconds))
+            self._say_staged()
+
+    def _failed(self, error: Exception, seconds: float) -> None:
+        """A request failed: record it, unless the caller said stop meanwhile, which wins."""
+        with self._recorder.lock:
+            if self._stop_staged is not None:
+                self._say_staged()
+                return
+            self._live_error = error
+            self._record(ev.RequestFailed(failure_of(error), at=self._recorder.now(), seconds=seconds))
+
+    def _say_staged(self) -> None:
+        staged, self._stop_staged = self._stop_staged, None
+        if staged is not None and not isinstance(self._state, Finished | Failed):
+            self._record(staged)
+
+    def __repr__(self) -> str:
+        ledger = self._state.ledger
+        return (
+            f"<{type(self).__name__} {type(self._state).__name__}: "
+            f"{ledger.iterations} iterations, id {ledger.setup.loop_id}>"
+        )
+
+
+def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
+    """The tools as a registry.
+
+    Raises:
+        BadTool: two of one name, an async tool under the sync handle, something that is no tool.
+
+    """
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry([as_tool(tool) for tool in tools])
+    for tool in registry:
+        if tool.is_async and not is_async:
+            raise BadTool(
+                f"the tool {tool.name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle", tool=tool.name
+            )
+    registry.definitions()  # a schema that cannot be made is said now, not in the middle of a loop
+    return registry
+
+
+def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
+    """The parameters with the loop's own tools among them."""
+    tools = [*registry.definitions(), *(stored.get("tools") or ())]
+    return {**stored, "tools": tools or None}
+
+
+def check_names(stored: Mapping[str, JSON], registry: ToolRegistry) -> None:
+    """Refuse a tool that both the loop and the parameters define.
+
+    Raises:
+        BadTool: two tools of one name.
+
+    """
+    for tool in stored.get("tools") or ():
+        if isinstance(tool, dict) and tool.get("name") in registry:
+            name = tool["name"]
+            raise BadTool(f"two tools have the name {name!r}: one in tools, one in params['tools']", tool=name)
+
+
+def failure_of(error: Exception) -> Failure:
+    """A failed request as data."""
+    if isinstance(error, ProtocolError):
+        return Failure("protocol", str(error), retryable=error.retryable)
+    return Failure(
+        "model",
+        str(error),
+        status=getattr(error, "status", None),
+        error_type=getattr(error, "kind", None),
+        retryable=bool(getattr(error, "retryable", False)),
+        retry_after=getattr(error, "retry_after", None),
+        request_id=getattr(error, "request_id", None),
+    )
+
+
+def error_of(failure: Failure) -> ModelError | ProtocolError:
+    """The exception for a failed request."""
+    if failure.kind == "protocol":
+        return ProtocolError(failure.message, retryable=failure.retryable)
+    return ModelError(
+        failure.message,
+        status=failure.status,
+        kind=failure.error_type,
+        retryable=failure.retryable,
+        retry_after=failure.retry_after,
+        request_id=failure.request_id,
+    )

@@ -1,0 +1,117 @@
+"""Decisions and messages at the door: what a caller gives, in the machine's form, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolloop.core.errors import IllegalCommand, InvalidHistory
+from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.core.values import Answer, Approve, Decision, Deny, Rerun, Ruling
+from toolloop.history import check
+from toolloop.tools import render
+
+
+def to_ruling(decision: Decision, *, call_id: str, now: float, digest: str | None = None) -> Ruling:
+    """A decision in the machine's form.
+
+    Raises:
+        IllegalCommand: it is no decision, or its content is nothing the API takes.
+
+    """
+    bound = getattr(decision, "digest", None) or digest
+    match decision:
+        case Approve(input=None):
+            return Ruling("approve", by=decision.by, reason=decision.reason, digest=bound, at=now)
+        case Approve(input=Mapping()):
+            content = _json(decision.input, "approve", call_id)
+            return Ruling("approve", content, by=decision.by, reason=decision.reason, digest=bound, at=now)
+        case Deny(reason=str()):
+            return Ruling("deny", by=decision.by, reason=decision.reason, digest=bound, at=now)
+        case Answer():
+            content = _answer(decision, call_id)
+            return Ruling("answer", content, bool(decision.is_error), by=decision.by, digest=bound, at=now)
+        case Rerun():
+            return Ruling("rerun", by=decision.by, digest=bound, at=now)
+    raise _refused(
+        f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none), "
+        "Deny (with a reason), Answer or Rerun",
+        type(decision).__name__,
+    )
+
+
+def _answer(decision: Answer, call_id: str) -> str:
+    try:
+        content = render(decision.content)
+        text = encode(content)
+    except (TypeError, ValueError) as error:
+        raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error
+    block = {"type": "tool_result", "tool_use_id": "call", "content": content, "is_error": bool(decision.is_error)}
+    call = {"type": "tool_use", "id": "call", "name": "tool", "input": {}}
+    problems = [
+        problem
+        for problem in check(
+            [
+                {"role": "user", "content": "-"},
+                {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [block]},
+            ]
+        )
+        if problem.level == "error"
+    ]
+    if problems:
+        raise _refused(f"the answer to the call {call_id!r} cannot be sent: {problems[0].message}", "answer")
+    return text
+
+
+def _json(value: Any, asked: str, call_id: str) -> str:
+    try:
+        return encode(plain(value, "input"))
+    except (TypeError, ValueError) as error:
+        raise _refused(f"{asked} of the call {call_id!r}: {error}", asked) from error
+
+
+def _refused(text: str, asked: str) -> IllegalCommand:
+    return IllegalCommand(text, state="Deciding", asked=asked, allowed=("approve", "deny", "answer", "rerun"))
+
+
+def to_texts(messages: Iterable[Any], *, where: str = "messages") -> tuple[str, ...]:
+    """Messages as JSON texts; SDK objects become the JSON that the SDK would send.
+
+    Raises:
+        TypeError: they are no list, or something in them is not JSON; the message says where.
+
+    """
+    if isinstance(messages, str | bytes | Mapping):
+        raise TypeError(f"{where} is a {type(messages).__name__}; give a list of messages")
+    texts = []
+    for index, message in enumerate(messages):
+        value = plain(message, f"{where}[{index}]")
+        if isinstance(value, dict) and hasattr(message, "to_dict"):
+            value = {name: value[name] for name in ("role", "content") if name in value}  # a reply of the SDK
+        try:
+            texts.append(encode(value))
+        except ValueError as error:
+            raise TypeError(f"{where}[{index}] is not JSON: {error}") from error
+    return tuple(texts)
+
+
+def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: str) -> None:
+    """Refuse messages that the API would refuse.
+
+    Raises:
+        InvalidHistory: names the first problem, and carries all of them and the messages.
+
+    """
+    messages = [decode(text) for text in texts]
+    found = check(messages, model=params.get("model"), tools=params.get("tools"), thinking=params.get("thinking"))
+    problems = tuple(problem for problem in found if problem.level == "error")
+    if problems:
+        first = problems[0]
+        more = f" ({len(problems) - 1} more in .problems)" if len(problems) > 1 else ""
+        raise InvalidHistory(
+            f"{asked}: the API would refuse these messages: {first.path}: {first.message} [{first.rule}]. "
+            f"{first.remedy}{more}",
+            problems=problems,
+            messages=messages,
+        )

@@ -1,0 +1,112 @@
+"""The working list of `messages_mut()`, and what would go out next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex
+
+from toolloop.core.closing import result_block, user_message
+from toolloop.core.errors import IllegalCommand
+from toolloop.core.jsontext import JSON
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
+from toolloop.core.values import Result, Round
+
+_ANYBODY = '{"role":"user","content":"-"}'
+
+
+class WorkingList(list[JSON]):
+    """The closed history, to be edited in place. A list from an earlier wait refuses to change."""
+
+    def __init__(self, messages: Iterable[JSON]) -> None:
+        """Start from the messages as they are."""
+        super().__init__(messages)
+        self.spent = False
+
+    def _open(self) -> None:
+        if self.spent:
+            raise IllegalCommand(
+                "this list is of an earlier wait, and changing it would change nothing; call messages_mut() again",
+                state="spent",
+                asked="an edit of the history",
+                allowed=("messages_mut()",),
+            )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return list, (list(self),)
+
+
+def _guarded(name: str) -> Callable[..., Any]:
+    original = getattr(list, name)
+
+    def method(self: WorkingList, *args: Any, **kwargs: Any) -> Any:
+        self._open()
+        return original(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = original.__doc__
+    return method
+
+
+for _name in (
+    "__delitem__",
+    "__iadd__",
+    "__imul__",
+    "__setitem__",
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "remove",
+    "reverse",
+    "sort",
+):
+    setattr(WorkingList, _name, _guarded(_name))
+
+
+def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) -> list[str]:
+    """The messages that a request would have to carry next, with `closed` as the closed history.
+
+    Open calls count as answered, for their results will be; after the end of a loop, somebody says something.
+    """
+    held = state.ledger.held
+    match state:
+        case Judging() | Deciding() | Running():
+            return [*closed, *_with_results(state.round), *held, *injected]
+        case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
+            return [*closed, *injected]
+        case Ready() | Executed() | Paused() | Failed():
+            return [*closed, *state.tail]
+        case Finished():
+            return [*closed, *(injected or (_ANYBODY,)), *held]
+    return list(closed)
+
+
+def landing(state: State, injected: Sequence[str]) -> list[str]:
+    """Injected messages with what they will follow: enough to judge them by, whatever the length of the history."""
+    held = state.ledger.held
+    match state:
+        case Judging() | Deciding() | Running() if not state.round.tail and not any(
+            call.by_code for call in state.round.calls
+        ):
+            return [*_with_results(state.round), *held, *injected]
+        case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
+            return [*_last_round(state.ledger.messages), *held, *injected]
+    # They join after the reply that ends the pause, which is the model's.
+    return [_ANYBODY, '{"role":"assistant","content":"-"}', *held, *injected]
+
+
+def _last_round(messages: Sequence[str]) -> list[str]:
+    """The last message of the model, and what follows it."""
+    start = len(messages)
+    while start:
+        start -= 1
+        if '"assistant"' in messages[start]:
+            break
+    return list(messages[start:])
+
+
+def _with_results(round_: Round) -> list[str]:
+    blocks = [result_block(call, Result('"-"')) for call in round_.calls]
+    reply = [] if round_.reply is None else [round_.reply]
+    return [*round_.tail, *reply, *([user_message(blocks)] if blocks else [])]

@@ -1,0 +1,127 @@
+"""Asking the policies, in one order for both drivers.
+
+A generator yields each question as a callable with its arguments and is sent the answer, so that the sync driver can
+call and the async one can await, and neither decides anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any
+
+from toolloop.core import events as ev
+from toolloop.core.effects import Judge
+from toolloop.core.jsontext import decode
+from toolloop.core.states import Judging
+from toolloop.core.values import (
+    Answer,
+    Approve,
+    Ask,
+    Call,
+    Deny,
+    Outcome,
+    Reject,
+    Verdict,
+    Wait,
+    Why,
+)
+from toolloop.handle.config import LoopConfig
+from toolloop.handle.decisions import to_ruling
+from toolloop.handle.views import ToolCall, View
+from toolloop.tools import InvalidInput, Tool, ToolRegistry
+
+Question = tuple[Callable[..., Any], tuple[Any, ...]]
+Answers = Generator[Question, Any, Any]
+
+
+class Judges:
+    """Who is asked about a call: the configuration's policy, then the tool's own."""
+
+    def __init__(self, tools: ToolRegistry, config: LoopConfig) -> None:
+        """Keep whom to ask."""
+        self._tools = tools
+        self._config = config
+
+    def judge(
+        self, state: Judging, effect: Judge, external: frozenset[str], now: float
+    ) -> Generator[Question, Any, ev.Judged]:
+        """Ask `stop_when`, then the policies about each call in the model's order."""
+        if effect.stop_when and self._config.stop_when is not None:
+            said = yield self._config.stop_when, (View(state),)
+            if inspect.isawaitable(said):
+                _discard(said)
+                raise TypeError("stop_when is async; use AsyncToolLoopHandle, or an ordinary function")
+            if said is not None and said is not False:
+                return ev.Judged(at=now, stop=True, reason=said if isinstance(said, str) else None)
+        verdicts: list[tuple[str, Verdict]] = []
+        for call_id in effect.calls:
+            call = next(call for call in state.round.calls if call.id == call_id)
+            verdict = yield from self._verdict(state, call, external, now)
+            if verdict is not None:
+                verdicts.append((call_id, verdict))
+        return ev.Judged(at=now, verdicts=tuple(verdicts))
+
+    def _verdict(  # noqa: PLR0911 - one return for each fate of a call
+        self, state: Judging, call: Call, external: frozenset[str], now: float
+    ) -> Generator[Question, Any, Verdict | None]:
+        texts = state.ledger.setup.texts
+        tool = self._tools.get(call.name)
+        if tool is None and call.name not in external:
+            known = ", ".join(sorted({*self._tools.names, *external})) or "none"
+            return Reject(Outcome.UNKNOWN_TOOL, texts.unknown_tool.format(name=call.name, known=known))
+        if tool is not None and (problem := misfit(tool, decode(call.effective_input))):
+            text = texts.invalid_input.format(name=call.name, problems=problem)
+            return Reject(Outcome.INVALID_INPUT, text)
+        opinion = yield from self._opinion(state, call, tool)
+        match opinion:
+            case Approve() if tool is None:
+                return Wait(Why.EXTERNAL)
+            case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
+                return Wait(Why.APPROVAL, "the policy approved with an input that does not fit the schema")
+            case Approve() | Deny() | Answer():
+                return to_ruling(opinion, call_id=call.id, now=now)
+            case Ask():
+                return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, opinion.reason)
+        return None if tool is not None else Wait(Why.EXTERNAL)
+
+    def _opinion(self, state: Judging, call: Call, tool: Tool[..., Any] | None) -> Answers:
+        """What the policies say: a decision, an `Ask`, or None to let it run. Whatever goes wrong asks the caller."""
+        shown = ToolCall(call, state.ledger.setup, state.round.iteration)
+        if self._config.on_tool_call is not None:
+            opinion = yield from _safely(self._config.on_tool_call, (shown, View(state)))
+            if isinstance(opinion, Approve | Deny | Answer | Ask):
+                return opinion
+            if opinion is not None:
+                return Ask(f"the policy returned {type(opinion).__name__}, which is no decision")
+        if tool is None or tool.needs_approval is False:
+            return None
+        if tool.needs_approval is True:
+            return Ask()
+        needed = yield from _safely(tool.needs_approval, (shown,))
+        return needed if isinstance(needed, Ask) else Ask() if needed else None
+
+
+def _safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Answers:
+    try:
+        answer = yield function, arguments
+    except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller is asked: it fails closed
+        return Ask(f"the policy raised {type(error).__name__}")
+    if inspect.isawaitable(answer):
+        _discard(answer)
+        return Ask("the policy is async, and this handle is not")
+    return answer
+
+
+def _discard(answer: Any) -> None:
+    if inspect.iscoroutine(answer):
+        answer.close()
+
+
+def misfit(tool: Tool[..., Any], given: Any) -> str | None:
+    """What of an input does not fit a tool's schema, in one text; None if it fits."""
+    try:
+        tool.prepare(given)
+    except InvalidInput as error:
+        return " ".join(error.problems)
+    return None

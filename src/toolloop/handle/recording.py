@@ -1,0 +1,69 @@
+"""Recording events: the one place where a handle's state changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toolloop.core import events as ev
+from toolloop.core.machine import step
+from toolloop.core.states import State
+from toolloop.handle.watching import RequestStarted, WatchEvent, watch
+
+LOG = logging.getLogger("toolloop")
+
+
+class Recorder:
+    """Holds the state of a loop. Every change goes through `record`, one at a time, from any thread."""
+
+    def __init__(
+        self, state: State, clock: Callable[[], float], observers: Sequence[Callable[[WatchEvent], Any]]
+    ) -> None:
+        """Start from a state."""
+        self.lock = threading.RLock()
+        self.clock = clock
+        self.state = state
+        self._observers = observers
+        self._seen: list[WatchEvent] = []
+
+    def now(self) -> float:
+        """The time, in seconds since the epoch; for the record only, no limit is counted with it."""
+        return float(self.clock())
+
+    def record(self, event: ev.Event) -> State:
+        """Believe an event: the state after it is the loop's state from here on.
+
+        Observers are told before anybody else can record, so that all see one order.
+
+        Raises:
+            CallerError: the event is not possible now; nothing changed.
+
+        """
+        with self.lock:
+            before = self.state
+            self.state = step(before, event)
+            self._tell(watch(before, event, self.state))
+            return self.state
+
+    def request_starts(self) -> None:
+        """Tell those who watch that a request goes out; it is no event of the machine until it is answered."""
+        with self.lock:
+            self._tell([RequestStarted(self.state.ledger.iterations + 1)])
+
+    def drain(self) -> tuple[WatchEvent, ...]:
+        """What happened since the last time this was asked."""
+        with self.lock:
+            seen, self._seen = tuple(self._seen), []
+            return seen
+
+    def _tell(self, seen: Sequence[WatchEvent]) -> None:
+        self._seen.extend(seen)
+        for event in seen:
+            LOG.debug("%s", type(event).__name__, extra={"loop_id": self.state.ledger.setup.loop_id})
+            for observer in self._observers:
+                try:
+                    observer(event)
+                except Exception:
+                    LOG.exception("an observer failed", extra={"loop_id": self.state.ledger.setup.loop_id})

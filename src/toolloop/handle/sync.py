@@ -1,0 +1,200 @@
+"""The sync handle. Its driver waits, fans out to threads, locks and records; it decides nothing."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any
+
+from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.states import Running
+from toolloop.core.values import Result
+from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext
+from toolloop.handle.driving import Driving, Stopwatch
+from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.turns import Completed, Error, Yielded
+from toolloop.providers import provider_for
+from toolloop.tools import ToolContext, ToolRegistry
+
+
+class ToolLoopHandle(Driving):
+    """A tool-use loop that its caller drives, turn by turn.
+
+    Args:
+        provider: an `anthropic.Anthropic` client, or anything that implements `Provider`.
+        params: the keyword arguments of `client.messages.create`, `messages` included.
+        tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, or a `ToolRegistry`.
+        config: limits and callables.
+        context: an object for the tools, and the depth; inside a tool, give its `ToolContext`.
+        loop_id: the id of the loop; a random one if it is left out.
+        clock: seconds since the epoch, for the record only.
+
+    Raises:
+        InvalidHistory: the API would refuse the messages.
+        BadTool: two tools of one name, an async tool, something that is no tool.
+        TypeError: a parameter is not JSON, or the provider is none.
+        ValueError: a parameter that is missing, or not the caller's to give.
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
+        self,
+        provider: Any,
+        *,
+        params: Mapping[str, Any],
+        tools: Iterable[Any] | ToolRegistry = (),
+        config: LoopConfig = DEFAULT_CONFIG,
+        context: LoopContext | ToolContext | None = None,
+        loop_id: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Set the loop up; nothing is sent and no clock starts."""
+        if inspect.iscoroutinefunction(config.on_tool_call) or inspect.iscoroutinefunction(config.stop_when):
+            raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
+        self._make_bell()
+        self._open(
+            provider_for(provider, is_async=False),
+            params=params,
+            tools=tools,
+            config=config,
+            context=context or DEFAULT_CONTEXT,
+            loop_id=loop_id or uuid.uuid4().hex,
+            clock=clock,
+        )
+
+    def next_turn(self) -> Yielded | Completed | Error:
+        """Drive to the next point where the caller has a say.
+
+        Raises:
+            IllegalCommand: a `Yielded` waits for a command, or another caller drives.
+            InvalidHistory: the API would refuse the edited history; nothing was sent.
+
+        """
+        with self._driving("next_turn()"):
+            return self._ready_to_drive() or self._drive()
+
+    def run(self, ask: Callable[[Yielded], object] | None = None) -> Yielded | Completed | Error:
+        """Keep going while nothing needs the caller.
+
+        Args:
+            ask: called with the `Yielded` when calls wait; it decides them through it. If all are decided then, the
+                loop goes on; else, and without `ask`, the waiting `Yielded` is returned.
+
+        """
+        while True:
+            turn = self.pending_turn
+            if turn is None:
+                result = self.next_turn()
+                if not isinstance(result, Yielded):
+                    return result
+                turn = result
+            if turn.pending and ask is not None:
+                ask(turn)
+            if turn.is_spent:
+                continue
+            if turn.pending:
+                return turn
+            turn.continue_loop()
+
+    def _drive(self) -> Yielded | Completed | Error:
+        self._watch = Stopwatch()
+        while True:
+            self._bell.clear()
+            effects = self._effects()
+            match effects:
+                case (SendRequest(),):
+                    self._send()
+                case (Judge() as judge,):
+                    state = self._state
+                    self._judged(state, _call_each(self._judging(judge)))
+                case (EndTurn(),):
+                    self._turn_ended()
+                case (RunCall() as only,) if not self._calls_run():
+                    self._run_here(only.call_id)
+                case (RunCall(), *_):
+                    self._run_in_threads([effect.call_id for effect in effects if isinstance(effect, RunCall)])
+                case _ if isinstance(self._state, Running):
+                    self._bell.wait()
+                case _:
+                    return self._result()
+
+    def _send(self) -> None:
+        with self._flight():
+            try:
+                reply = self._provider.send(self._request())
+            except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
+                self._fault(error)
+            else:
+                self._answer(reply)
+
+    def _run_here(self, call_id: str) -> None:
+        """A call that runs alone runs in the caller's own thread."""
+        job = self._start(call_id)
+        if job is None:
+            return
+        begun = time.monotonic()
+        try:
+            result = _outcome(job)
+        except BaseException:
+            self._cut(call_id)
+            raise
+        self._end(call_id, result, time.monotonic() - begun)
+
+    def _run_in_threads(self, call_ids: Iterable[str]) -> None:
+        """Calls that run side by side; no thread of theirs holds up the exit of the process."""
+        for call_id in call_ids:
+            job = self._start(call_id)
+            if job is None:
+                continue
+            context = contextvars.copy_context()
+            thread = threading.Thread(
+                target=context.run, args=(self._run_job, call_id, job), name=f"toolloop-{call_id}", daemon=True
+            )
+            try:
+                thread.start()
+            except BaseException:
+                self._cut(call_id)
+                raise
+
+    def _run_job(self, call_id: str, job: Job) -> None:
+        begun = time.monotonic()
+        try:
+            result = _outcome(job)
+        except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
+            self._cut(call_id, error)
+        else:
+            self._end(call_id, result, time.monotonic() - begun)
+
+    def _make_bell(self) -> None:
+        self._bell = threading.Event()
+
+    def _ring(self) -> None:
+        self._bell.set()
+
+
+def _outcome(job: Job) -> Result:
+    try:
+        value = job.run()
+    except Exception as error:  # noqa: BLE001 - a tool's exception is a result; KeyboardInterrupt and SystemExit are not
+        return failed(error)
+    return returned(value)
+
+
+def _call_each(questions: Generator[Any, Any, Any]) -> Any:
+    """Answer each question of a generator by calling it."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            function, arguments = questions.send(answer) if error is None else questions.throw(error)
+        except StopIteration as done:
+            return done.value
+        answer, error = None, None
+        try:
+            answer = function(*arguments)
+        except Exception as raised:  # noqa: BLE001 - the generator knows what a failing policy means
+            error = raised

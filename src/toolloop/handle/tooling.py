@@ -1,0 +1,87 @@
+"""Running one call: what a tool is given, and what its end means. Pure halves; the drivers call and await."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
+
+from attrs import frozen
+
+from toolloop.core.jsontext import canonical, decode, encode
+from toolloop.core.setup import Setup, ToolFacts
+from toolloop.core.states import Running
+from toolloop.core.values import Call, Outcome, Result
+from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, render
+
+LOG = logging.getLogger("toolloop.tools")
+
+
+@frozen
+class Job:
+    """A call that is ready to run."""
+
+    tool: Tool[..., Any]
+    arguments: Any
+    context: ToolContext
+
+    def run(self) -> Any:
+        """Run the tool; of an async one, what is to be awaited."""
+        return self.tool.run(self.arguments, self.context)
+
+
+class Toolbox:
+    """Prepares calls, and tells what their ends mean."""
+
+    def __init__(self, tools: ToolRegistry, caller_state: Any) -> None:
+        """`caller_state`: the caller's own object, which tools see as `ToolContext.state`."""
+        self._tools = tools
+        self._caller_state = caller_state
+
+    def job(self, state: Running, call: Call, cancelled: Callable[[], bool]) -> Job:
+        """What to run for a call whose input was found to fit."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            raise AssertionError(f"{call.name} was cleared to run, and is no tool")
+        setup = state.ledger.setup
+        context = ToolContext(
+            call_id=call.id,
+            loop_id=setup.loop_id,
+            iteration=state.round.iteration,
+            depth=setup.depth + 1,
+            idempotency_key=idempotency_key(setup, state.round.iteration, call),
+            state=self._caller_state,
+            cancelled=cancelled,
+        )
+        return Job(tool, tool.prepare(decode(call.effective_input)), context)
+
+
+def idempotency_key(setup: Setup, iteration: int, call: Call, run: int = 1) -> str:
+    """The same for every repeat of one uncertain run of a call, and for nothing else."""
+    parts = [setup.loop_id, [call.id], iteration, call.id, run]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def returned(value: Any) -> Result:
+    """The result of a tool that came back with a value; one that cannot be sent is an error result."""
+    try:
+        return Result(encode(render(value)))
+    except (TypeError, ValueError) as error:
+        return failed(error)
+
+
+def failed(error: BaseException) -> Result:
+    """The error result of a tool that raised."""
+    LOG.info("a tool failed: %s", type(error).__name__)
+    return Result(encode(describe_failure(error)), is_error=True, outcome=Outcome.FAILED)
+
+
+def facts_of(tool: Tool[..., Any]) -> ToolFacts:
+    """What the machine must know of a tool, and what is compared when a loop wakes up."""
+    needs = tool.needs_approval
+    approval: Literal["always", "never", "predicate"] = "predicate"
+    if isinstance(needs, bool):
+        approval = "always" if needs else "never"
+    digest = hashlib.sha256(canonical(tool.definition()).encode()).hexdigest()
+    return ToolFacts(tool.name, tool.effect, approval, digest)

@@ -1,0 +1,286 @@
+"""What a turn gives the caller: `Yielded`, `Completed` or `Error`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NoReturn, Protocol
+
+from attrs import field, frozen
+
+from toolloop.core.errors import IllegalCommand
+from toolloop.core.jsontext import JSON, decode
+from toolloop.core.states import Deciding, Executed, Paused
+from toolloop.core.terminations import Termination
+from toolloop.core.usage import IterationUsage, Usage
+from toolloop.core.values import Answer, Approve, Command, Continue, Decision, Deny, InjectMessages, Rerun, Round, Stop
+from toolloop.handle.views import ToolCall, ToolResult
+from toolloop.handle.watching import WatchEvent
+
+Reason = Literal["decision_required", "tools_executed", "paused"]
+_REASONS: dict[type, Reason] = {
+    Deciding: "decision_required",
+    Executed: "tools_executed",
+    Paused: "paused",
+}
+
+
+class Commanded(Protocol):
+    """What a `Yielded` needs of its handle."""
+
+    def take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
+        """Record decisions: all, or none."""
+
+    def take_command(self, command: Command) -> None:
+        """Record a command."""
+
+
+class Yielded:
+    """The caller has the word: decide the calls that wait, then give a command.
+
+    It carries only the legal moves, and is spent by its command.
+
+    Attributes:
+        reason: `decision_required`, `tools_executed` or `paused`.
+        iteration: which answered request it is about, counted from 1.
+        usage: of this iteration.
+        total_usage: of the loop so far.
+        events: what happened since the last result.
+
+    """
+
+    def __init__(
+        self, state: Deciding | Executed | Paused, handle: Commanded, events: tuple[WatchEvent, ...] = ()
+    ) -> None:
+        """Made by a handle, for the state it waits in."""
+        ledger = state.ledger
+        self.reason: Reason = _REASONS[type(state)]
+        self.iteration = ledger.iterations
+        self.usage: Usage = ledger.usage_log[-1].usage
+        self.total_usage = ledger.total_usage
+        self.events = events
+        self._setup = ledger.setup
+        self._response = ledger.response or "{}"
+        self._round: Round | None = None if isinstance(state, Paused) else state.round
+        self._handle: Commanded | None = handle
+
+    # --- what the model said ---
+
+    @property
+    def message(self) -> dict[str, JSON]:
+        """The assistant message as received."""
+        return {"role": "assistant", "content": decode(self._response)["content"]}
+
+    @property
+    def assistant_content(self) -> tuple[JSON, ...]:
+        """The blocks beside the calls."""
+        return tuple(block for block in self.message["content"] if block["type"] != "tool_use")
+
+    @property
+    def assistant_text(self) -> str | None:
+        """The text beside the calls, joined by newlines, or None."""
+        return text_of(self.message["content"])
+
+    # --- the calls ---
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls of the round, in the model's order."""
+        if self._round is None:
+            return ()
+        return tuple(ToolCall(call, self._setup, self._round.iteration) for call in self._round.calls)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """The calls that wait for the caller's word."""
+        return tuple(call for call in self.calls if call.why is not None)
+
+    @property
+    def results(self) -> tuple[ToolResult | None, ...]:
+        """One slot for each call, in the model's order; None while it is open."""
+        return tuple(call.result for call in self.calls)
+
+    def approve(
+        self,
+        call: str | ToolCall,
+        input: dict[str, JSON] | None = None,  # noqa: A002 - the API's own word for it
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Let a call run, as proposed or with another input. See `Approve`.
+
+        Raises:
+            CallerError: the call is unknown, settled, decided otherwise, another than shown, or not to be approved.
+
+        """
+        self._decide(call, Approve(input=input, by=by, reason=reason))
+
+    def deny(self, call: str | ToolCall, reason: str, by: str | None = None) -> None:
+        """Do not let a call run; the model is told the reason. See `Deny`."""
+        self._decide(call, Deny(reason, by=by))
+
+    def answer(self, call: str | ToolCall, content: JSON, is_error: bool = False, by: str | None = None) -> None:
+        """Give the result of a call yourself; it does not run. See `Answer`."""
+        self._decide(call, Answer(content, is_error=is_error, by=by))
+
+    def rerun(self, call: str | ToolCall, by: str | None = None) -> None:
+        """Run an uncertain call again. See `Rerun`."""
+        self._decide(call, Rerun(by=by))
+
+    def approve_all(self, by: str | None = None) -> None:
+        """Approve every call that waits for approval, bound to what is shown now."""
+        waiting = [call for call in self.pending if call.why == "approval"]
+        self._alive("approve_all()").take_decisions([(call.id, Approve(by=by, digest=call.digest)) for call in waiting])
+
+    # --- the command ---
+
+    def continue_loop(self) -> None:
+        """Go on at the next `next_turn()`.
+
+        Raises:
+            UndecidedCalls: calls wait, and the loop is not set to run the others meanwhile.
+
+        """
+        self._alive("continue_loop()").take_command(Continue())
+
+    def inject_and_continue(self, messages: Sequence[JSON]) -> None:
+        """Add messages, then go on.
+
+        Raises:
+            InvalidHistory: the API would refuse them there.
+
+        """
+        self._alive("inject_and_continue()").take_command(InjectMessages(messages))
+
+    def stop(self, reason: str | None = None) -> None:
+        """End the loop; the next `next_turn()` returns `Completed` without a request."""
+        self._alive("stop()").take_command(Stop(reason))
+
+    def unwrap(self) -> NoReturn:
+        """Raise: nothing is complete yet."""
+        waiting = ", ".join(f"{call.name} ({call.id})" for call in self.pending) or "a command"
+        raise IllegalCommand(
+            f"the loop is not complete: it waits for {waiting}",
+            state=self.reason,
+            asked="unwrap()",
+            allowed=("continue_loop()", "inject_and_continue()", "stop()"),
+        )
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether its command was given."""
+        return self._handle is None
+
+    def show(self, round_: Round) -> None:
+        """Take a later version of the round; called by the handle."""
+        self._round = round_
+
+    def spend(self) -> None:
+        """A command was given; called by the handle."""
+        self._handle = None
+
+    def _decide(self, call: str | ToolCall, decision: Decision) -> None:
+        self._alive("a decision").take_decisions([bound(call, decision)])
+
+    def _alive(self, asked: str) -> Commanded:
+        if self._handle is None:
+            raise IllegalCommand(
+                f"{asked}: this Yielded is spent; a command was given. Call next_turn(), or see handle.pending_turn",
+                state="spent",
+                asked=asked,
+                allowed=("next_turn()",),
+            )
+        return self._handle
+
+    def __repr__(self) -> str:
+        spent = "" if self._handle is not None else ", spent"
+        return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
+
+
+def bound(call: str | ToolCall, decision: Decision) -> tuple[str, Decision]:
+    """The id of a call, and the decision, bound to exactly what was shown if a `ToolCall` is given."""
+    if isinstance(call, ToolCall):
+        return call.id, (decision if decision.digest else _with_digest(decision, call.digest))
+    if isinstance(call, str):
+        return call, decision
+    raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by a {type(call).__name__}")
+
+
+def _with_digest(decision: Decision, digest: str) -> Decision:
+    match decision:
+        case Approve():
+            return Approve(decision.input, decision.by, decision.reason, digest)
+        case Deny():
+            return Deny(decision.reason, decision.by, digest)
+        case Answer():
+            return Answer(decision.content, decision.is_error, decision.by, digest)
+        case _:
+            return Rerun(decision.by, digest)
+
+
+def text_of(blocks: Sequence[JSON]) -> str | None:
+    """The text of some blocks, joined by newlines, or None if there is none."""
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    return "\n".join(texts) if texts else None
+
+
+@frozen
+class Completed:
+    """The loop has ended.
+
+    Attributes:
+        termination: how; see `toolloop.terminations`.
+        response: the last reply, verbatim, or None.
+        text: its text, joined by newlines, or None.
+        iterations: how many requests were answered.
+        events: what happened since the last result.
+
+    """
+
+    termination: Termination
+    response: dict[str, JSON] | None = field(repr=False)
+    text: str | None = field(repr=False)
+    iterations: int
+    total_usage: Usage = field(repr=False)
+    usage_log: tuple[IterationUsage, ...] = field(repr=False)
+    events: tuple[WatchEvent, ...] = field(default=(), repr=False)
+
+    def unwrap(self) -> Completed:
+        """Itself."""
+        return self
+
+
+@frozen
+class Error:
+    """The request failed, or the loop may not run at all. `handle.retry()` goes back to before the request.
+
+    Attributes:
+        error: the exception.
+        retryable: whether the same request may succeed.
+        retry_after: seconds to wait first, or None.
+        iterations: how many requests were answered.
+        events: what happened since the last result.
+
+    """
+
+    error: Exception
+    retryable: bool
+    retry_after: float | None
+    iterations: int
+    total_usage: Usage = field(repr=False)
+    events: tuple[WatchEvent, ...] = field(default=(), repr=False)
+
+    def unwrap(self) -> NoReturn:
+        """Raise the error."""
+        raise self.error
+
+
+@frozen
+class ToolLoopResult:
+    """What came of a loop, finished or not: an unfinished one has the termination `Unfinished()`."""
+
+    response: dict[str, JSON] | None = field(repr=False)
+    termination: Termination
+    iterations: int
+    total_usage: Usage
+    usage_log: tuple[IterationUsage, ...] = field(repr=False)
+    error: Exception | None = None

@@ -1,0 +1,153 @@
+"""What callers, policies and stop conditions see of a loop: read-only, decoded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import field, frozen
+
+from toolloop.core.jsontext import JSON, decode
+from toolloop.core.policy import digest_of
+from toolloop.core.setup import Setup
+from toolloop.core.states import Ledger, State
+from toolloop.core.usage import Usage
+from toolloop.core.values import Call, Ruling, Status
+
+
+@frozen
+class ToolResult:
+    """The result of a call: `content` is a string or a list of content blocks."""
+
+    tool_use_id: str
+    content: JSON
+    is_error: bool = False
+
+
+@frozen(eq=False)
+class ToolCall:
+    """A call as it stood when it was shown. Everything read from it is a copy.
+
+    Two are equal when they show the same call in the same state.
+    """
+
+    _call: Call = field(repr=False)
+    _setup: Setup = field(repr=False)
+    iteration: int
+
+    @property
+    def id(self) -> str:
+        """The id of the `tool_use` block."""
+        return self._call.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self._call.name
+
+    @property
+    def input(self) -> dict[str, JSON]:
+        """The input as the model proposed it."""
+        value: dict[str, JSON] = decode(self._call.input)
+        return value
+
+    @property
+    def effective_input(self) -> dict[str, JSON]:
+        """The input that runs: the proposed one, or what a person put in its place."""
+        value: dict[str, JSON] = decode(self._call.effective_input)
+        return value
+
+    @property
+    def status(self) -> str:
+        """One of `proposed`, `waiting`, `decided`, `cleared`, `running`, `settled`."""
+        return str(self._call.status)
+
+    @property
+    def why(self) -> str | None:
+        """What a waiting call waits for: `approval`, `external` or `uncertain`."""
+        return str(self._call.why) if self._call.status is Status.WAITING and self._call.why else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why a policy asks, if it said so."""
+        return self._call.reason
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The ids from the outermost call down to this one."""
+        return (self._call.id,)
+
+    @property
+    def digest(self) -> str:
+        """What binds a decision to this call as it is shown here."""
+        return digest_of(self._setup, self.iteration, self._call)
+
+    @property
+    def decision(self) -> Ruling | None:
+        """What was decided, by whom, when and why; None while nothing is."""
+        return self._call.ruling
+
+    @property
+    def result(self) -> ToolResult | None:
+        """Its result, once it is settled."""
+        result = self._call.result
+        return None if result is None else ToolResult(self.id, decode(result.content), result.is_error)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolCall) and (self._call, self.iteration) == (other._call, other.iteration)
+
+    def __hash__(self) -> int:
+        return hash((self._call.id, self.iteration))
+
+    def __repr__(self) -> str:
+        return f"<ToolCall {self.name} {self.id}: {self.why or self.status}>"
+
+
+class View:
+    """A loop as a policy or a stop condition sees it.
+
+    Attributes:
+        iteration: the number of the reply, counted from 1.
+        total_usage: with this reply.
+
+    """
+
+    def __init__(self, state: State) -> None:
+        """Look at a state."""
+        self._ledger: Ledger = state.ledger
+        self.iteration = state.ledger.iterations
+        self.total_usage: Usage = state.ledger.total_usage
+
+    @property
+    def reply(self) -> dict[str, JSON]:
+        """The reply, verbatim."""
+        value: dict[str, JSON] = decode(self._ledger.response or "{}")
+        return value
+
+    @property
+    def messages(self) -> tuple[JSON, ...]:
+        """The closed history."""
+        return tuple(decode(text) for text in self._ledger.messages)
+
+    @property
+    def calls(self) -> tuple[JSON, ...]:
+        """The `tool_use` blocks of the calls that were started so far, as far as the history still has them."""
+        ran = set(self._ledger.ran)
+        return tuple(block for block in self._blocks("tool_use") if block["id"] in ran)
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The results so far, as far as the history still has them."""
+        return tuple(
+            ToolResult(block["tool_use_id"], block.get("content", ""), bool(block.get("is_error")))
+            for block in self._blocks("tool_result")
+        )
+
+    def _blocks(self, kind: str) -> Sequence[Any]:
+        contents = (message["content"] for message in self.messages)
+        return [
+            block for content in contents if isinstance(content, list) for block in content if block["type"] == kind
+        ]
+
+    def __repr__(self) -> str:
+        return f"<View of iteration {self.iteration}>"

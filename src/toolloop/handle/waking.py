@@ -1,0 +1,170 @@
+"""Sleep, wake, copy: a handle from a snapshot, and a handle from another."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from attrs import evolve
+
+from toolloop.core import events as ev
+from toolloop.core.errors import Drift
+from toolloop.core.jsontext import JSON, canonical, decode, encode
+from toolloop.core.machine import step
+from toolloop.core.setup import Setup
+from toolloop.core.states import Running, State
+from toolloop.core.values import Status
+from toolloop.handle.commanding import Commanding
+from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext
+from toolloop.handle.core import registry_of
+from toolloop.handle.params import Secrets, check_params, split
+from toolloop.handle.tooling import facts_of
+from toolloop.providers import provider_for
+from toolloop.tools import ToolContext, ToolRegistry
+
+_ON_DRIFT = ("raise", "accept")
+
+
+class Waking(Commanding):
+    """Snapshots and copies of both handles."""
+
+    def snapshot(self) -> dict[str, JSON]:
+        """The loop as JSON, at any moment. It holds no callable, no client, no key, and no object of the caller.
+
+        Keep it where only you can write: a digest in it catches damage, not attackers.
+        """
+        from toolloop.stores.codec import dump  # noqa: PLC0415 - cattrs is loaded when it is first needed
+
+        return dump(self._state)
+
+    @classmethod
+    def restore(  # noqa: PLR0913 - the parts of a loop that no snapshot can hold
+        cls,
+        snapshot: Mapping[str, JSON],
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        config: LoopConfig | None = None,
+        context: LoopContext | ToolContext | None = None,
+        on_drift: str = "raise",
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """A loop from its snapshot, in this process or another. The next request has the very same bytes.
+
+        Args:
+            snapshot: what `snapshot()` returned.
+            provider: as for a new handle.
+            tools: as for a new handle.
+            params: brings back what a snapshot leaves out (headers, timeouts, tokens); what else it holds is compared.
+            config: None takes the stored limits. Callables are in no snapshot: give them again.
+            context: as for a new handle; its depth is the stored one.
+            on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
+            clock: as for a new handle.
+
+        Raises:
+            UnreadableSnapshot: it is damaged, foreign, or of a newer format.
+            Drift: what changed.
+
+        """
+        from toolloop.stores.codec import load  # noqa: PLC0415 - likewise
+
+        if on_drift not in _ON_DRIFT:
+            raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(_ON_DRIFT)}")
+        state = load(snapshot)
+        registry = registry_of(tools, is_async=cls._is_async)
+        given = config or LoopConfig()
+        stored, secrets = split({} if params is None else _without_messages(params))
+        new = _setup_now(state.ledger.setup, registry, config, stored if params is not None else None)
+        if (changes := _changes(state.ledger.setup, new, given)) and on_drift == "raise":
+            raise Drift(
+                f"the loop fell asleep with other things than it wakes up with: {'; '.join(changes)}. "
+                'Bring them back, or pass on_drift="accept" to go on with what there is now',
+                changes=changes,
+            )
+        if new != state.ledger.setup or _has_running(state):
+            state = step(state, ev.Woken(setup=new, at=clock()))
+        handle = cls._made(
+            provider_for(provider, is_async=True) if cls._is_async else provider_for(provider, is_async=False),
+            state,
+            tools=registry,
+            config=given,
+            context=context or DEFAULT_CONTEXT,
+            secrets=secrets,
+            clock=clock,
+        )
+        handle._asleep = True  # noqa: SLF001 - its own class
+        return handle
+
+    def fork(self, loop_id: str | None = None) -> Self:
+        """An independent copy: every started call is uncertain in it, and every open call asks again."""
+        forked = step(self._state, ev.Forked(loop_id or uuid.uuid4().hex, at=self._recorder.now()))
+        return self._made(
+            self._provider,
+            forked,
+            tools=self._tools,
+            config=self._config,
+            context=self._context,
+            secrets=Secrets(dict(self._secrets.options), dict(self._secrets.mcp_tokens)),
+            clock=self._recorder.clock,
+        )
+
+    @classmethod
+    def _made(cls, provider: Any, state: State, **parts: Any) -> Self:
+        handle = cls.__new__(cls)
+        handle._make_bell()  # noqa: SLF001 - its own class
+        handle._assemble(provider, state, **parts)  # noqa: SLF001 - its own class
+        return handle
+
+    def _make_bell(self) -> None:
+        """What a driver waits with; each kind of handle has its own."""
+
+
+def _without_messages(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in check_params(params, asked="restore()").items() if name != "messages"}
+
+
+def _setup_now(
+    old: Setup, registry: ToolRegistry, config: LoopConfig | None, stored: Mapping[str, JSON] | None
+) -> Setup:
+    """The set-up that a loop wakes up with."""
+    new = evolve(old, tools=tuple(facts_of(tool) for tool in registry))
+    if stored is not None and canonical(stored) != canonical(decode(old.params)):
+        new = evolve(new, params=encode({**decode(old.params), **stored}))
+    if config is not None:
+        new = evolve(
+            new,
+            limits=config.limits(),
+            execution=config.execution,
+            max_parallel_tools=config.max_parallel_tools,
+            texts=config.texts,
+        )
+    return evolve(new, callables=(config or LoopConfig()).callables())
+
+
+def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:
+    """What is another than it was, in words."""
+    changes = []
+    then, now = ({facts.name: facts for facts in setup.tools} for setup in (old, new))
+    changes += [f"the tool {name!r} is gone" for name in then if name not in now]
+    changes += [f"the tool {name!r} is new" for name in now if name not in then]
+    for name in then.keys() & now.keys():
+        if then[name].digest != now[name].digest:
+            changes.append(f"the definition of the tool {name!r} changed")
+        if then[name].approval != now[name].approval:
+            changes.append(f"the approval of the tool {name!r} was {then[name].approval}, and is {now[name].approval}")
+        if then[name].effect != now[name].effect:
+            changes.append(f"the effect of the tool {name!r} was {then[name].effect}, and is {now[name].effect}")
+    changes += [f"config.{name} was set, and is missing" for name in sorted(old.callables - config.callables())]
+    changes += [f"config.{name} was not set, and is" for name in sorted(config.callables() - old.callables)]
+    if new.params is not old.params:
+        before, after = decode(old.params), decode(new.params)
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        changes += [f"the parameter {name!r} changed" for name in sorted(changed)]
+    return tuple(changes)
+
+
+def _has_running(state: State) -> bool:
+    return isinstance(state, Running) and bool(state.round.having(Status.RUNNING))

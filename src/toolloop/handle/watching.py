@@ -1,0 +1,181 @@
+"""What happened, for those who watch: on each result, and for `LoopConfig.observers`.
+
+All are frozen, and told in the order in which things happened. The machine's own events, which are the journal of a
+loop, are in `toolloop.machine`; these are for people and logs.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from toolloop.core import events as ev
+from toolloop.core.replies import Reply, acceptable
+from toolloop.core.states import Deciding, Finished, Judging, Running, State
+from toolloop.core.stops import STOP_REASONS, Fate
+from toolloop.core.terminations import Termination
+from toolloop.core.usage import Usage
+from toolloop.core.values import Round, Status
+
+
+@frozen
+class WatchEvent:
+    """Something that happened in a loop. `iteration`: the number of the request it belongs to, counted from 1."""
+
+    iteration: int
+
+
+@frozen
+class RequestStarted(WatchEvent):
+    """A model request goes out."""
+
+
+@frozen
+class RequestAnswered(WatchEvent):
+    """A model request was answered. `seconds`: how long it took."""
+
+    stop_reason: str | None
+    usage: Usage
+    seconds: float
+
+
+@frozen
+class RequestFailed(WatchEvent):
+    """A model request failed."""
+
+    message: str
+    retryable: bool
+
+
+@frozen
+class CallProposed(WatchEvent):
+    """The model asks for a call."""
+
+    call_id: str
+    name: str
+
+
+@frozen
+class CallDecided(WatchEvent):
+    """A policy or the caller decided a call: `kind` is `approve`, `deny`, `answer` or `rerun`."""
+
+    call_id: str
+    name: str
+    kind: str
+    by: str | None
+
+
+@frozen
+class CallWaiting(WatchEvent):
+    """A call waits for the caller. `why`: `approval`, `external` or `uncertain`."""
+
+    call_id: str
+    name: str
+    why: str
+
+
+@frozen
+class CallStarted(WatchEvent):
+    """A tool starts."""
+
+    call_id: str
+    name: str
+
+
+@frozen
+class CallFinished(WatchEvent):
+    """A call has its result. `seconds`: how long its tool ran, 0.0 where none did."""
+
+    call_id: str
+    name: str
+    outcome: str
+    is_error: bool
+    seconds: float
+
+
+@frozen
+class MessageHeld(WatchEvent):
+    """An injected message waits, because the API allows none at this place; it joins at the next legal one."""
+
+    count: int
+
+
+@frozen
+class HistoryReplaced(WatchEvent):
+    """The caller put another history in the place of the closed one."""
+
+    before: int
+    after: int
+
+
+@frozen
+class BlocksLeftOut(WatchEvent):
+    """Blocks of a reply did not join the history, because the API would refuse to take them back."""
+
+    kinds: tuple[str, ...]
+
+
+@frozen
+class LoopFinished(WatchEvent):
+    """The loop ended."""
+
+    termination: Termination
+
+
+def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
+    """What an event of the machine means to those who watch."""
+    seen: list[WatchEvent] = []
+    iteration = after.ledger.iterations
+    match event:
+        case ev.Replied():
+            usage = after.ledger.usage_log[-1]
+            seen.append(RequestAnswered(iteration, usage.stop_reason, usage.usage, usage.seconds))
+            seen.extend(CallProposed(iteration, call.id, call.name) for call in event.reply.calls())
+            if dropped := _left_out(event.reply):
+                seen.append(BlocksLeftOut(iteration, dropped))
+        case ev.RequestFailed():
+            seen.append(RequestFailed(iteration + 1, event.failure.message, event.failure.retryable))
+        case ev.HistoryEdited():
+            seen.append(HistoryReplaced(iteration, len(before.ledger.messages), len(after.ledger.messages)))
+        case ev.Injected() if len(after.ledger.held) > len(before.ledger.held):
+            seen.append(MessageHeld(iteration, len(event.messages)))
+    seen.extend(_calls(before, event, after, iteration))
+    if isinstance(after, Finished) and not isinstance(before, Finished):
+        seen.append(LoopFinished(iteration, after.termination))
+    return seen
+
+
+def _calls(before: State, event: ev.Event, after: State, iteration: int) -> list[WatchEvent]:
+    seen: list[WatchEvent] = []
+    old, new = _round(before), _round(after)
+    if old is None or new is None:
+        return seen
+    took = event.took if isinstance(event, ev.Ended) else 0.0
+    for was, call in zip(old.calls, new.calls, strict=True):
+        if call is was:
+            continue
+        if call.ruling is not None and call.ruling is not was.ruling:
+            seen.append(CallDecided(iteration, call.id, call.name, call.ruling.kind, call.ruling.by))
+        if call.status is was.status:
+            continue
+        if call.status is Status.WAITING:
+            seen.append(CallWaiting(iteration, call.id, call.name, str(call.why)))
+        if call.status is Status.RUNNING:
+            seen.append(CallStarted(iteration, call.id, call.name))
+        if call.result is not None:
+            outcome = str(call.result.outcome)
+            seen.append(CallFinished(iteration, call.id, call.name, outcome, call.result.is_error, took))
+    return seen
+
+
+def _round(state: State) -> Round | None:
+    return state.round if isinstance(state, Judging | Deciding | Running) else None
+
+
+def _left_out(reply: Reply) -> tuple[str, ...]:
+    """The kinds of the blocks of a joining reply that the API would refuse to take back."""
+    fate = STOP_REASONS.get(reply.stop_reason or "", Fate.END)
+    if fate is Fate.REFUSE:
+        return ()
+    joining = [block for block in reply.blocks if fate is not Fate.CUT or block["type"] != "tool_use"]
+    kept = {id(block) for block in acceptable(joining)}
+    return tuple(block["type"] for block in reply.blocks if id(block) not in kept)

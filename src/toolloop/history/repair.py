@@ -1,0 +1,243 @@
+"""Mending a history: the least change after which the API takes it.
+
+What is mended, by rule: `unanswered-call`, `orphan-result`, `repeated-result`, `results-first`, `open-server-call`,
+`blank-text`, `empty-content`, `empty-error-result`, `thinking-last`, and `system-place` where a user message follows.
+
+What is not, since only its author can know what was meant: wrong shapes, fields and keys, unknown roles, blocks of the
+other role, two calls of one id in one turn, thinking without words and signature, what stands beside the results of
+calls that code made, what a result may not hold, a system message at the start or right after an assistant message, an
+empty history, and all that depends on the model or on other parameters of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from attrs import frozen
+
+from toolloop.history.draft import Draft, Piece, Turn, live_turns, take_apart, turns_of
+from toolloop.history.reading import SERVER_CALLS, THINKING, is_blank, is_server_result, kind_of
+
+NOT_RUN: Final = "This call was not run."
+#: Stands for the words of a result that is an error and says nothing.
+NO_WORDS: Final = "The tool failed without a message."
+
+
+@frozen
+class Change:
+    """One thing that `repair` did.
+
+    Args:
+        path: where, in the indices of the list that was given.
+        rule: the id of the rule that was broken there.
+        what: what was done, in words.
+
+    """
+
+    path: str
+    rule: str
+    what: str
+
+
+@frozen
+class Repaired:
+    """A mended history, and what was done to it. Messages without a change are the objects that were given."""
+
+    messages: list[Any]
+    changes: tuple[Change, ...]
+
+
+def repair(messages: Sequence[Any]) -> Repaired:
+    """Mend a history as far as that is possible without its author; the module says what is mended and what is not.
+
+    Deterministic; a second repair finds nothing to do; a valid history comes back as it is. The list and the messages
+    that are given are not changed.
+    """
+    mender = _Mender([take_apart(number, message) for number, message in enumerate(messages)])
+    mender.mend()
+    return Repaired([draft.message() for draft in mender.drafts], tuple(mender.changes))
+
+
+class _Mender:
+    def __init__(self, drafts: list[Draft]) -> None:
+        self.drafts = drafts
+        self.changes: list[Change] = []
+
+    def mend(self) -> None:
+        self._drop_blank_text()
+        for draft in self.drafts:
+            self._mend_results(draft)
+        # One step may uncover work for another: a message that goes lets its neighbours meet. Each step takes away, or
+        # answers a call for good, or brings order, so this ends.
+        done = -1
+        while done < len(self.changes):
+            done = len(self.changes)
+            self._drop_trailing_thinking()
+            self._drop_empty_messages()
+            self._move_system_messages()
+            self._pair()
+            self._drop_server_calls()
+            self._drop_empty_messages()
+
+    def _note(self, path: str, rule: str, what: str) -> None:
+        self.changes.append(Change(path, rule, what))
+
+    def _take(self, drafts: list[Draft], unwanted: dict[Piece, str], what: str = "dropped") -> None:
+        """Take blocks out; `unwanted` says for each which rule it broke."""
+        for draft in drafts:
+            kept = [piece for piece in draft.pieces if piece not in unwanted]
+            if len(kept) == len(draft.pieces):
+                continue
+            for piece in draft.pieces:
+                if piece in unwanted:
+                    self._note(piece.path, unwanted[piece], what)
+            draft.set(kept)
+
+    def _drop_blank_text(self) -> None:
+        blank = {
+            piece: "blank-text"
+            for draft in self.drafts
+            for piece in draft.pieces
+            if piece.kind == "text" and is_blank(piece.block.get("text"))
+        }
+        self._take(self.drafts, blank)
+
+    def _mend_results(self, draft: Draft) -> None:
+        pieces = [self._mend_result(piece) if piece.kind == "tool_result" else piece for piece in draft.pieces]
+        if any(new is not old for new, old in zip(pieces, draft.pieces, strict=True)):
+            draft.set(pieces)
+
+    def _mend_result(self, piece: Piece) -> Piece:
+        content = piece.block.get("content")
+        if isinstance(content, list):
+            kept = [inner for inner in content if not _is_empty_text(inner)]
+            if len(kept) < len(content):
+                self._note(piece.path, "blank-text", "dropped empty text inside the result")
+                piece = Piece(piece.path, piece.block | {"content": kept})
+        if piece.block.get("is_error") is True and piece.block.get("content") in (None, "", []):
+            self._note(piece.path, "empty-error-result", "said that the tool failed without a message")
+            piece = Piece(piece.path, piece.block | {"content": NO_WORDS})
+        return piece
+
+    def _drop_trailing_thinking(self) -> None:
+        trailing: dict[Piece, str] = {}
+        for turn in turns_of(self.drafts):
+            if turn.role == "assistant":
+                own = takewhile(lambda piece: piece.kind in THINKING, (piece for _, piece in reversed(turn.places)))
+                trailing.update(dict.fromkeys(own, "thinking-last"))
+        self._take(self.drafts, trailing)
+
+    def _drop_empty_messages(self) -> None:
+        gone: set[Draft] = set()
+        for turn in turns_of(self.drafts):
+            for draft in turn.drafts:
+                if draft.pieces:
+                    continue
+                if draft.changed:
+                    gone.add(draft)  # what emptied it is noted already
+                elif turn.role == "system" or not turn.places:
+                    gone.add(draft)
+                    self._note(draft.path, "empty-content", "dropped")
+        self.drafts = [draft for draft in self.drafts if draft not in gone]
+
+    def _move_system_messages(self) -> None:
+        ordered: list[Draft] = []
+        held: list[Draft] = []
+        passed = 0
+        for turn in turns_of(self.drafts):
+            if turn.role == "system":
+                held += turn.drafts
+            elif turn.role == "user":
+                ordered += turn.drafts
+                passed = len(held)
+            else:
+                ordered += [*self._moved(held, passed), *turn.drafts]
+                held, passed = [], 0
+        ordered += self._moved(held, passed)
+        # Drafts without a role keep their places among the others.
+        rest = iter(ordered)
+        self.drafts = [draft if draft.role is None else next(rest) for draft in self.drafts]
+
+    def _moved(self, held: list[Draft], passed: int) -> list[Draft]:
+        for draft in held[:passed]:
+            self._note(draft.path, "system-place", "moved behind the user message after it")
+        return held
+
+    def _pair(self) -> None:
+        turns = live_turns(self.drafts)
+        answers: dict[Draft, Draft] = {}
+        for number, turn in enumerate(turns):
+            if turn.role == "user":
+                before = turns[number - 1] if number and turns[number - 1].role == "assistant" else None
+                self._mend_user_turn(turn, _calls(before))
+            elif turn.role == "assistant" and (number + 1 == len(turns) or turns[number + 1].role != "user"):
+                last = turn.drafts[-1]
+                if calls := list(_calls(turn).values()):
+                    answers[last] = Draft(last.path, {"role": "user"}, "user", self._not_run(calls), changed=True)
+        self.drafts = [new for draft in self.drafts for new in (draft, answers.get(draft)) if new is not None]
+
+    def _not_run(self, calls: list[Piece]) -> list[Piece]:
+        for call in calls:
+            self._note(call.path, "unanswered-call", "answered as not run")
+        return [
+            Piece(
+                call.path,
+                {"type": "tool_result", "tool_use_id": call.block["id"], "content": NOT_RUN, "is_error": True},
+            )
+            for call in calls
+        ]
+
+    def _mend_user_turn(self, turn: Turn, calls: dict[str, Piece]) -> None:
+        """Drop the results that answer nothing, then bring those that do, and the missing ones, to the front."""
+        answered: set[str] = set()
+        unwanted: dict[Piece, str] = {}
+        for _, piece in turn.places:
+            if piece.kind == "tool_result" and (call := piece.call) is not None:
+                if call in answered:
+                    unwanted[piece] = "repeated-result"
+                elif call in calls:
+                    answered.add(call)
+                else:
+                    unwanted[piece] = "orphan-result"
+        self._take(turn.drafts, unwanted)
+        missing = self._not_run([piece for call, piece in calls.items() if call not in answered])
+        self._results_to_the_front([place for place in turn.places if place[1] not in unwanted], turn, missing)
+
+    def _results_to_the_front(self, places: list[tuple[Draft, Piece]], turn: Turn, missing: list[Piece]) -> None:
+        front = next((at for at, (_, piece) in enumerate(places) if piece.kind != "tool_result"), len(places))
+        late = {piece: "results-first" for _, piece in places[front:] if piece.kind == "tool_result"}
+        if not late and not missing:
+            return
+        first = places[front][1] if front < len(places) else None
+        target = places[front][0] if first else turn.drafts[-1]
+        self._take(turn.drafts, late, "moved to the front")
+        at = target.pieces.index(first) if first else len(target.pieces)
+        target.set([*target.pieces[:at], *late, *missing, *target.pieces[at:]])
+
+    def _drop_server_calls(self) -> None:
+        turns = live_turns(self.drafts)
+        closing = max((number for number, turn in enumerate(turns) if turn.closes), default=-1)
+        waiting: dict[str, tuple[int, Piece]] = {}
+        for number, turn in enumerate(turns):
+            for _, piece in turn.places:
+                if piece.kind in SERVER_CALLS and piece.call is not None:
+                    waiting[piece.call] = (number, piece)
+                elif piece.kind is not None and is_server_result(piece.kind):
+                    waiting.pop(piece.call or "", None)
+        unpaired = {piece: "open-server-call" for number, piece in waiting.values() if number < closing}
+        self._take(self.drafts, unpaired)
+
+
+def _calls(turn: Turn | None) -> dict[str, Piece]:
+    """The calls of an assistant turn by id; of two with one id the first."""
+    calls: dict[str, Piece] = {}
+    for _, piece in turn.places if turn else ():
+        if piece.kind == "tool_use" and piece.call is not None:
+            calls.setdefault(piece.call, piece)
+    return calls
+
+
+def _is_empty_text(block: Any) -> bool:
+    return kind_of(block) == "text" and block.get("text") == ""

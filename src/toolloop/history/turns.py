@@ -1,0 +1,144 @@
+"""The order of turns, and what a turn may begin and end with: rules 9 to 13, 20, 21, 27, 34."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from toolloop.history.models import takes_prefill, takes_system_messages
+from toolloop.history.reading import (
+    THINKING,
+    Run,
+    content_path,
+    is_server_result,
+    message_path,
+    text_key,
+    unanswered_server_calls,
+)
+from toolloop.history.rules import Findings, Level
+
+_MAX_CACHE_MARKS = 4
+
+
+def check_turns(  # noqa: PLR0913 - the parts of a request, by name
+    messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object, tools: Any, thinking: Any
+) -> None:
+    """Check the order of turns, their ends, and what the model and the request allow."""
+    if runs and runs[0].role == "assistant":
+        findings.add("assistant-first", message_path(runs[0].messages[0]), "the history begins with the assistant")
+    for run in runs:
+        if run.role != "system" and not run.spots and not any(messages[number]["content"] for number in run.messages):
+            # Models that take a prefill may take an empty one.
+            level: Level | None = "warning" if run is runs[-1] and _may_be_prefill(run, model) else None
+            findings.add("empty-content", content_path(run.messages[0]), f"this {run.role} turn is empty", level=level)
+    _ends(runs, findings)
+    _prefill(runs, findings, model=model, thinking=thinking)
+    _system(runs, findings, model=model)
+    _thinking_first(runs, findings, model=model, thinking=thinking)
+    _cache_marks(runs, findings, tools=tools)
+    if isinstance(tools, list) and not tools:
+        _no_tools(runs, findings)
+
+
+def _may_be_prefill(run: Run, model: object) -> bool:
+    return run.role == "assistant" and takes_prefill(model) is True
+
+
+def _ends(runs: list[Run], findings: Findings) -> None:
+    for run in runs:
+        if run.role == "assistant" and run.spots and run.spots[-1].kind in THINKING:
+            level: Level | None = None if run is runs[-1] else "warning"
+            findings.add("thinking-last", run.spots[-1].path, "the assistant turn ends in thinking", level=level)
+
+
+def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
+    if not runs or runs[-1].role != "assistant" or not runs[-1].spots:
+        return
+    last = runs[-1].spots[-1]
+    after_server = is_server_result(last.kind)
+    if not (after_server or last.kind in {"text", *THINKING}) or unanswered_server_calls(runs[-1:]):
+        return  # a paused turn is sent back as it is, and what else may end one is not known
+    takes = takes_prefill(model)
+    thinks = isinstance(thinking, dict) and text_key(thinking, "type") in ("enabled", "adaptive")
+    if thinks or takes is False:
+        why = "with thinking" if thinks else "to this model"
+        # Every recorded pause ends in a server call; that one may end in its result is likely.
+        level: Level | None = "warning" if after_server else None
+        message = f"a request {why} cannot end in an assistant message"
+        findings.add("prefill", message_path(last.message), message, level=level)
+    elif takes and last.kind == "text":
+        text = text_key(last.block, "text") or ""
+        if text.strip() and text != text.rstrip():
+            findings.add("trailing-whitespace", last.path, "the last assistant message ends in whitespace")
+
+
+def _system(runs: list[Run], findings: Findings, *, model: object) -> None:
+    refused = takes_system_messages(model) is False
+    for number, run in enumerate(runs):
+        if run.role != "system":
+            continue
+        first, last = message_path(run.messages[0]), message_path(run.messages[-1])
+        if refused:
+            findings.add("system-model", first, f"{model} takes no system messages")
+        if number == 0:
+            findings.add(
+                "system-place", first, "the history begins with it", remedy="Use the `system` parameter of the request."
+            )
+        elif runs[number - 1].role == "assistant" and not _ends_in_server_result(runs[number - 1]):
+            findings.add("system-place", first, "it follows an assistant message")
+        if number + 1 < len(runs) and runs[number + 1].role == "user":
+            findings.add("system-place", last, "a user message follows it")
+
+
+def _ends_in_server_result(run: Run) -> bool:
+    return bool(run.spots) and is_server_result(run.spots[-1].kind)
+
+
+def _thinking_first(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled" or takes_prefill(model) is None:
+        return
+    turns = [run for run in runs if run.role != "system"]
+    replies = list(_open_turn(turns))
+    # The API thinks once at the start of a turn or before each call; both kinds of history must pass.
+    if replies and not any(run.spots and run.spots[0].kind in THINKING for run in replies):
+        findings.add("thinking-first", message_path(replies[0].messages[0]), "no thinking begins this turn of calls")
+
+
+def _open_turn(turns: list[Run]) -> Iterator[Run]:
+    """The assistant runs of the turn that goes on, from the last back to the user's last words."""
+    for number in range(len(turns) - 1, 0, -2):
+        if turns[number].role != "user" or "tool_result" not in turns[number].kinds:
+            return
+        yield turns[number - 1]
+
+
+def _cache_marks(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+    short = False
+    for count, (path, mark) in enumerate(_marks(runs, tools)):
+        if count == _MAX_CACHE_MARKS:
+            findings.add("cache-marks", path, f"this is the mark after the first {_MAX_CACHE_MARKS}")
+        if text_key(mark, "ttl") != "1h":
+            short = True
+        elif short:
+            findings.add("cache-marks", path, "a mark of an hour comes after one of five minutes")
+
+
+def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every cache mark in the order of the request, the blocks inside results before these."""
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
+            yield f"tools[{index}]", mark
+    for run in runs:
+        for spot in run.spots:
+            content = spot.block.get("content") if spot.kind == "tool_result" else None
+            for block in (*(content if isinstance(content, list) else ()), spot.block):
+                if isinstance(block, dict) and isinstance(mark := block.get("cache_control"), dict):
+                    yield spot.path, mark
+
+
+def _no_tools(runs: list[Run], findings: Findings) -> None:
+    for run in runs:
+        for spot in run.spots:
+            if spot.kind in ("tool_use", "tool_result"):
+                findings.add("no-tools", spot.path, "the history has calls, and the request has no tools")
+                return

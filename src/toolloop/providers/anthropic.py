@@ -1,0 +1,154 @@
+"""Requests answered by a client of the anthropic SDK, with its authentication, retries, headers and error classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from toolloop.core.jsontext import plain
+from toolloop.providers.accumulate import Accumulator
+from toolloop.providers.calls import beside, create_arguments, post_arguments, streams, takes_ready_body
+from toolloop.providers.failures import outside_errors
+from toolloop.providers.replies import built_reply, read_reply, request_id_of
+
+if TYPE_CHECKING:
+    from toolloop.providers.protocol import Reply, Request
+
+_EVENT_STREAM = "text/event-stream"
+
+
+class AnthropicProvider:
+    """A `Provider` over a client of the anthropic SDK.
+
+    A plain `anthropic.Anthropic` gets the ready bytes of a request. A client with middleware, a subclass, and the
+    clients for Bedrock, Vertex and other platforms get JSON values through their `messages.create`. Above the SDK's
+    bound for unstreamed requests the reply is streamed underneath.
+
+    Args:
+        client: the client; `retries` and timeouts are its own.
+
+    """
+
+    def __init__(self, client: Any) -> None:
+        """Keep the client; nothing is imported or sent."""
+        self.client = client
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.client).__name__})"
+
+    def send(self, request: Request) -> Reply:
+        """Answer a request with the JSON of the API's message.
+
+        Raises:
+            ModelError: the request failed; its cause is the SDK's exception.
+            ProtocolError: the reply made no sense.
+            TypeError: `extra_body` is not JSON, or asks for a stream.
+
+        """
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        stream = streams(self.client, request)
+        if not takes_ready_body(self.client, anthropic.Anthropic):
+            return self._create(request, stream=stream)
+        arguments = post_arguments(self.client, request, stream=stream)
+        return self._post_streamed(arguments) if stream else self._post(arguments)
+
+    def _post(self, arguments: dict[str, Any]) -> Reply:
+        import httpx2  # noqa: PLC0415 - `import toolloop` must not pay for it
+
+        with outside_errors():
+            response = self.client.post(cast_to=httpx2.Response, **arguments)
+        return read_reply(response)
+
+    def _post_streamed(self, arguments: dict[str, Any]) -> Reply:
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        accumulator = Accumulator()
+        with outside_errors():
+            stream = self.client.post(cast_to=object, stream=True, stream_cls=anthropic.Stream[object], **arguments)
+            with stream:
+                response = stream.response
+                if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
+                    response.read()  # a proxy's page, or a message after all
+                    return read_reply(response)
+                for event in stream:
+                    accumulator.add(event)
+        return built_reply(accumulator.message(), request_id_of(response))
+
+    def _create(self, request: Request, *, stream: bool) -> Reply:
+        messages = self.client.beta.messages if "betas" in beside(request) else self.client.messages
+        arguments = create_arguments(messages.create, request)
+        if not stream:
+            with outside_errors():
+                raw = messages.with_raw_response.create(**arguments)
+            # Middleware may answer with a message of its own making.
+            return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+        accumulator = Accumulator()
+        with outside_errors(), messages.create(stream=True, **arguments) as events:
+            for event in events:
+                accumulator.add(plain(event))
+        return built_reply(accumulator.message(), request_id_of(events.response))
+
+
+class AsyncAnthropicProvider:
+    """An `AsyncProvider` over an async client of the anthropic SDK; else as `AnthropicProvider`.
+
+    Args:
+        client: the client; retries and timeouts are its own.
+
+    """
+
+    def __init__(self, client: Any) -> None:
+        """Keep the client; nothing is imported or sent."""
+        self.client = client
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.client).__name__})"
+
+    async def send(self, request: Request) -> Reply:
+        """Like `AnthropicProvider.send`."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        stream = streams(self.client, request)
+        if not takes_ready_body(self.client, anthropic.AsyncAnthropic):
+            return await self._create(request, stream=stream)
+        arguments = post_arguments(self.client, request, stream=stream)
+        return await (self._post_streamed(arguments) if stream else self._post(arguments))
+
+    async def _post(self, arguments: dict[str, Any]) -> Reply:
+        import httpx2  # noqa: PLC0415 - `import toolloop` must not pay for it
+
+        with outside_errors():
+            response = await self.client.post(cast_to=httpx2.Response, **arguments)
+        return read_reply(response)
+
+    async def _post_streamed(self, arguments: dict[str, Any]) -> Reply:
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        accumulator = Accumulator()
+        with outside_errors():
+            stream = await self.client.post(
+                cast_to=object, stream=True, stream_cls=anthropic.AsyncStream[object], **arguments
+            )
+            async with stream:
+                response = stream.response
+                if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
+                    await response.aread()  # a proxy's page, or a message after all
+                    return read_reply(response)
+                async for event in stream:
+                    accumulator.add(event)
+        return built_reply(accumulator.message(), request_id_of(response))
+
+    async def _create(self, request: Request, *, stream: bool) -> Reply:
+        messages = self.client.beta.messages if "betas" in beside(request) else self.client.messages
+        arguments = create_arguments(messages.create, request)
+        if not stream:
+            with outside_errors():
+                raw = await messages.with_raw_response.create(**arguments)
+            # Middleware may answer with a message of its own making.
+            return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+        accumulator = Accumulator()
+        with outside_errors():
+            async with await messages.create(stream=True, **arguments) as events:
+                async for event in events:
+                    accumulator.add(plain(event))
+        return built_reply(accumulator.message(), request_id_of(events.response))

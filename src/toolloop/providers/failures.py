@@ -1,0 +1,135 @@
+"""What the SDK raises, as `ModelError`: what failed, and whether and when the same request may succeed."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from toolloop.core.errors import ModelError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import anthropic
+
+_OK = 200
+_CLIENT_ERROR = 400
+_SERVER_ERROR = 500
+_RETRYABLE_STATUSES = frozenset({408, 409, 429})  # and all from 500 on (anthropic-sdk 2.12, `_should_retry`)
+# A stream that fails has sent its status 200 long before; only the type is left to judge by.
+_RETRYABLE_KINDS = frozenset({"api_error", "overloaded_error", "rate_limit_error", "timeout_error"})
+_SHOWN = 500  # characters of a refusal: a proxy may answer with a page
+
+
+@contextmanager
+def outside_errors() -> Iterator[None]:
+    """Raise what the SDK raises as our own, with the SDK's exception as the cause.
+
+    Ctrl-C and cancellation are no `Exception`, and pass through.
+
+    Raises:
+        ModelError: the request failed, or the client would not send it.
+        ProtocolError: what streamed in was not JSON.
+
+    """
+    import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+    import httpx2  # noqa: PLC0415 - likewise
+
+    try:
+        yield
+    except anthropic.APIStatusError as error:
+        raise _refused(error) from error
+    except (anthropic.APIConnectionError, httpx2.TransportError) as error:
+        raise _unanswered(error) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(
+            f"an event of the reply's stream is not JSON ({error}). Send the same request again", retryable=True
+        ) from error
+    except (anthropic.AnthropicError, TypeError, ValueError) as error:
+        # No credentials, a setting that cannot be: the client's own words say it best.
+        raise ModelError(
+            f"the client did not send the request, or could not use its answer: {error}",
+            retryable=isinstance(error, anthropic.RetryableError),
+        ) from error
+
+
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """The seconds that a response asks to wait, or None: `retry-after-ms`, else `retry-after`, seconds or a date.
+
+    A date is compared with the response's own `date`, so that the two clocks need not agree; `now` (seconds since the
+    epoch) stands in for it.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return max(0.0, milliseconds / 1000)
+    wanted = headers.get("retry-after")
+    seconds = _number(wanted)
+    if seconds is not None:
+        return max(0.0, seconds)
+    until = _date(wanted)
+    if until is None:
+        return None
+    sent = _date(headers.get("date"))
+    if sent is None:
+        sent = time.time() if now is None else now
+    return max(0.0, until - sent)
+
+
+def _refused(error: anthropic.APIStatusError) -> ModelError:
+    status, headers = error.status_code, error.response.headers
+    streamed = status < _CLIENT_ERROR
+    kind = error.type
+    if streamed:
+        retryable, wait = kind in _RETRYABLE_KINDS, None  # the headers spoke of the answer that began well
+    else:
+        retryable = status in _RETRYABLE_STATUSES or status >= _SERVER_ERROR
+        retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), retryable)
+        wait = retry_after(headers)
+    what = "broke off its reply with" if streamed else f"answered {status}"
+    said = (error.api_message or error.message)[:_SHOWN]
+    named = f" (request {error.request_id})" if error.request_id else ""
+    return ModelError(
+        f"the API {what} {kind or 'no error type'}: {said}{named}. {_advice(retryable, wait)}",
+        status=status,
+        kind=kind,
+        retryable=retryable,
+        retry_after=wait,
+        request_id=error.request_id,
+    )
+
+
+def _unanswered(error: Exception) -> ModelError:
+    # The name of the cause only: its text may quote a header, and so a key.
+    named = error.__cause__ or error
+    return ModelError(
+        f"the API could not be reached, or its answer broke off ({type(named).__name__}). {_advice(True, None)}",
+        retryable=True,
+    )
+
+
+def _advice(retryable: bool, wait: float | None) -> str:
+    if not retryable:
+        return "The same request will fail again"
+    return "The same request may succeed" + (f" in {wait:g} s" if wait else "")
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _date(text: str | None) -> float | None:
+    parts = email.utils.parsedate_tz(text or "")
+    if parts is None:
+        return None
+    try:
+        return float(email.utils.mktime_tz(parts))
+    except (OverflowError, ValueError):  # a date that no calendar has
+        return None

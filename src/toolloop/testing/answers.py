@@ -1,0 +1,122 @@
+"""From the script to the bytes on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolloop.providers.scripted import Completion
+from toolloop.testing import sse
+from toolloop.testing.http import Answered
+from toolloop.testing.replies import Delayed, Dropped, Fault, Verbatim
+from toolloop.testing.runs import runs_of
+from toolloop.testing.signing import Prefix
+
+if TYPE_CHECKING:
+    from toolloop.testing.memory import Memory
+    from toolloop.testing.refusals import Refusal
+    from toolloop.testing.signing import Signer
+
+Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim
+Script = Iterable[Answer] | Callable[[dict[str, Any]], Answer]
+
+_JSON = "application/json"
+_EVENTS = "text/event-stream; charset=utf-8"
+
+
+class Answering:
+    """Takes answers from a script and makes them whole.
+
+    Args:
+        script: see `FakeMessagesAPI`.
+        memory: learns what is handed out.
+        signer: signs thinking blocks; without one they get a mark in place of a signature.
+
+    """
+
+    def __init__(self, script: Script, memory: Memory, signer: Signer | None) -> None:
+        """Take the script."""
+        self._function = script if callable(script) else None
+        self._answers = iter(()) if callable(script) else iter(script)
+        self._memory = memory
+        self._signer = signer
+        self._complete = Completion()
+
+    def next(self, raw: bytes, body: dict[str, Any], request_id: str) -> tuple[Answered | None, list[Delayed]]:
+        """The next answer, ready to be sent, and the delays before it. None is a dropped connection.
+
+        Args:
+            raw: the body as it came; a function gets a decoded copy of its own.
+            body: the same, decoded.
+            request_id: names the answer.
+
+        """
+        delays: list[Delayed] = []
+        # The script is the test's own code: what goes wrong in it must reach the client as words, never as silence.
+        try:
+            answer = self._function(json.loads(raw)) if self._function else next(self._answers, None)
+            while isinstance(answer, Delayed):
+                delays.append(answer)
+                answer = answer.answer
+            return self._ready(answer, body, request_id), delays
+        except Exception as error:  # noqa: BLE001 - see above
+            return _error(request_id, 500, "api_error", f"the script raised {error!r}", {"x-should-retry": "false"}), []
+
+    def _ready(self, answer: Answer | None, body: dict[str, Any], request_id: str) -> Answered | None:
+        match answer:
+            case None:
+                text = f"the script has run out: there is no answer for {request_id}"
+                return _error(request_id, 500, "api_error", text, {"x-should-retry": "false"})
+            case Dropped():
+                return None
+            case Fault(status=status, type=kind, message=text, retry_after=seconds):
+                wait = {} if seconds is None else {"retry-after": f"{seconds:g}"}
+                return _error(request_id, status, kind, text, wait)
+            case Verbatim(status=status, headers=headers, body=content):
+                raw = content if isinstance(content, bytes) else _raw(content)
+                return Answered(status, {"content-type": _JSON, **headers}, raw)
+            case Mapping():
+                message = self._message(answer, body)
+                streams = bool(body.get("stream"))
+                raw = sse.stream(message) if streams else sse.dumps(message)
+                return Answered(200, {"content-type": _EVENTS if streams else _JSON, "request-id": request_id}, raw)
+        raise TypeError(f"{answer!r} is no answer: give what reply, fault, dropped, delayed, html or verbatim makes")
+
+    def _message(self, answer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+        message = self._complete(answer, body.get("model"))
+        if any(block["type"] in {"thinking", "redacted_thinking"} for block in message["content"]):
+            if self._signer:
+                prefix = Prefix(body, runs_of(body["messages"]))
+                message["content"] = self._signer.sign(message["content"], prefix)
+            for block in message["content"]:
+                if block["type"] == "thinking":
+                    block.setdefault("signature", "unsigned")
+                elif block["type"] == "redacted_thinking":
+                    block.setdefault("data", "unsigned")
+        self._memory.add(message["content"], message["stop_reason"])
+        return message
+
+
+def refused(refusal: Refusal, request_id: str) -> Answered:
+    """The API's answer to a broken rule."""
+    details = {"details": {"error_code": refusal.error_code}} if refusal.error_code else {}
+    headers = {"x-should-retry": "false"}
+    return _error(request_id, refusal.status, refusal.type, refusal.message, headers, details)
+
+
+def _error(  # noqa: PLR0913, PLR0917 - the parts of an error answer
+    request_id: str,
+    status: int,
+    kind: str,
+    message: str,
+    headers: Mapping[str, str],
+    more: Mapping[str, Any] = {},
+) -> Answered:
+    error = {"type": kind, "message": message, **more}
+    raw = sse.dumps({"type": "error", "error": error, "request_id": request_id})
+    return Answered(status, {"content-type": _JSON, "request-id": request_id, **headers}, raw)
+
+
+def _raw(content: Mapping[str, Any] | str) -> bytes:
+    return content.encode() if isinstance(content, str) else sse.dumps(dict(content))

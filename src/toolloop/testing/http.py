@@ -1,0 +1,134 @@
+"""The wire under the fake API: a loopback HTTP server that starts and stops at once."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from attrs import frozen
+
+_CHUNK = 1 << 20
+
+
+@frozen
+class Asked:
+    """A request as it came: header names in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@frozen
+class Answered:
+    """What to send back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Respond = Callable[[Asked], Answered | None]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class says so
+        """Say nothing: the requests are recorded."""
+
+    def _serve(self) -> None:
+        left = int(self.headers.get("content-length", 0))
+        chunks = []
+        # In pieces: one read of a big body would take its memory before it is there.
+        while left and (chunk := self.rfile.read(min(left, _CHUNK))):
+            chunks.append(chunk)
+            left -= len(chunk)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.respond(Asked(self.command, self.path, headers, b"".join(chunks)))
+        if answer is None:
+            self.close_connection = True
+            return
+        head = [f"HTTP/1.1 {answer.status} {self.responses.get(answer.status, ('',))[0]}"]
+        head += [f"{name}: {value}" for name, value in answer.headers.items() if name.lower() != "content-length"]
+        head += [f"content-length: {len(answer.body)}", "", ""]
+        # One write, so one packet for a small answer.
+        self.wfile.write("\r\n".join(head).encode("latin-1") + answer.body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - the names that http.server looks for
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, respond: Respond) -> None:
+        self.respond = respond
+        self.stopping = threading.Event()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
+        # Known before it runs, so that closing misses none.
+        with self._lock:
+            self._connections[request] = thread
+        thread.start()
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that hangs up, or a server that closes, is no news.
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - the base class says so
+        return not self.stopping.is_set()
+
+    def loop(self) -> None:
+        # Not serve_forever, which looks up only now and then whether it is over.
+        while not self.stopping.is_set():
+            self.handle_request()
+
+    def hang_up(self) -> list[threading.Thread]:
+        with self._lock:
+            open_now = dict(self._connections)
+        for connection in open_now:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return list(open_now.values())
+
+
+class Loopback:
+    """A running HTTP server on a free port of the loopback interface.
+
+    Args:
+        respond: makes an answer of a request, or None to hang up. Called in the thread of the connection.
+
+    """
+
+    def __init__(self, respond: Respond) -> None:
+        """Bind and start."""
+        self._server = _Server(respond)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.loop, name=f"fake-api-{self.port}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, hang up on whoever is connected, and wait until the threads are gone."""
+        self._server.stopping.set()
+        with contextlib.suppress(OSError):  # wakes the loop
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        self._thread.join()
+        self._server.server_close()
+        for thread in self._server.hang_up():
+            thread.join(timeout=5)

@@ -1,0 +1,167 @@
+"""Short constructors for what a model, or a network, may answer."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Block = dict[str, Any]
+
+# messages-api.md, section 5.
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def reply(  # noqa: PLR0913 - the parts of a message, each of which some test says
+    text: str | None = None,
+    *,
+    calls: Iterable[Block | tuple[str, dict[str, Any]]] = (),
+    thinking: str | None = None,
+    content: Iterable[Block] = (),
+    stop_reason: str | None = None,
+    usage: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """A reply of the model: thinking, text, other blocks, calls, in this order.
+
+    Args:
+        text: a text block.
+        calls: what `call` makes, or pairs of name and input.
+        thinking: a thinking block; the server signs it.
+        content: further blocks, such as `server_call`.
+        stop_reason: `"tool_use"` if there are calls, else `"end_turn"`, unless given.
+        usage: token counts; small ones unless given.
+        fields: anything else that a message may hold.
+
+    """
+    blocks: list[Block] = []
+    if thinking is not None:
+        blocks.append({"type": "thinking", "thinking": thinking})
+    if text is not None:
+        blocks.append({"type": "text", "text": text})
+    blocks.extend(content)
+    blocks.extend(call(*item) if isinstance(item, tuple) else item for item in calls)
+    has_calls = any(block["type"] == "tool_use" for block in blocks)
+    whole = {"content": blocks, "stop_reason": stop_reason or ("tool_use" if has_calls else "end_turn"), **fields}
+    return whole if usage is None else {**whole, "usage": dict(usage)}
+
+
+def call(name: str, input: dict[str, Any] | None = None, *, id: str | None = None, **fields: Any) -> Block:  # noqa: A002 - the API's own words
+    """A `tool_use` block. Without an id its server or provider gives it one: `toolu_fake_000001`, and so on."""
+    return {"type": "tool_use", "id": id, "name": name, "input": input or {}, **fields}
+
+
+def server_call(name: str, input: dict[str, Any] | None = None, *, id: str | None = None) -> Block:  # noqa: A002 - likewise
+    """A `server_tool_use` block, such as a web search: the API runs it itself."""
+    return {"type": "server_tool_use", "id": id, "name": name, "input": input or {}}
+
+
+def server_result(name: str, content: Any = (), *, id: str | None = None) -> Block:  # noqa: A002 - likewise
+    """The result block of a server tool. Without an id it answers the oldest server call that has no result yet."""
+    found = list(content) if isinstance(content, tuple) else content
+    return {"type": f"{name}_tool_result", "tool_use_id": id, "content": found}
+
+
+@frozen
+class Fault:
+    """An error that the API answers with; see `fault`."""
+
+    status: int
+    type: str
+    message: str
+    retry_after: float | None = None
+
+
+def fault(
+    status: int,
+    type: str | None = None,  # noqa: A002 - the API's own word
+    message: str | None = None,
+    retry_after: float | None = None,
+) -> Fault:
+    """An error answer.
+
+    Args:
+        status: the HTTP status.
+        type: `error.type`; the one that belongs to the status unless given.
+        message: the text.
+        retry_after: seconds, for the header of this name.
+
+    """
+    kind = type or _ERROR_TYPES.get(status, "api_error")
+    return Fault(status, kind, message or f"scripted fault: {kind}", retry_after)
+
+
+@frozen
+class Dropped:
+    """The connection closes, without an answer; see `dropped`."""
+
+
+def dropped() -> Dropped:
+    """The server closes the connection without an answer."""
+    return Dropped()
+
+
+@frozen
+class Verbatim:
+    """An answer sent as it is; see `verbatim`."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Mapping[str, Any] | str | bytes
+
+
+def verbatim(status: int, headers: Mapping[str, str], body_or_sse: Mapping[str, Any] | str | bytes) -> Verbatim:
+    """An answer sent as it is, such as a recorded one: JSON, or the text of an event stream."""
+    return Verbatim(status, headers, body_or_sse)
+
+
+def html() -> Verbatim:
+    """A 200 that is a web page: what a captive portal or a wrong address answers."""
+    return Verbatim(200, {"content-type": "text/html"}, "<!doctype html><title>Welcome</title><p>Please log in.")
+
+
+@frozen(eq=False)
+class Delayed:
+    """An answer that waits; see `delayed`.
+
+    Attributes:
+        arrived: set when the request is there and waits.
+
+    """
+
+    answer: Any
+    seconds: float | None
+    released: threading.Event
+    arrived: threading.Event = field(factory=threading.Event)
+
+    def release(self) -> None:
+        """Let the answer go."""
+        self.released.set()
+
+
+def delayed(until: float | threading.Event, answer: Any) -> Delayed:
+    """An answer that waits for some seconds, or for an event, or for its own `release()`; closing the server ends it.
+
+    Args:
+        until: seconds, or the event that lets it go.
+        answer: any other answer.
+
+    """
+    if isinstance(until, threading.Event):
+        return Delayed(answer, None, until)
+    return Delayed(answer, until, threading.Event())

@@ -1,0 +1,52 @@
+"""The judge: what the API refuses, in the order in which it looks (messages-api.md, rule 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from toolloop.testing import envelope, rules_messages, rules_pairing, rules_thinking, rules_tools
+from toolloop.testing.models import model
+from toolloop.testing.refusals import Context, Refusal
+from toolloop.testing.runs import runs_of
+
+if TYPE_CHECKING:
+    from toolloop.testing.signing import Signer
+
+
+def judge(body: Any, context: Context, signer: Signer | None) -> Refusal | None:
+    """The one thing that the API would say against a request, or None.
+
+    Args:
+        body: the decoded body.
+        context: the headers and the memory of the server.
+        signer: who checks the thinking blocks; without one nobody does.
+
+    """
+    if refusal := envelope.shape(body, context):
+        return refusal
+    if not context.has_model(body["model"]):
+        return Refusal(f"model: {body['model']}", 404, "not_found_error")
+    who, runs = model(body["model"]), runs_of(body["messages"])
+    return (
+        envelope.limits(body)
+        or rules_tools.tools(body)
+        or rules_thinking.configuration(body, who)
+        or rules_tools.effort(body, who)
+        or rules_messages.emptiness(runs, who)
+        or rules_messages.blank_text(body)
+        or rules_pairing.placement(runs)
+        or rules_messages.results(runs)
+        or rules_pairing.pairing(runs)
+        or rules_messages.system_messages(body, runs, who, context)
+        or rules_pairing.server_pairing(runs, body.get("tools") or [])
+        or rules_messages.ending(body, runs, who, context)
+        or rules_thinking.blocks(body, runs)
+        or (signer and signer.check(body, runs, who, context))
+        or rules_pairing.programmatic(runs, body.get("container"))
+        or rules_tools.tools_in_history(body, runs)
+        or rules_tools.cache_marks(body)
+        or rules_tools.citations(body)
+        or rules_tools.cited_by_user(runs, context.version)
+        or rules_tools.container(body)
+        or None
+    )

@@ -1,0 +1,94 @@
+"""The tools of a loop, by name and in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from toolloop.core.errors import BadTool
+from toolloop.tools.sdk import as_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from toolloop.core.jsontext import JSON
+    from toolloop.tools.function import Tool
+
+
+class ToolRegistry:
+    """Tools by name, in the order given. It never changes.
+
+    Args:
+        tools: functions made with `@tool`, or objects made with `anthropic.beta_tool`.
+
+    Raises:
+        BadTool: something else is among them, or two have one name.
+
+    """
+
+    __slots__ = ("_tools",)
+
+    def __init__(self, tools: Iterable[object] = ()) -> None:
+        """Take the tools."""
+        self._tools: dict[str, Tool[..., Any]] = {}
+        for each in map(as_tool, tools):
+            if each.name in self._tools:
+                raise BadTool(
+                    f"two tools are named {each.name!r}, and the API refuses that: rename one with @tool(name=...)",
+                    tool=each.name,
+                )
+            self._tools[each.name] = each
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(self._tools)
+
+    def get(self, name: str) -> Tool[..., Any] | None:
+        """The tool of a name, or None."""
+        return self._tools.get(name)
+
+    def definitions(self) -> list[dict[str, JSON]]:
+        """What goes into `tools`: new copies, in order, the same bytes from run to run.
+
+        Raises:
+            BadTool: an annotation of a function has no schema.
+
+        """
+        return [each.definition() for each in self]
+
+    def only(self, *names: str) -> ToolRegistry:
+        """A registry of these tools alone, in the order of this one.
+
+        Raises:
+            BadTool: a name is not known.
+
+        """
+        self._check(names)
+        return ToolRegistry(each for each in self if each.name in names)
+
+    def without(self, *names: str) -> ToolRegistry:
+        """A registry of all but these tools.
+
+        Raises:
+            BadTool: a name is not known.
+
+        """
+        self._check(names)
+        return ToolRegistry(each for each in self if each.name not in names)
+
+    def _check(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._tools:
+                raise BadTool(f"no tool is named {name!r}; there are: {', '.join(self.names) or 'none'}", tool=name)
+
+    def __iter__(self) -> Iterator[Tool[..., Any]]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"<ToolRegistry: {', '.join(self.names) or 'no tools'}>"

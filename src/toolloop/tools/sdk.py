@@ -1,0 +1,94 @@
+"""Tools made with `anthropic.beta_tool` and its kin, taken as they are."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from toolloop.core.errors import BadTool
+from toolloop.core.jsontext import JSON, plain
+from toolloop.tools.failures import InvalidInput
+from toolloop.tools.function import Tool, is_async
+from toolloop.tools.schema import Arguments
+from toolloop.tools.signature import check_name
+
+
+def as_tool(obj: object) -> Tool[..., Any]:
+    """A `Tool` as it is; a tool of the anthropic SDK, wrapped: no approval needed, effect `"once"`.
+
+    An SDK tool is known by its public face (`name`, `to_dict()`, `call(input)`), so that nothing is imported. One made
+    of a function is validated once, by `prepare`, and runs its function directly: `call` would validate again, and
+    would report a validation error of the function's own as invalid input (anthropic-sdk 2.11).
+
+    Raises:
+        BadTool: it is neither.
+
+    """
+    if isinstance(obj, Tool):
+        return obj
+    call, to_dict = getattr(obj, "call", None), getattr(obj, "to_dict", None)
+    if isinstance(obj, type) or not (callable(call) and callable(to_dict)):
+        raise _refusal(obj)
+    definition = plain(to_dict())
+    name = check_name(getattr(obj, "name", None))
+    function = getattr(obj, "func", None)
+    if function is None:
+        intake = SdkIntake(name, definition, None)
+        function = call
+    else:
+        intake = SdkIntake(name, definition, _arguments(name, function))
+    return Tool(name, definition.get("description", ""), function, False, "once", is_async(function), intake)
+
+
+@frozen
+class SdkIntake:
+    """The intake of an SDK tool: its definition verbatim, its input judged as the SDK judges it.
+
+    Attributes:
+        name: the tool's name.
+        fields: its `to_dict()`.
+        arguments: the parameters of its function; None for a tool whose schema only the API knows.
+
+    """
+
+    name: str
+    fields: dict[str, JSON]
+    arguments: Arguments | None
+
+    def definition(self) -> JSON:
+        """What goes into `tools`."""
+        return self.fields
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """The arguments, or `InvalidInput`."""
+        if self.arguments is not None:
+            return self.arguments.fit(given)
+        if not isinstance(given, Mapping):
+            raise InvalidInput(self.name, [f"input: expected an object, got {type(given).__name__}"])
+        return {"input": dict(given)}
+
+
+def _arguments(name: str, function: Callable[..., Any]) -> Arguments:
+    """The parameters as the SDK takes them: `**kwargs` and parameters without annotation included."""
+    signature = inspect.signature(function)
+    untyped = inspect.Parameter.empty
+    parameters = [
+        parameter.replace(annotation=Any if parameter.annotation is untyped else parameter.annotation)
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+    known = typing.cast("dict[str, Any]", getattr(inspect.unwrap(function), "__globals__", {}))
+    return Arguments(name, parameters, {}, (known, {}))
+
+
+def _refusal(obj: object) -> BadTool:
+    if isinstance(obj, Mapping):
+        name = str(obj.get("name", "?"))
+        return BadTool(f"the definition of {name} is not a tool that can run: put it into params['tools']", tool=name)
+    name = getattr(obj, "__name__", type(obj).__name__)
+    remedy = f"decorate it with @tool, or give tool({name})" if callable(obj) else "give a function made with @tool"
+    return BadTool(f"{name} is not a tool: {remedy}", tool=name)

@@ -1,0 +1,71 @@
+"""The pure machine alone: what one turn with one call costs it, at the start of a conversation and far into it."""
+
+from __future__ import annotations
+
+import time
+from itertools import count, islice
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
+
+from tests.benchmarks import scenario
+from toolloop.core import events as ev
+from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.jsontext import encode
+from toolloop.core.machine import begin, outstanding, step
+from toolloop.core.replies import Reply, read_reply
+from toolloop.core.setup import Limits, Setup
+from toolloop.core.states import Executed
+from toolloop.core.values import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from toolloop.core.states import State
+
+_LOOPS = 5
+_TURNS = 200
+_ENDLESS = 1_000_000
+
+E = TypeVar("E", bound="SendRequest | Judge | RunCall | EndTurn")
+
+
+def seconds_per_turn(*rounds: int) -> dict[int, float]:
+    """Seconds of CPU for one turn, without its request and its tool: medians over 200 turns from each round on."""
+    loops = [list(islice(_conversation(), max(rounds) + _TURNS)) for _ in range(_LOOPS)]
+    return {round_: median(median(taken[round_ : round_ + _TURNS]) for taken in loops) for round_ in rounds}
+
+
+def _conversation() -> Iterator[float]:
+    params = scenario.params(_ENDLESS)
+    messages = tuple(encode(message) for message in params.pop("messages"))
+    setup = Setup("loop", encode(params), limits=Limits(max_iterations=None))
+    state: State = begin(ev.Opened(setup, messages))
+    for turn in count(1):
+        reply = read_reply(scenario.reply(turn, _ENDLESS))
+        result = Result(encode(scenario.add(turn * 17, turn + 25)))
+        start = time.process_time()
+        state = turn_of(state, reply, result)
+        yield time.process_time() - start
+
+
+def turn_of(state: State, reply: Reply, result: Result) -> State:
+    """One turn, in the order in which a driver goes: it asks what is outstanding, does it, and says what happened."""
+    _only(state, SendRequest)
+    state = step(state, ev.Replied(reply))
+    _only(state, Judge)
+    state = step(state, ev.Judged())
+    call = _only(state, RunCall).call_id
+    state = step(state, ev.Started(call))
+    state = step(state, ev.Ended(call, result))
+    _only(state, EndTurn)
+    state = step(state, ev.TurnEnded())
+    if not isinstance(state, Executed):
+        raise TypeError(f"the round did not close: the loop is {type(state).__name__}")
+    return step(state, ev.Continued())
+
+
+def _only(state: State, kind: type[E]) -> E:
+    (effect,) = outstanding(state)
+    if not isinstance(effect, kind):
+        raise TypeError(f"{kind.__name__} was to be outstanding, not {effect!r}")
+    return effect

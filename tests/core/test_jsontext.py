@@ -1,0 +1,114 @@
+"""JSON as text: what goes in comes out, and what is no JSON does not go in."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from anthropic.types import TextBlock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolloop.core.jsontext import canonical, decode, encode, plain
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+surrogates = st.text(st.characters(categories=["Cs", "Ll"]))
+
+
+@given(values)
+def test_a_value_survives_and_its_text_is_stable(value: Any) -> None:
+    """Decoded it is the same, key order included; encoded again it is the same text; and it is UTF-8."""
+    text = encode(value)
+    assert decode(text) == value
+    assert encode(decode(text)) == text
+    assert decode(text.encode()) == value
+    assert plain(value) == value
+
+
+@given(st.dictionaries(surrogates, surrogates, max_size=3))
+def test_a_lone_surrogate_is_carried_as_an_escape(value: dict[str, str]) -> None:
+    """Not even what is no Unicode text breaks the wire."""
+    text = encode(value)
+    text.encode()
+    assert decode(text) == value
+
+
+@given(st.dictionaries(st.text(), values))
+def test_what_is_compared_does_not_depend_on_key_order(value: dict[str, Any]) -> None:
+    """The canonical text is one of sorted keys, in ASCII, and of the same value."""
+    turned = dict(reversed(value.items()))
+    assert canonical(turned) == canonical(value)
+    assert canonical(value).isascii()
+    assert decode(canonical(value)) == value
+
+
+def test_a_big_integer_stays_one() -> None:
+    """No number becomes a float on the way."""
+    assert encode(decode(f"[{10**60}]")) == f"[{10**60}]"
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a":-Infinity}', "1e999", "[-1e999]", "", "{", "'a'"])
+def test_what_is_no_json_is_not_read(text: str) -> None:
+    """The Python extensions of JSON are none, and a number too large for a float is no infinity."""
+    with pytest.raises(ValueError, match=r"."):
+        decode(text)
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": -float("inf")}])
+def test_no_number_that_is_no_json_is_written(value: Any) -> None:
+    """NaN and infinities raise, in either form."""
+    for write in (encode, canonical):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write(value)
+
+
+def test_nothing_else_is_written() -> None:
+    """An object that is no JSON raises."""
+    with pytest.raises(TypeError):
+        encode({"a": object()})
+
+
+class Tool:
+    """Something that tells its JSON, as the SDK's tools do."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": "look", "parts": (1, 2)}
+
+
+def test_objects_become_plain() -> None:
+    """Mappings become dicts, sequences lists, and objects of the SDK what it would send for them."""
+    given_ = OrderedDict(a=(1, "x"), b=[TextBlock(type="text", text="hi")], c=Tool())
+    assert plain(given_) == {
+        "a": [1, "x"],
+        "b": [{"type": "text", "text": "hi"}],
+        "c": {"name": "look", "parts": [1, 2]},
+    }
+    assert type(plain(given_)) is dict
+
+
+def test_a_copy_is_made() -> None:
+    """Nobody who keeps what he gave can change what is kept here."""
+    mine = {"a": [1]}
+    kept = plain(mine)
+    mine["a"].append(2)
+    assert kept == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"a": [1, object()]}, r"messages\.a\[1\] is a object, which is not JSON"),
+        ({"a": {1: 2}}, r"messages\.a has the key 1"),
+        (b"bytes", "messages is a bytes"),
+        ({1, 2}, "messages is a set"),
+    ],
+)
+def test_what_is_no_json_is_named_by_its_place(value: Any, says: str) -> None:
+    """The error says where it is and what to give instead."""
+    with pytest.raises(TypeError, match=says):
+        plain(value, "messages")

@@ -1,0 +1,307 @@
+"""What holds for every loop, whatever happens in it."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core import making as m
+from tests.core.worlds import World
+from toolloop.core import events as ev
+from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.errors import IllegalCommand, UnknownCall
+from toolloop.core.jsontext import decode, encode
+from toolloop.core.machine import fold, implied, outstanding, step
+from toolloop.core.policy import startable
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, TooDeep
+from toolloop.core.stops import Fate
+from toolloop.core.usage import Usage
+from toolloop.core.values import Result, Status
+
+lives = st.tuples(st.integers(0, 2**32), st.integers(0, 90)).map(
+    lambda life: World(random.Random(life[0])).live(life[1])
+)
+unedited = st.tuples(st.integers(0, 2**32), st.integers(0, 90)).map(
+    lambda life: World(random.Random(life[0]), without=(ev.HistoryEdited,)).live(life[1])
+)
+
+
+@given(lives)
+def test_only_a_cleared_call_starts(world: World) -> None:
+    """A denied, undecided, settled or running call never starts; under `barrier` nothing does while one waits."""
+    for state in world.states:
+        if isinstance(state, Running):
+            free = {call.id for call in startable(state.ledger.setup, state.round)}
+            assert free <= {call.id for call in state.round.having(Status.CLEARED)}
+            assert not (free and state.ledger.setup.execution == "barrier" and state.round.having(Status.WAITING))
+            for call in state.round.calls:
+                if call.id not in free:
+                    with pytest.raises(IllegalCommand):
+                        step(state, ev.Started(call.id))
+
+
+@given(lives)
+def test_a_call_starts_once_unless_it_is_repeatable_or_rerun_by_name(world: World) -> None:
+    """Between two starts of a call it was lost, and its tool may be repeated or the caller said `rerun`."""
+    started: dict[str, int] = {}
+    for place, event in enumerate(world.journal):
+        if isinstance(event, ev.Started):
+            if event.call_id in started:
+                between = world.journal[started[event.call_id] : place]
+                setup = world.states[place].ledger.setup
+                name = next(call.name for call in world.states[place].round.calls if call.id == event.call_id)  # type: ignore[union-attr]
+                assert any(isinstance(other, ev.Woken | ev.Forked | ev.Cancelled) for other in between)
+                assert setup.repeatable(name) or any(
+                    (call_id, ruling.kind) == (event.call_id, "rerun")
+                    for other in between
+                    if isinstance(other, ev.Decided)
+                    for call_id, ruling in other.rulings
+                )
+            started[event.call_id] = place
+
+
+@given(lives)
+def test_what_never_ran_is_only_said_of_calls_that_never_started(world: World) -> None:
+    """A result that says "did not run" belongs to a call that was not started."""
+    answers = {
+        block["tool_use_id"]: block["content"]
+        for message in m.history(world.state)
+        if message["role"] == "user" and isinstance(message["content"], list)
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    }
+    for call_id in {event.call_id for event in world.journal if isinstance(event, ev.Started)}:
+        text = json.dumps(answers.get(call_id))
+        assert "was not run" not in text
+        assert "did not run" not in text
+
+
+@given(lives)
+def test_a_result_is_the_first_and_only_one(world: World) -> None:
+    """Once a call is settled, its result stays."""
+    for before, after in pairwise(world.states):
+        if isinstance(before, Judging | Deciding | Running) and isinstance(after, Judging | Deciding | Running):
+            for one, other in zip(before.round.calls, after.round.calls, strict=True):
+                assert (one.id, one.name, one.input) == (other.id, other.name, other.input)
+                if one.status is Status.SETTLED:
+                    assert other.result == one.result is not None
+                assert (other.status is Status.SETTLED) == (other.result is not None)
+
+
+def check_pairing(messages: list[Any]) -> None:
+    """Each call is answered once, in the next message, results first and in the model's order; nothing else is."""
+    asked: list[str] = []
+    for message in [*messages, decode(m.user())]:
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        assert results == asked
+        assert all(block["type"] == "tool_result" for block in blocks[: len(results)])
+        asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        assert not asked or message["role"] == "assistant"
+
+
+@given(lives)
+def test_every_call_in_the_history_has_its_one_result(world: World) -> None:
+    """In the closed history, and in all that a request would send, every call is paired."""
+    for state in world.states:
+        check_pairing(m.history(state))
+        if isinstance(state, Ready | Executed | Failed):
+            check_pairing([*m.history(state), *map(decode, state.tail)])
+
+
+@given(lives)
+def test_an_open_round_has_calls(world: World) -> None:
+    """Nobody is asked about a round without calls, and none is run."""
+    for state in world.states:
+        assert not isinstance(state, Deciding | Running) or state.round.calls
+
+
+@given(lives)
+def test_no_server_call_is_left_open_in_the_closed_history(world: World) -> None:
+    """A server call joins with its result, or not at all."""
+    for state in world.states:
+        blocks = [b for msg in m.history(state) if isinstance(msg["content"], list) for b in msg["content"]]
+        done = {block.get("tool_use_id") for block in blocks}
+        assert {block["id"] for block in blocks if block["type"] == "server_tool_use"} <= done
+
+
+def may_be_left_out(block: Any, rest: list[Any]) -> bool:
+    """Whether a block of a reply may be missing in the history: the documented exceptions, and they alone."""
+    if block["type"] == "thinking":
+        return all(may_be_left_out(later, []) or later["type"] == "thinking" for later in rest)
+    return block["type"] in ("server_tool_use", "tool_use") or (block["type"] == "text" and not block["text"].strip())
+
+
+@given(lives)
+def test_the_models_words_join_verbatim(world: World) -> None:
+    """An assistant message is a reply, but for blank text, thinking at its end, and calls that cannot be answered."""
+    replies = [event.reply.blocks for event in world.journal if isinstance(event, ev.Replied)]
+    for message in m.history(world.state):
+        if message["role"] == "assistant":
+            assert any(is_made_of(message["content"], list(reply)) for reply in replies)
+
+
+def is_made_of(kept: list[Any], reply: list[Any]) -> bool:
+    left = [encode(block) for block in kept]
+    for place, block in enumerate(reply):
+        if left and left[0] == encode(block):
+            left.pop(0)
+        elif not may_be_left_out(block, reply[place + 1 :]):
+            return False
+    return not left
+
+
+@given(lives)
+def test_usage_adds_up(world: World) -> None:
+    """The total is the sum of all replies, and an iteration is an answered request."""
+    replies = [event.reply for event in world.journal if isinstance(event, ev.Replied)]
+    ledger = world.state.ledger
+    assert ledger.total_usage == sum((reply.usage for reply in replies), Usage())
+    assert ledger.total_usage == sum((entry.usage for entry in ledger.usage_log), Usage())
+    assert ledger.iterations == len(replies)
+    assert [entry.iteration for entry in ledger.usage_log] == [*range(1, len(replies) + 1)]
+    assert list(ledger.ran) == [event.call_id for event in world.journal if isinstance(event, ev.Started)]
+
+
+@given(lives)
+def test_every_prefix_of_the_journal_replays(world: World) -> None:
+    """The fold of a journal is the state, at every point; and no later event changed an older state."""
+    state = fold(world.journal[:1])
+    assert state == world.states[0]
+    for event, then in zip(world.journal[1:], world.states[1:], strict=True):
+        state = step(state, event)
+        assert state == then
+    assert fold(world.journal) == world.state
+
+
+@given(lives)
+def test_what_the_next_event_implies_may_be_left_out(world: World) -> None:
+    """A journal without the events that are implied gives the same state."""
+    following = [*world.journal[1:], None]
+    stored = [
+        event for event, then in zip(world.journal, following, strict=True) if then is None or not implied(event, then)
+    ]
+    assert fold(stored) == world.state
+
+
+@given(lives)
+def test_a_refused_event_changes_nothing(world: World) -> None:
+    """The state that refused is, to the last field, the state that the journal tells."""
+    told = {id(state): fold(world.journal[: place + 1]) for place, state in enumerate(world.states)}
+    for state, _, _ in world.refused:
+        assert state == told[id(state)]
+
+
+@given(lives)
+def test_what_is_outstanding_follows_from_the_state_alone(world: World) -> None:
+    """Equal states have equal effects; and where the caller has the word there are none."""
+    for state in world.states:
+        assert outstanding(state) == outstanding(evolve(state))
+        caller_has_the_word = isinstance(state, Deciding | Executed | Paused | Finished | Failed | TooDeep)
+        running = isinstance(state, Running) and bool(state.round.having(Status.RUNNING))
+        assert bool(outstanding(state)) != caller_has_the_word or running
+
+
+@given(lives)
+def test_what_is_outstanding_can_be_done(world: World) -> None:
+    """The machine takes what comes of its own effects; only of what it asked for."""
+    for state in world.states:
+        for effect in outstanding(state):
+            match effect:
+                case SendRequest():
+                    step(state, m.replied("end_turn", m.text("bye")))
+                case EndTurn():
+                    step(state, ev.TurnEnded())
+                case RunCall(call_id=call_id):
+                    step(state, ev.Started(call_id))
+                case Judge(calls=calls):
+                    step(state, m.asks(*calls))
+                    if isinstance(state, Judging) and state.fate is Fate.RUN:
+                        with pytest.raises(UnknownCall):
+                            step(state, m.asks("toolu_foreign"))
+        if outstanding(state) != (EndTurn(),) and isinstance(state, Ready | Running):
+            with pytest.raises(IllegalCommand):
+                step(state, ev.TurnEnded())
+
+
+@given(lives)
+def test_a_driver_comes_to_an_end_with_each_turn(world: World) -> None:
+    """Done what is outstanding, the caller has the word: no loop hangs, and none runs for ever by itself."""
+    steps = len(world.journal)
+    world.finish_work()
+    assert len(world.journal) - steps < 60
+    assert outstanding(world.state) == ()
+
+
+@given(unedited)
+def test_an_injected_message_is_never_lost(world: World) -> None:
+    """Each joins once, or is held; and the caller's order stays."""
+    sent = [
+        message
+        for event in world.journal
+        if isinstance(event, ev.Injected | ev.FollowedUp)
+        for message in event.messages
+    ]
+    ledger = world.state.ledger
+    there = [message for message in (*ledger.messages, *ledger.held) if message in set(sent)]
+    assert sorted(there) == sorted(sent)
+    prompts = [message for message in there if '"system"' not in message]
+    assert prompts == [message for message in sent if '"system"' not in message]
+
+
+@given(lives)
+def test_nothing_is_held_where_it_could_stand(world: World) -> None:
+    """Once a round is closed in the history, what was held is there too."""
+    for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
+        if isinstance(before, Running) and isinstance(event, ev.TurnEnded) and isinstance(after, Executed):
+            assert not (after.ledger.held and not after.tail)
+
+
+@given(lives)
+def test_time_never_runs_backwards(world: World) -> None:
+    """`now` only grows, and so do the active seconds of a user turn."""
+    for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
+        assert after.ledger.now >= before.ledger.now
+        assert after.ledger.active >= before.ledger.active or isinstance(event, ev.FollowedUp)
+
+
+@given(st.permutations(range(5)), st.integers(1, 5))
+def test_the_order_in_which_calls_end_does_not_matter(order: list[int], how_many: int) -> None:
+    """Whatever call ends first, the state is the same, and so is the history."""
+    names = [f"c{number}" for number in range(how_many)]
+    state = m.after(m.replied("tool_use", *map(m.call, names)), m.judged(), *map(ev.Started, names))
+    ends = [m.ended(name, f"result of {name}") for name in names]
+    shuffled = [ends[number] for number in order if number < how_many]
+    assert m.go(state, *shuffled, ev.TurnEnded()) == m.go(state, *ends, ev.TurnEnded())
+
+
+@given(st.permutations(range(4)))
+def test_the_order_of_decisions_does_not_matter(order: list[int]) -> None:
+    """Decisions one by one, in any order, are the decisions all at once."""
+    rulings = {"c0": m.APPROVE, "c1": m.DENY, "c2": m.answer(), "c3": m.approve({"a": 2})}
+    state = m.after(m.replied("tool_use", *map(m.call, rulings)), m.asks(*rulings))
+    at_once = step(state, m.decided(**rulings))
+    one_by_one = m.go(state, *(m.decided(**{f"c{number}": rulings[f"c{number}"]}) for number in order))
+    assert one_by_one == at_once
+
+
+def test_a_second_end_of_a_call_is_refused() -> None:
+    """The first end of a call is its one result."""
+    state = m.after(m.replied("tool_use", m.call("c")), m.judged(), ev.Started("c"), m.ended("c"))
+    with pytest.raises(IllegalCommand, match="no call that runs"):
+        step(state, ev.Ended("c", Result('"again"')))
+
+
+def test_a_journal_starts_with_opened() -> None:
+    """Nothing can be folded without a beginning."""
+    with pytest.raises(IllegalCommand, match="starts with Opened"):
+        fold([])
+    with pytest.raises(IllegalCommand, match="this one with Continued"):
+        fold([ev.Continued()])

@@ -1,0 +1,125 @@
+"""The product of all states and all events, generated from the table."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from functools import cache
+from itertools import islice
+
+import pytest
+from attrs import evolve
+
+from tests.core.worlds import EVENTS, World
+from toolloop.core import events as ev
+from toolloop.core.errors import CallerError, IllegalCommand
+from toolloop.core.machine import TRANSITIONS, allowed, step
+from toolloop.core.states import State, TooDeep
+
+SEEDS = 500
+STEPS = 60
+STATES = tuple(TRANSITIONS)
+PRODUCT = [(state, event) for state in STATES for event in EVENTS]
+LISTED = [(state, event) for state, event in PRODUCT if event in TRANSITIONS[state]]
+UNLISTED = [(state, event) for state, event in PRODUCT if event not in TRANSITIONS[state]]
+TARGETS = [(state, event, target) for state, event in LISTED for target in TRANSITIONS[state][event].to]
+
+
+@cache
+def worlds() -> tuple[World, ...]:
+    """Loops that lived a while; the same ones in every run."""
+    return tuple(World(random.Random(seed)).live(STEPS) for seed in range(SEEDS))
+
+
+@cache
+def taken() -> Counter[tuple[type[State], type[ev.Event], type[State]]]:
+    """How often each transition was taken in those lives."""
+    counts: Counter[tuple[type[State], type[ev.Event], type[State]]] = Counter()
+    for world in worlds():
+        for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
+            counts[type(before), type(event), type(after)] += 1
+    return counts
+
+
+@cache
+def reached() -> dict[type[State], list[State]]:
+    """Some states of each class, one of a life, so that they differ."""
+    found: dict[type[State], list[State]] = defaultdict(list)
+    for world in worlds():
+        for kind, state in {type(state): state for state in world.states}.items():
+            found[kind].append(state)
+    return found
+
+
+def some(kind: type[State], event: type[ev.Event], how_many: int = 60) -> list[tuple[State, ev.Event]]:
+    """Reachable states of a class, each with an event of a class made for it."""
+    pairs = []
+    for seed, state in enumerate(islice(reached()[kind], how_many)):
+        world = World(random.Random(seed))
+        world.state = state
+        pairs.append((state, world.make(event)))
+    return pairs
+
+
+def name(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+def test_every_event_and_every_state_is_in_the_product() -> None:
+    """The table has a row for every state, knows every event but the first, and no target that is no state."""
+    assert set(STATES) == set(State.__args__)
+    assert {event for row in TRANSITIONS.values() for event in row} == set(EVENTS)
+    assert {target for _, _, target in TARGETS} <= set(STATES)
+
+
+def test_only_the_row_of_a_failure_that_nothing_can_mend_is_empty() -> None:
+    """`TooDeep` knows no event; every other state knows some."""
+    assert [state for state, row in TRANSITIONS.items() if not row] == [TooDeep]
+
+
+@pytest.mark.parametrize(("state", "event"), LISTED, ids=name)
+def test_a_listed_pair_lands_in_a_declared_target_or_says_why_not(state: type[State], event: type[ev.Event]) -> None:
+    """What a rule gives is a state it declared; what it refuses, it refuses as the caller's error."""
+    for before, happened in some(state, event):
+        untouched = evolve(before)
+        try:
+            landed = step(before, happened)
+        except CallerError:
+            assert before == untouched
+        else:
+            assert type(landed) in TRANSITIONS[state][event].to
+
+
+@pytest.mark.parametrize(("state", "event"), UNLISTED, ids=name)
+def test_an_unlisted_pair_is_refused_and_leaves_the_very_same_state(state: type[State], event: type[ev.Event]) -> None:
+    """What the table does not list raises `IllegalCommand`, which names the state and what is allowed there."""
+    for before, happened in some(state, event, how_many=5):
+        untouched, ledger = evolve(before), before.ledger
+        with pytest.raises(IllegalCommand) as refused:
+            step(before, happened)
+        assert before == untouched
+        assert before.ledger is ledger
+        assert refused.value.state == state.__name__
+        assert refused.value.allowed == allowed(before)
+
+
+@pytest.mark.parametrize(("state", "event"), LISTED, ids=name)
+def test_every_listed_pair_was_taken(state: type[State], event: type[ev.Event]) -> None:
+    """No pair is in the table that never happens."""
+    assert sum(count for pair, count in taken().items() if pair[:2] == (state, event)) > 0
+
+
+@pytest.mark.parametrize(("state", "event", "target"), TARGETS, ids=name)
+def test_every_declared_target_was_reached(state: type[State], event: type[ev.Event], target: type[State]) -> None:
+    """No rule declares a target that it never reaches."""
+    assert taken()[state, event, target] > 0
+
+
+def test_nothing_else_was_reached() -> None:
+    """Over all those lives, no transition happened that the table does not declare."""
+    assert set(taken()) <= set(TARGETS)
+
+
+if __name__ == "__main__":
+    for way, times in sorted(taken().items(), key=lambda item: item[1]):
+        print(f"{times:6}", *(part.__name__ for part in way))  # noqa: T201 - a report, run by hand

@@ -1,0 +1,85 @@
+"""Short words for request bodies: what the corpus and the tests of histories are written in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+OPUS = "claude-opus-5-5"
+SONNET_4_5 = "claude-sonnet-4-5"
+
+TOOL = {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
+WEB_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+CODE = {"type": "code_execution_20250825", "name": "code_execution"}
+TOOLS = [TOOL, WEB_SEARCH, CODE]
+MANUAL = {"type": "enabled", "budget_tokens": 1024}
+EPHEMERAL = {"type": "ephemeral"}
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "page"}}
+SEARCH_RESULT = {
+    "type": "search_result",
+    "source": "https://example.com",
+    "title": "t",
+    "content": [{"type": "text", "text": "found"}],
+}
+BY_CODE = {"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_c"}}
+
+
+def body(*messages: Any, **more: Any) -> dict[str, Any]:
+    return {"model": OPUS, "max_tokens": 4096, "messages": list(messages), "tools": TOOLS} | more
+
+
+def bare(*messages: Any, **more: Any) -> dict[str, Any]:
+    """A body without tools."""
+    return {key: value for key, value in body(*messages, **more).items() if key != "tools" or "tools" in more}
+
+
+def without(request: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in request.items() if key not in keys}
+
+
+def user(*content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)} | more
+
+
+def assistant(*content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(content)} | more
+
+
+def system(*content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "system", "content": list(content)} | more
+
+
+def text(words: Any = "words", **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words} | more
+
+
+def call(call_id: Any = "toolu_1", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "look", "input": {}} | more
+
+
+def result(call_id: Any = "toolu_1", content: Any = "seen", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content} | more
+
+
+def search(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:
+    return {"type": "server_tool_use", "id": call_id, "name": "web_search", "input": {"query": "q"}} | more
+
+
+def found(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:
+    return {"type": "web_search_tool_result", "tool_use_id": call_id, "content": []} | more
+
+
+def thinking(words: str = "hm", signature: str = "c2ln", **more: Any) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": words, "signature": signature} | more
+
+
+HI = {"role": "user", "content": "Hi"}
+HELLO = {"role": "assistant", "content": "Hello"}
+NEXT = {"role": "user", "content": "Go on"}
+#: The server call by which code runs that makes client calls.
+RUN_CODE = search("srvtoolu_c", name="code_execution", input={"code": "look()"})
+
+
+def answered(**more: Any) -> dict[str, Any]:
+    """A body whose one call has a result made of these parts."""
+    return body(HI, assistant(call()), user(result(**more)))

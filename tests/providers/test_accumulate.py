@@ -1,0 +1,158 @@
+"""A stream amounts to the message that the API would have sent unstreamed."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.providers.events import START, STOP, block, call, end, streamed
+from tests.providers.server import MESSAGE
+from toolloop.core.errors import ProtocolError
+from toolloop.providers import accumulate
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+BLOCKS = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, st.text()),
+    st.builds(lambda text, sign: {"type": "thinking", "thinking": text, "signature": sign}, st.text(), st.text()),
+    st.builds(
+        lambda value: {"type": "tool_use", "id": "toolu_1", "name": "f", "input": value, "caller": {"type": "direct"}},
+        st.dictionaries(st.text(max_size=5), JSON, max_size=3),
+    ),
+    st.builds(lambda value: {"type": "yet_unknown", "value": value}, JSON),
+)
+
+
+@given(st.lists(BLOCKS, max_size=4), st.integers(1, 7))
+def test_any_message_comes_out_as_it_went_in(content: list[Any], size: int) -> None:
+    """Cut anywhere: every block, known or not, key order and integers of any size included."""
+    message = MESSAGE | {"content": content}
+    assert repr(accumulate(streamed(message, size))) == repr(message)
+
+
+def test_the_events_are_not_changed() -> None:
+    """Accumulating is pure: twice the same, and the events stay as they were."""
+    events = streamed(MESSAGE | {"content": [{"type": "text", "text": "Hello"}]})
+    before = copy.deepcopy(events)
+    assert accumulate(events) == accumulate(events)
+    assert events == before
+
+
+@pytest.mark.parametrize("pieces", [(), ("",), ("{}",), ("", " ", "{", "}")])
+def test_a_call_without_arguments_has_an_empty_object(pieces: tuple[str, ...]) -> None:
+    """No delta, an empty one, or `{}` all mean the same."""
+    message = accumulate([START, *call(*pieces), end("tool_use"), STOP])
+    assert message["content"][0]["input"] == {}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "b', '{"a": NaN}', "[1]", '"x"', "{}{}", "[" * 100_000])
+def test_an_input_that_is_no_object_is_refused(text: str) -> None:
+    """A call with such an input cannot run, and what was meant is not guessed."""
+    with pytest.raises(ProtocolError, match="toolu_1") as failed:
+        accumulate([START, *call(text), end("tool_use"), STOP])
+    assert failed.value.retryable
+
+
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+def test_an_input_that_was_cut_off_stays_empty(stop_reason: str) -> None:
+    """Under these reasons no call runs, so nothing of the half input is made up; the block may lack its end."""
+    message = accumulate([START, *call('{"a": "b", "c": "d')[:-1], end(stop_reason), STOP])
+    assert message["content"][0]["input"] == {}
+    assert message["stop_reason"] == stop_reason
+
+
+def test_citations_and_compaction_come_in_deltas() -> None:
+    """Citations join a list that may be null; a compaction comes in one delta, and whole."""
+    citation = {"type": "char_location", "cited_text": "x"}
+    text = block(0, {"type": "text", "text": "", "citations": None}, {"type": "citations_delta", "citation": citation})
+    whole = {"content": "Sum.", "encrypted_content": "e"}
+    compaction = block(1, {"type": "compaction", "content": None}, {"type": "compaction_delta", **whole})
+    message = accumulate([START, *text, *compaction, end("end_turn"), STOP])
+    assert message["content"] == [
+        {"type": "text", "text": "", "citations": [citation]},
+        {"type": "compaction", **whole},
+    ]
+
+
+def test_what_is_unknown_is_passed_over_or_kept() -> None:
+    """Unknown events and deltas change nothing; unknown fields beside a message delta are kept."""
+    text = block(0, {"type": "text", "text": "a", "new": 1}, {"type": "new_delta"}, {"type": "text_delta", "text": "b"})
+    last = end("end_turn") | {"context_management": {"applied_edits": []}, "new": 2}
+    message = accumulate([START, {"type": "ping"}, *text, {"type": "new_event"}, last, STOP])
+    assert message["content"] == [{"type": "text", "text": "ab", "new": 1}]
+    assert message["context_management"] == {"applied_edits": []}
+    assert message["new"] == 2
+
+
+def test_usage_is_overwritten_where_the_delta_says_something() -> None:
+    """The counts are totals; null and absent fields keep what the start said; a second delta wins."""
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 1, "cache_creation": {"x": 1}}
+    start = {"type": "message_start", "message": MESSAGE | {"content": [], "stop_reason": None, "usage": usage}}
+    deltas = [end("end_turn", input_tokens=None), end("end_turn", output_tokens=12, server_tool_use=None)]
+    message = accumulate([start, *deltas, STOP])
+    assert message["usage"] == usage | {"output_tokens": 12, "server_tool_use": None}
+
+
+def test_another_model_that_takes_over_gives_its_name() -> None:
+    """As in an unstreamed reply: the model is the one that served the end."""
+    fallback = block(0, {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}})
+    assert accumulate([START, *fallback, end("end_turn"), STOP])["model"] == "b"
+
+
+WHOLE = [START, *call('{"a": 1}'), end("tool_use"), STOP]
+
+
+@pytest.mark.parametrize("length", range(len(WHOLE)))
+def test_every_early_end_is_an_error(length: int) -> None:
+    """The SDK says nothing of it; a reply without its stop reason and its end is none."""
+    with pytest.raises(ProtocolError, match="ended before") as failed:
+        accumulate(WHOLE[:length])
+    assert failed.value.retryable
+
+
+def test_a_stream_without_a_stop_reason_is_an_error() -> None:
+    """Also where its end was seen."""
+    with pytest.raises(ProtocolError, match="its stop reason"):
+        accumulate([START, end(None), STOP])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "content_block_start", "index": "0", "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta", "text": "x"}},
+        {"type": "message_delta"},
+        {"index": 0},
+        ["message_stop"],
+    ],
+)
+def test_an_event_that_makes_no_sense_is_quoted(event: Any) -> None:
+    """The first one is told of, whatever comes after it."""
+    with pytest.raises(ProtocolError, match="makes no sense") as failed:
+        accumulate([START, event, event, end("end_turn"), STOP])
+    assert str(event) in str(failed.value)
+
+
+KEYS = ["type", "index", "delta", "content_block", "message", "usage", "text", "partial_json", "input", "to"]
+TYPES = [event["type"] for event in WHOLE] + ["text_delta", "input_json_delta", "citations_delta", "text", "fallback"]
+NOISE = st.recursive(
+    st.none() | st.integers(0, 1) | st.sampled_from(TYPES) | st.just("{"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.lists(NOISE | st.sampled_from(WHOLE), max_size=6))
+def test_noise_is_a_message_or_a_protocol_error(events: list[Any]) -> None:
+    """No event, however odd, raises anything else."""
+    with suppress(ProtocolError):
+        message = accumulate([START, *events, end("end_turn"), STOP])
+        assert isinstance(message["content"], list)

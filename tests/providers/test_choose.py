@@ -1,0 +1,97 @@
+"""What a loop takes as its provider, and what it says of anything else."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from typing import Any
+
+import anthropic
+import pytest
+
+import toolloop.providers
+from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, provider_for
+
+
+class Sync:
+    def send(self, request: Any) -> dict[str, Any]:
+        return {}
+
+
+class Async:
+    async def send(self, request: Any) -> dict[str, Any]:
+        return {}
+
+
+class Wrapped:
+    @functools.wraps(Async.send)
+    def send(self, *args: Any) -> Any:
+        return Async().send(*args)
+
+
+class NotCallable:
+    send = "now"
+
+
+class HalfAClient:
+    messages = Sync()
+
+
+def test_a_client_is_wrapped() -> None:
+    """Of the SDK's any kind."""
+    google: dict[str, Any] = {"region": "r", "project_id": "p", "access_token": "t"}
+    for client in (anthropic.Anthropic(api_key="k"), anthropic.AnthropicVertex(**google)):
+        provider = provider_for(client, is_async=False)
+        assert isinstance(provider, AnthropicProvider)
+        assert provider.client is client
+    for awaited in (anthropic.AsyncAnthropic(api_key="k"), anthropic.AsyncAnthropicVertex(**google)):
+        assert isinstance(provider_for(awaited, is_async=True), AsyncAnthropicProvider)
+
+
+def test_a_provider_is_used_as_it_is() -> None:
+    """Anything with `send`, of the right kind."""
+    for sync in (Sync(), AnthropicProvider(object())):
+        assert provider_for(sync, is_async=False) is sync
+    for awaited in (Async(), Wrapped(), AsyncAnthropicProvider(object())):
+        assert provider_for(awaited, is_async=True) is awaited
+
+
+@pytest.mark.parametrize("given", [Sync(), anthropic.Anthropic(api_key="k")])
+def test_a_sync_one_under_the_async_handle_is_refused(given: Any) -> None:
+    """It would block the event loop; the message names the remedy."""
+    with pytest.raises(TypeError, match=r"is sync, and an AsyncToolLoopHandle .* use ToolLoopHandle"):
+        provider_for(given, is_async=True)
+
+
+@pytest.mark.parametrize("given", [Async(), Wrapped(), anthropic.AsyncAnthropic(api_key="k")])
+def test_an_async_one_under_the_sync_handle_is_refused(given: Any) -> None:
+    """It could never be awaited."""
+    with pytest.raises(TypeError, match=r"is async, and a ToolLoopHandle .* use AsyncToolLoopHandle"):
+        provider_for(given, is_async=False)
+
+
+@pytest.mark.parametrize("given", [None, "claude", object(), NotCallable(), HalfAClient(), anthropic.Anthropic, Sync])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_anything_else_is_refused_with_what_is_allowed(given: Any, is_async: bool) -> None:
+    """Also a class where an instance was meant."""
+    choose: Any = provider_for
+    with pytest.raises(TypeError, match=r"give a client of the anthropic SDK, .* or an object with `send\(request\)`"):
+        choose(given, is_async=is_async)
+
+
+def test_the_door_opens_without_the_sdk() -> None:
+    """`import toolloop.providers`, and choosing a provider, load neither the SDK nor its HTTP library."""
+    program = (
+        "import sys, toolloop.providers as p\n"
+        "class Sync:\n    def send(self, request): return {}\n"
+        "p.provider_for(Sync(), is_async=False); p.AnthropicProvider(object()); p.given({'a': 1})\n"
+        "print(sorted({'anthropic', 'httpx2', 'pydantic', 'anyio'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_door_is_what_it_says() -> None:
+    """`__all__` names what is there."""
+    assert all(hasattr(toolloop.providers, name) for name in toolloop.providers.__all__)

@@ -1,0 +1,54 @@
+"""Recorded streams of the real API give the message that the SDK makes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.providers.asking import KEY, ask, request
+from tests.providers.server import Answer, serving
+from toolloop.providers.calls import MOST_UNSTREAMED
+
+_FOUND = Path(os.environ.get("TOOLLOOP_SHARED", Path(__file__).parents[2] / ".." / "shared")) / "recordings"
+FILES = ["sdk_streamed_call", "web_search_tool_stream", "code_execution_tool_stream"]
+
+
+def recorded(name: str) -> list[bytes]:
+    path = _FOUND / f"{name}.json"
+    if not path.exists():
+        pytest.skip("the recordings are not here; TOOLLOOP_SHARED may name the folder that holds them")
+    exchanges = json.loads(path.read_text(encoding="utf-8"))["exchanges"]
+    return [exchange["response"]["sse"].encode() for exchange in exchanges if "sse" in exchange["response"]]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_recorded_stream_is_the_message_the_sdk_makes_of_it(name: str) -> None:
+    """Two implementations of accumulating agree, block by block and count by count."""
+    streams = recorded(name)
+    assert streams
+    for body in streams:
+        answer = Answer(body, headers={"content-type": "text/event-stream; charset=utf-8"})
+        with serving(answer) as server:
+            reply = ask("sync", server, request(max_tokens=MOST_UNSTREAMED + 1))
+            with anthropic.Anthropic(api_key=KEY, base_url=server.url) as client:
+                theirs = _theirs(client)
+        assert _without_nulls(theirs) == _without_nulls(dict(reply))
+
+
+def _theirs(client: anthropic.Anthropic) -> Any:
+    with client.beta.messages.stream(
+        model="claude-opus-5-5", max_tokens=10, messages=[{"role": "user", "content": "Hi"}]
+    ) as stream:
+        return stream.get_final_message().to_dict(mode="json", warnings=False)
+
+
+def _without_nulls(value: Any) -> Any:
+    # The SDK's snapshot says null where a delta said nothing.
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

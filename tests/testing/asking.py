@@ -1,0 +1,46 @@
+"""Sends any body at all through the real client, which would not let all of them pass its own door."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+from attrs import frozen
+
+from toolloop.testing import FakeMessagesAPI, reply
+
+
+@frozen
+class Said:
+    """What the server said of a request."""
+
+    status: int
+    type: str | None = None
+    message: str = ""
+    error_code: str | None = None
+
+
+def ask(client: anthropic.Anthropic, body: Any, **headers: str) -> Said:
+    """Post a body; header names are written with underscores."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    options: Any = {"timeout": 30, "headers": {"content-type": "application/json", **named}}
+    try:
+        answer = client.post(
+            "/v1/messages", cast_to=httpx2.Response, content=json.dumps(body).encode(), options=options
+        )
+    except anthropic.APIStatusError as error:
+        told: Any = error.body
+        error_code = told["error"].get("details", {}).get("error_code")
+        return Said(error.status_code, told["error"]["type"], told["error"]["message"], error_code)
+    return Said(answer.status_code)
+
+
+def judged(body: Any, **headers: str) -> Said:
+    """What a server that does not know any signature says of a body."""
+    with FakeMessagesAPI([reply("fine")], verify_signatures=False) as api:
+        said = ask(api.client(), body, **headers)
+        assert len(api.refused) == (said.status != 200)
+        assert api.requests[0].status == said.status
+        return said

@@ -1,0 +1,137 @@
+"""Short constructors, and that the server takes back whatever it handed out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.testing.asking import Said, ask
+from toolloop.testing import FakeMessagesAPI, call, delayed, fault, reply, server_call, server_result
+
+HI = {"role": "user", "content": "Hi"}
+GO_ON = {"role": "user", "content": "Go on"}
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+
+
+def request(*messages: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "claude-opus-5-5", "max_tokens": 99, "tools": [SEARCH], "messages": [HI, *messages]}
+
+
+def said_by(api: FakeMessagesAPI, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+    message = api.client().messages.create(**request(*messages))
+    content: list[dict[str, Any]] = message.to_dict(mode="json", warnings=False)["content"]
+    return content
+
+
+def claude(content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def test_a_reply_holds_thinking_text_other_blocks_and_calls_in_this_order() -> None:
+    blocks = reply("t", thinking="h", content=[server_call("web_search")], calls=[call("a"), ("b", {"c": 1})])[
+        "content"
+    ]
+    assert [block["type"] for block in blocks] == ["thinking", "text", "server_tool_use", "tool_use", "tool_use"]
+
+
+@pytest.mark.parametrize(
+    ("made", "stop_reason"),
+    [
+        (reply("x"), "end_turn"),
+        (reply(), "end_turn"),
+        (reply(calls=[call("a")]), "tool_use"),
+        (reply(content=[call("a")]), "tool_use"),
+        (reply(content=[server_call("web_search")]), "end_turn"),
+        (reply(calls=[call("a")], stop_reason="max_tokens"), "max_tokens"),
+    ],
+)
+def test_the_stop_reason_follows_from_the_calls(made: dict[str, Any], stop_reason: str) -> None:
+    assert made["stop_reason"] == stop_reason
+
+
+def test_a_call_keeps_its_own_id_and_whatever_else_it_has() -> None:
+    made = call("a", {"b": 1}, id="mine", caller={"type": "direct"})
+    assert made == {"type": "tool_use", "id": "mine", "name": "a", "input": {"b": 1}, "caller": {"type": "direct"}}
+
+
+def test_a_reply_can_be_told_everything_else() -> None:
+    made = reply("x", usage={"input_tokens": 1}, container={"id": "c"}, model="claude-other")
+    assert (made["usage"], made["container"], made["model"]) == ({"input_tokens": 1}, {"id": "c"}, "claude-other")
+
+
+def test_a_fault_of_an_unknown_status_is_an_api_error() -> None:
+    assert (fault(503).type, fault(418, "teapot").type) == ("api_error", "teapot")
+
+
+def test_the_same_script_is_answered_with_the_same_ids_on_every_server() -> None:
+    said = []
+    for _ in range(2):
+        with FakeMessagesAPI([reply(calls=[call("a"), call("b")])]) as api:
+            said.append(said_by(api))
+    assert said[0] == said[1]
+    assert [block["id"] for block in said[0]] == ["toolu_fake_000001", "toolu_fake_000002"]
+
+
+def test_a_reply_used_twice_gets_new_ids() -> None:
+    again = reply(calls=[call("a")])
+    with FakeMessagesAPI([again, again]) as api:
+        assert said_by(api)[0]["id"] != said_by(api)[0]["id"]
+    assert again["content"][0]["id"] is None
+
+
+def test_a_server_result_answers_the_oldest_open_server_call() -> None:
+    content = [server_call("web_search"), server_call("web_search"), server_result("web_search")]
+    with FakeMessagesAPI([reply(content=content), reply(content=[server_result("web_search")])]) as api:
+        first = said_by(api)
+        assert first[2]["tool_use_id"] == first[0]["id"] == "srvtoolu_fake_000001"
+        assert said_by(api, claude(first))[0]["tool_use_id"] == first[1]["id"]
+
+
+def test_a_server_result_of_nothing_is_a_fault_of_the_script() -> None:
+    script = [reply(content=[server_result("web_search")])]
+    with FakeMessagesAPI(script) as api, pytest.raises(anthropic.InternalServerError, match="answers no server call"):
+        said_by(api)
+
+
+@pytest.mark.parametrize("stop_reason", ["pause_turn", "compaction"])
+def test_a_paused_reply_may_be_sent_back_without_a_user_turn(stop_reason: str) -> None:
+    paused = reply("Still at it.", content=[{"type": "text", "text": " "}], stop_reason=stop_reason)
+    with FakeMessagesAPI([paused, reply("Done."), reply("x")]) as api:
+        kept = said_by(api)[:1]
+        kept[-1]["cache_control"] = {"type": "ephemeral"}
+        assert said_by(api, claude(kept))[0]["text"] == "Done."
+        assert ask(api.client(), request(claude("Still at it, I say."))).status == 400
+
+
+def test_only_a_paused_reply_may_be_sent_back_so() -> None:
+    with FakeMessagesAPI([reply("Done.")]) as api:
+        assert "prefill" in ask(api.client(), request(claude(said_by(api)))).message
+
+
+def test_the_server_takes_back_blocks_and_keys_that_only_it_knows() -> None:
+    future = {"type": "hologram", "beam": [1, {"n": 2**80}]}
+    odd = {"type": "text", "text": "x", "glow": 1}
+    with FakeMessagesAPI([reply(content=[odd, future]), reply("fine")]) as api:
+        client = api.client()
+        assert ask(client, request()) == Said(200)
+        assert ask(client, request(claude([odd, future]), GO_ON)) == Said(200)
+        assert "hologram" in ask(client, request(claude([odd, {**future, "beam": []}]), GO_ON)).message
+        assert "glow: Extra inputs" in ask(client, request(claude([{**odd, "glow": 2}]), GO_ON)).message
+
+
+def test_what_is_wrong_in_its_own_words_stays_wrong() -> None:
+    # The API too hands out inputs, cut off or not asked to be checked, that it does not take back.
+    listed = {"type": "tool_use", "id": "toolu_1", "name": "a", "input": [1]}
+    with FakeMessagesAPI([reply(content=[listed])]) as api:
+        client = api.client()
+        assert ask(client, request()) == Said(200)
+        assert "input: Input should be an object" in ask(client, request(claude([listed]), GO_ON)).message
+
+
+def test_a_delayed_answer_can_be_let_go_before_anybody_asks() -> None:
+    early = delayed(3600, reply("now"))
+    early.release()
+    with FakeMessagesAPI([early]) as api:
+        assert said_by(api)[0]["text"] == "now"

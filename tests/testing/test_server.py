@@ -1,0 +1,351 @@
+"""The fake API as a server: scripts, what it records, faults, and how it starts and stops."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import anthropic
+import anyio
+import pytest
+
+from toolloop.testing import FakeMessagesAPI, call, delayed, dropped, fault, html, reply, verbatim
+from toolloop.testing.http import Answered, Asked, Loopback
+
+ASK: dict[str, Any] = {
+    "model": "claude-opus-5-5",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "What is 2 + 2?"}],
+    "tools": [{"name": "add", "input_schema": {"type": "object"}}],
+}
+
+
+def post(url: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    """A post without the SDK, which could not be made to send some of these."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(url, data=body, headers={"content-type": "application/json", **named})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_the_answers_come_in_the_order_of_the_script() -> None:
+    with FakeMessagesAPI([reply("one"), reply("two", calls=[("add", {"a": 2})])]) as api:
+        client = api.client()
+        first, second = client.messages.create(**ASK), client.messages.create(**ASK)
+        assert [block.to_dict() for block in first.content] == [{"type": "text", "text": "one"}]
+        assert first.stop_reason == "end_turn"
+        assert second.stop_reason == "tool_use"
+        assert second.content[1].to_dict() == {
+            "type": "tool_use",
+            "id": "toolu_fake_000001",
+            "name": "add",
+            "input": {"a": 2},
+        }
+        assert (first.id, second.id) == ("msg_fake_000001", "msg_fake_000002")
+        assert (first._request_id, second._request_id) == ("req_fake_000001", "req_fake_000002")
+        assert first.model == "claude-opus-5-5"
+        assert (first.usage.input_tokens, first.usage.output_tokens) == (10, 5)
+
+
+def test_a_function_answers_from_the_request() -> None:
+    def echo(request: dict[str, Any]) -> dict[str, Any]:
+        return reply(request["messages"][-1]["content"][::-1])
+
+    with FakeMessagesAPI(echo) as api:
+        message = api.client().beta.messages.create(**ASK, extra_query={"beta": "true"})
+        assert message.content[0].to_dict()["text"] == "?2 + 2 si tahW"
+        assert api.requests[0].path == "/v1/messages?beta=true"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_async_client_is_answered_alike(backend: str) -> None:
+    async def ask() -> str | None:
+        with FakeMessagesAPI([reply("hello")]) as api:
+            async with api.async_client() as client:
+                message = await client.messages.create(**ASK)
+                return message.to_dict()["content"][0]["text"]  # type: ignore[no-any-return]
+
+    assert anyio.run(ask, backend=backend) == "hello"
+
+
+def test_every_request_is_recorded_as_it_came() -> None:
+    with FakeMessagesAPI([reply("hi"), fault(529)]) as api:
+        client = api.client()
+        client.messages.create(**ASK, extra_headers={"x-mine": "7"})
+        with pytest.raises(anthropic.InternalServerError):
+            client.messages.create(**ASK)
+        first, second = api.requests
+        assert json.loads(first.body) == ASK == first.json
+        assert first.headers["x-mine"] == "7"
+        assert "test-key" in first.headers.get("x-api-key", first.headers.get("authorization", ""))
+        assert (first.method, first.path) == ("POST", "/v1/messages")
+        assert (first.status, second.status) == (200, 529)
+        assert api.refused == []
+        with pytest.raises(AttributeError):
+            first.status = 500  # type: ignore[misc]
+
+
+def test_a_script_that_has_run_out_says_so_at_once() -> None:
+    with FakeMessagesAPI([]) as api:
+        with pytest.raises(anthropic.InternalServerError, match="the script has run out"):
+            api.client(max_retries=5).messages.create(**ASK)
+        assert len(api.requests) == 1
+        assert api.refused == []
+
+
+def test_a_function_that_raises_is_told_to_the_client() -> None:
+    def broken(_request: dict[str, Any]) -> dict[str, Any]:
+        raise LookupError("no such reply")
+
+    with (
+        FakeMessagesAPI(broken) as api,
+        pytest.raises(anthropic.InternalServerError, match="the script raised LookupError"),
+    ):
+        api.client(max_retries=5).messages.create(**ASK)
+
+
+def test_what_is_no_answer_is_told_to_the_client() -> None:
+    with FakeMessagesAPI([7]) as api, pytest.raises(anthropic.InternalServerError, match="7 is no answer"):  # type: ignore[list-item]
+        api.client().messages.create(**ASK)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "error"),
+    [
+        (400, "invalid_request_error", anthropic.BadRequestError),
+        (401, "authentication_error", anthropic.AuthenticationError),
+        (403, "permission_error", anthropic.PermissionDeniedError),
+        (404, "not_found_error", anthropic.NotFoundError),
+        (409, "conflict_error", anthropic.ConflictError),
+        (413, "request_too_large", anthropic.APIStatusError),
+        (429, "rate_limit_error", anthropic.RateLimitError),
+        (500, "api_error", anthropic.InternalServerError),
+        (529, "overloaded_error", anthropic.InternalServerError),
+    ],
+)
+def test_a_fault_has_the_type_of_its_status(status: int, kind: str, error: type[anthropic.APIStatusError]) -> None:
+    with FakeMessagesAPI([fault(status, message="so it is")]) as api:
+        with pytest.raises(error, match="so it is") as caught:
+            api.client().messages.create(**ASK)
+        assert caught.value.status_code == status
+        assert caught.value.type == kind
+        assert caught.value.request_id == "req_fake_000001"
+
+
+def test_a_fault_says_when_to_come_back() -> None:
+    with FakeMessagesAPI([fault(429, retry_after=7)]) as api:
+        with pytest.raises(anthropic.RateLimitError) as caught:
+            api.client().messages.create(**ASK)
+        assert caught.value.response.headers["retry-after"] == "7"
+
+
+@pytest.mark.parametrize("trouble", [fault(529, retry_after=0.001), fault(500, retry_after=0.001)])
+def test_a_client_with_retries_gets_through_with_the_same_body(trouble: Any) -> None:
+    with FakeMessagesAPI([trouble, trouble, reply("at last")]) as api:
+        message = api.client(max_retries=2).messages.create(**ASK)
+        assert message.content[0].to_dict()["text"] == "at last"
+        assert len({request.body for request in api.requests}) == 1
+        assert [request.headers["x-stainless-retry-count"] for request in api.requests] == ["0", "1", "2"]
+
+
+def test_a_dropped_connection_is_no_answer_at_all() -> None:
+    with FakeMessagesAPI([dropped(), reply("back again")]) as api:
+        client = api.client()
+        with pytest.raises(anthropic.APIConnectionError):
+            client.messages.create(**ASK)
+        assert client.messages.create(**ASK).content[0].to_dict()["text"] == "back again"
+        assert [request.status for request in api.requests] == [None, 200]
+
+
+def test_a_delayed_answer_waits_for_its_release() -> None:
+    late = delayed(threading.Event(), reply("late"))
+    with FakeMessagesAPI([late, reply("early")]) as api, concurrent.futures.ThreadPoolExecutor() as pool:
+        client = api.client()
+        waiting = pool.submit(lambda: client.messages.create(**ASK))
+        assert late.arrived.wait(30)
+        assert client.messages.create(**ASK).content[0].to_dict()["text"] == "early"
+        assert not waiting.done()
+        late.release()
+        assert waiting.result(30).content[0].to_dict()["text"] == "late"
+
+
+def test_an_answer_can_be_delayed_by_seconds_and_more_than_once() -> None:
+    with FakeMessagesAPI([delayed(0.01, delayed(0.01, reply("slow")))]) as api:
+        started = time.monotonic()
+        assert api.client().messages.create(**ASK).content[0].to_dict()["text"] == "slow"
+        assert time.monotonic() - started >= 0.02
+
+
+def test_a_client_that_waits_too_long_times_out() -> None:
+    with FakeMessagesAPI([delayed(3600, reply())]) as api, pytest.raises(anthropic.APITimeoutError):
+        api.client(timeout=0.05).messages.create(**ASK)
+
+
+def test_a_web_page_is_a_200_that_is_no_json() -> None:
+    with FakeMessagesAPI([html()]) as api:
+        raw = api.client().messages.with_raw_response.create(**ASK)
+        assert raw.status_code == 200
+        assert raw.headers["content-type"] == "text/html"
+        assert raw.text().startswith("<!doctype html>")
+
+
+def test_a_verbatim_answer_is_sent_to_the_byte() -> None:
+    with FakeMessagesAPI([verbatim(418, {"x-should-retry": "false", "x-pot": "tea"}, b'{"a":  1}')]) as api:
+        with pytest.raises(anthropic.APIStatusError) as caught:
+            api.client(max_retries=3).messages.create(**ASK)
+        assert caught.value.response.content == b'{"a":  1}'
+        assert caught.value.response.headers["x-pot"] == "tea"
+        assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/messages"), ("POST", "/v1/complete"), ("DELETE", "/")])
+def test_any_other_address_is_not_found(method: str, path: str) -> None:
+    with FakeMessagesAPI([reply()]) as api:
+        request = urllib.request.Request(api.url + path, method=method, data=b"{}")
+        with pytest.raises(urllib.error.HTTPError) as caught, urllib.request.urlopen(request, timeout=30):
+            pass
+        with caught.value as error:
+            assert (error.code, json.load(error)["error"]["type"]) == (404, "not_found_error")
+        assert [request.status for request in api.refused] == [404]
+
+
+def test_a_request_without_a_key_is_refused() -> None:
+    with FakeMessagesAPI([reply("by token")]) as api:
+        status, answer = post(f"{api.url}/v1/messages", json.dumps(ASK).encode())
+        assert (status, answer["error"]["type"]) == (401, "authentication_error")
+        status, answer = post(f"{api.url}/v1/messages", json.dumps(ASK).encode(), authorization="Bearer t")
+        assert (status, answer["content"][0]["text"]) == (200, "by token")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"a": NaN}', b"\xff"])
+def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
+    with FakeMessagesAPI([]) as api:
+        status, answer = post(f"{api.url}/v1/messages", body, x_api_key="k")
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+        assert "not valid JSON" in answer["error"]["message"]
+        assert api.requests[0].json is None
+
+
+def test_a_body_over_32_megabytes_is_refused() -> None:
+    with FakeMessagesAPI([]) as api:
+        big = {**ASK, "messages": [{"role": "user", "content": "x" * (32 * 1024 * 1024)}]}
+        status, answer = post(f"{api.url}/v1/messages", json.dumps(big).encode(), x_api_key="k")
+        assert (status, answer["error"]["type"]) == (413, "request_too_large")
+
+
+def test_models_are_those_of_the_list_or_of_the_name() -> None:
+    with FakeMessagesAPI([reply()]) as api:
+        client = api.client()
+        client.messages.create(**{**ASK, "model": "claude-future-9"})
+        for unknown in ("gpt-5", "claude-x"):
+            with pytest.raises(anthropic.NotFoundError, match=f"model: {unknown}"):
+                client.messages.create(**{**ASK, "model": unknown})
+    with FakeMessagesAPI([reply()], models=["mine"]) as api:
+        client = api.client()
+        client.messages.create(**{**ASK, "model": "mine"})
+        with pytest.raises(anthropic.NotFoundError, match="model: claude-opus-5-5"):
+            client.messages.create(**ASK)
+
+
+def test_without_enforcement_anything_is_answered() -> None:
+    with FakeMessagesAPI([reply("fine", thinking="as you like")], enforce=False) as api:
+        status, answer = post(f"{api.url}/v1/messages", b'{"messages": 7}')
+        assert (status, answer["content"][1]["text"]) == (200, "fine")
+        assert api.refused == []
+
+
+def test_big_integers_and_lone_surrogates_survive_the_wire() -> None:
+    odd = {"n": 2**70, "s": "half \ud800 of one", "é": "ü"}
+    with FakeMessagesAPI([reply(calls=[call("add", odd, id="toolu_1")])]) as api:
+        raw = api.client().messages.with_raw_response.create(**ASK)
+        assert json.loads(raw.text())["content"][0]["input"] == odd
+
+
+def test_many_clients_at_once_each_get_one_answer() -> None:
+    with FakeMessagesAPI([reply(str(n)) for n in range(40)]) as api:
+        client = api.client()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            messages = list(pool.map(lambda _: client.messages.create(**ASK), range(40)))
+        assert sorted(int(message.content[0].to_dict()["text"]) for message in messages) == list(range(40))
+        assert len({message.id for message in messages}) == len(api.requests) == 40
+
+
+def test_connections_are_kept_alive() -> None:
+    with FakeMessagesAPI([reply("a"), reply("b")]) as api:
+        host, port = api.url.removeprefix("http://").split(":")
+        body = json.dumps(ASK).encode()
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: k\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        with (
+            socket.create_connection((host, int(port)), timeout=30) as connection,
+            connection.makefile("rb") as answers,
+        ):
+            for text in (b"a", b"b"):
+                connection.sendall(head + body)
+                assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+                length = next(int(line.split(b":")[1]) for line in answers if line.startswith(b"content-length"))
+                answers.readline()
+                assert b'"text":"%s"' % text in answers.read(length)
+
+
+def test_closing_is_quick_frees_who_waits_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    late = delayed(3600, reply("never"))
+    api = FakeMessagesAPI([late, reply()])
+    client = api.client()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(lambda: client.messages.create(**ASK))
+        assert late.arrived.wait(30)
+        started = time.monotonic()
+        api.close()
+        api.close()
+        assert time.monotonic() - started < 2
+        assert waiting.exception(30) is not None or waiting.result().content
+    assert {thread for thread in set(threading.enumerate()) - before if thread.is_alive()} == set()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2])), timeout=5)
+
+
+def test_a_server_says_where_it_is_and_nothing_of_what_it_was_sent() -> None:
+    with FakeMessagesAPI([reply()]) as api:
+        api.client().messages.create(**ASK)
+        assert repr(api) == f"<FakeMessagesAPI {api.url}: 1 requests>"
+
+
+def test_the_kit_imports_no_client_until_one_is_wanted() -> None:
+    code = "import sys, toolloop.testing as t; t.FakeMessagesAPI([]).close(); sys.exit('anthropic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_client_of_ones_own_is_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    async def both(api: FakeMessagesAPI) -> None:
+        with anthropic.DefaultHttpxClient(trust_env=False) as plain:
+            api.client(http_client=plain).messages.create(**ASK)
+        async with anthropic.DefaultAsyncHttpxClient(trust_env=False) as plain:
+            await api.async_client(http_client=plain).messages.create(**ASK)
+
+    with FakeMessagesAPI([reply(), reply()]) as api:
+        anyio.run(both, api)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_mistake_in_the_server_itself_is_loud(capfd: pytest.CaptureFixture[str]) -> None:
+    def broken(_asked: Asked) -> Answered:
+        raise LookupError("a mistake")
+
+    loopback = Loopback(broken)
+    with pytest.raises(ConnectionError):
+        post(f"http://127.0.0.1:{loopback.port}/v1/messages", b"{}")
+    loopback.close()
+    assert "LookupError: a mistake" in capfd.readouterr().err

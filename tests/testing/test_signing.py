@@ -1,0 +1,266 @@
+"""The fake API knows the thinking that it handed out, and, where the model binds, the conversation around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import pytest
+
+from toolloop.testing import FakeMessagesAPI, reply, server_call, server_result
+
+BINDS = "claude-opus-5-5"
+LOOSE = "claude-opus-4-8"
+ADD = {"name": "add", "input_schema": {"type": "object"}}
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+START: dict[str, Any] = {
+    "max_tokens": 4096,
+    "system": "Be brief.",
+    "tools": [ADD, SEARCH],
+    "messages": [{"role": "user", "content": "Hi"}, {"role": "user", "content": "Add it up."}],
+}
+HIDDEN = {"type": "redacted_thinking", "data": "a secret"}
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def second_request(api: FakeMessagesAPI, model: str) -> tuple[anthropic.Anthropic, dict[str, Any]]:
+    """A conversation with thinking in it, up to its second request."""
+    client = api.client()
+    request = {**START, "model": model}
+    first = client.messages.create(**request).to_dict(mode="json")
+    answered = {"type": "tool_result", "tool_use_id": "toolu_fake_000001", "content": "4"}
+    more = [{"role": "assistant", "content": first["content"]}, {"role": "user", "content": [answered]}]
+    return client, {**request, "messages": [*START["messages"], *more]}
+
+
+def script() -> list[dict[str, Any]]:
+    return [reply("So.", thinking="Two and two.", content=[HIDDEN], calls=[("add", {})]), reply("Four.")]
+
+
+def thinking(request: dict[str, Any]) -> dict[str, Any]:
+    return request["messages"][2]["content"][0]  # type: ignore[no-any-return]
+
+
+def unchanged(_request: dict[str, Any]) -> None:
+    pass
+
+
+def mark(request: dict[str, Any]) -> None:
+    request["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    request["system"] = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    request["tools"] = [{**ADD, "cache_control": {"type": "ephemeral"}}, SEARCH]
+
+
+def merge(request: dict[str, Any]) -> None:
+    both = [{"type": "text", "text": "Hi"}, {"type": "text", "text": "Add it up."}]
+    request["messages"][:2] = [{"role": "user", "content": both}]
+
+
+def leave_blank_text_out(request: dict[str, Any]) -> None:
+    request["messages"].append({"role": "user", "content": "Go on."})
+
+
+@pytest.mark.parametrize("model", [BINDS, LOOSE])
+@pytest.mark.parametrize("change", [unchanged, mark, merge, leave_blank_text_out])
+def test_thinking_comes_back_as_it_was(model: str, change: Change) -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, model)
+        change(request)
+        assert client.messages.create(**request).to_dict()["content"] == [{"type": "text", "text": "Four."}]
+        assert api.refused == []
+
+
+def other_text(request: dict[str, Any]) -> None:
+    thinking(request)["thinking"] += " Or not."
+
+
+def other_signature(request: dict[str, Any]) -> None:
+    thinking(request)["signature"] = "EqEECkYICxgCKkAo3UA4"
+
+
+def no_signature(request: dict[str, Any]) -> None:
+    thinking(request)["signature"] = ""
+
+
+def not_even_ascii(request: dict[str, Any]) -> None:
+    thinking(request)["signature"] = "żółw"
+
+
+@pytest.mark.parametrize("model", [BINDS, LOOSE])
+@pytest.mark.parametrize("change", [other_text, other_signature, no_signature, not_even_ascii])
+def test_a_changed_thinking_block_is_refused_on_every_model(model: str, change: Change) -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, model)
+        change(request)
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            client.messages.create(**request)
+        assert caught.value.type == "invalid_request_error"
+        assert "messages.1.content.0: Invalid `signature` in `thinking` block" in str(caught.value)
+        assert "different conversation" not in str(caught.value)
+        assert [request.status for request in api.refused] == [400]
+
+
+def test_changed_redacted_thinking_is_refused() -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, LOOSE)
+        request["messages"][2]["content"][2]["data"] += "x"
+        with pytest.raises(anthropic.BadRequestError, match="Invalid `data` in `redacted_thinking` block"):
+            client.messages.create(**request)
+
+
+def other_system(request: dict[str, Any]) -> None:
+    request["system"] = "Be verbose."
+
+
+def other_tools(request: dict[str, Any]) -> None:
+    request["tools"] = [ADD]
+
+
+def other_message(request: dict[str, Any]) -> None:
+    request["messages"][0] = {"role": "user", "content": "Ho"}
+
+
+def a_message_less(request: dict[str, Any]) -> None:
+    del request["messages"][0]
+
+
+def a_message_more(request: dict[str, Any]) -> None:
+    request["messages"].insert(0, {"role": "user", "content": "Listen."})
+
+
+PREFIX_CHANGES: dict[Change, str] = {
+    other_system: "The `system` prompt differs",
+    other_tools: "The `tools` list differs",
+    other_message: "Content before this block differs",
+    a_message_less: "Content before this block differs",
+    a_message_more: "Content before this block differs",
+}
+
+
+@pytest.mark.parametrize("change", PREFIX_CHANGES)
+def test_where_the_model_binds_all_that_came_before_must_be_the_same(change: Change) -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, BINDS)
+        change(request)
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            client.messages.create(**request)
+        text = str(caught.value)
+        assert "Invalid `signature` in `thinking` block. The block is bound to a different conversation." in text
+        assert "thinking-binding-controls-2026-08-01" in text
+        assert PREFIX_CHANGES[change] in text
+
+
+@pytest.mark.parametrize("change", PREFIX_CHANGES)
+def test_an_older_model_does_not_mind(change: Change) -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, LOOSE)
+        change(request)
+        client.messages.create(**request)
+        assert api.refused == []
+
+
+@pytest.mark.parametrize("change", PREFIX_CHANGES)
+def test_the_caller_may_ask_to_have_such_blocks_dropped(change: Change) -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, BINDS)
+        change(request)
+        request["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        client.beta.messages.create(**request, betas=["thinking-binding-controls-2026-08-01"])
+        assert api.refused == []
+
+
+def test_dropping_wants_its_beta() -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, BINDS)
+        request["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        with pytest.raises(anthropic.BadRequestError, match=r"block_binding: Extra inputs are not permitted"):
+            client.messages.create(**request)
+
+
+def test_an_explicit_wish_for_an_error_is_an_error() -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, BINDS)
+        other_message(request)
+        request["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            client.beta.messages.create(**request, betas=["thinking-binding-controls-2026-08-01"])
+        assert "different conversation" in str(caught.value)
+        assert "That setting requires" not in str(caught.value)
+
+
+def test_dropping_forgives_no_forged_block() -> None:
+    with FakeMessagesAPI(script()) as api:
+        client, request = second_request(api, BINDS)
+        other_text(request)
+        request["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        with pytest.raises(anthropic.BadRequestError, match="Invalid `signature`"):
+            client.beta.messages.create(**request, betas=["thinking-binding-controls-2026-08-01"])
+
+
+def test_thinking_dropped_by_the_caller_changes_what_later_thinking_is_bound_to() -> None:
+    answers = [*script()[:1], reply("Five.", thinking="Again."), reply("Six.")]
+    for drop, refusals in ((False, 0), (True, 1)):
+        with FakeMessagesAPI(answers) as api:
+            client, request = second_request(api, BINDS)
+            second = client.messages.create(**request).to_dict(mode="json")
+            request["messages"] += [
+                {"role": "assistant", "content": second["content"]},
+                {"role": "user", "content": "And?"},
+            ]
+            if drop:
+                del request["messages"][2]["content"][0]
+                with pytest.raises(anthropic.BadRequestError, match="different conversation"):
+                    client.messages.create(**request)
+            else:
+                client.messages.create(**request)
+            assert len(api.refused) == refusals
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_thinking_after_a_pause_is_bound_to_the_paused_reply(merged: bool) -> None:
+    pause = reply(thinking="Search.", content=[server_call("web_search", {"query": "q"})], stop_reason="pause_turn")
+    found = [server_result("web_search"), {"type": "thinking", "thinking": "Good."}, {"type": "text", "text": "Found."}]
+    rest = reply(content=found)
+    with FakeMessagesAPI([pause, rest, reply("Bye.")]) as api:
+        client = api.client()
+        request = {**START, "model": BINDS}
+        parts = []
+        for _ in range(2):
+            parts.append(client.messages.create(**request).to_dict(mode="json")["content"])
+            request["messages"] = [*request["messages"], {"role": "assistant", "content": parts[-1]}]
+        if merged:
+            request["messages"][2:] = [{"role": "assistant", "content": parts[0] + parts[1]}]
+        request["messages"].append({"role": "user", "content": "Thanks."})
+        client.messages.create(**request)
+        assert api.refused == []
+
+
+def test_a_foreign_server_signs_otherwise() -> None:
+    with FakeMessagesAPI(script(), secret=b"one") as api:
+        _, request = second_request(api, LOOSE)
+    with (
+        FakeMessagesAPI(script(), secret=b"two") as other,
+        pytest.raises(anthropic.BadRequestError, match="Invalid `signature`"),
+    ):
+        other.client().messages.create(**request)
+    with FakeMessagesAPI(script(), secret=b"one") as same:
+        same.client().messages.create(**request)
+
+
+def test_recorded_thinking_passes_when_signatures_are_not_verified() -> None:
+    with FakeMessagesAPI(script(), verify_signatures=False) as api:
+        client, request = second_request(api, BINDS)
+        assert thinking(request)["signature"] == "unsigned"
+        other_signature(request)
+        other_message(request)
+        client.messages.create(**request)
+        assert api.refused == []
+
+
+def test_a_signature_of_the_script_stays_when_none_is_verified() -> None:
+    recorded = {"type": "thinking", "thinking": "Hm.", "signature": "EqEE"}
+    with FakeMessagesAPI([reply("x", content=[recorded])], verify_signatures=False) as api:
+        message = api.client().messages.create(**START, model=LOOSE).to_dict()
+        assert recorded in message["content"]

@@ -1,0 +1,76 @@
+"""`ToolRegistry`: tools by name, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolloop.core.errors import BadTool
+from toolloop.tools import ToolRegistry, tool
+
+
+@tool
+def zebra() -> None: ...
+@tool
+def apple() -> None: ...
+@tool
+def mango() -> None: ...
+
+
+def plain_function() -> None: ...
+
+
+REGISTRY = ToolRegistry(iter([zebra, apple, mango]))
+
+
+def test_the_order_is_kept_and_tools_are_found_by_name() -> None:
+    assert REGISTRY.names == ("zebra", "apple", "mango")
+    assert list(REGISTRY) == [zebra, apple, mango]
+    assert [each["name"] for each in REGISTRY.definitions()] == ["zebra", "apple", "mango"]
+    assert REGISTRY.get("apple") is apple
+    assert REGISTRY.get("pear") is None
+    assert (len(REGISTRY), "apple" in REGISTRY, "pear" in REGISTRY) == (3, True, False)
+    assert repr(REGISTRY) == "<ToolRegistry: zebra, apple, mango>"
+    assert repr(ToolRegistry()) == "<ToolRegistry: no tools>"
+
+
+def test_a_subset_keeps_the_order_and_leaves_the_whole_alone() -> None:
+    assert REGISTRY.only("mango", "zebra").names == ("zebra", "mango")
+    assert REGISTRY.without("apple").names == ("zebra", "mango")
+    assert REGISTRY.only().names == ()
+    assert len(REGISTRY) == 3
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    for subset in (REGISTRY.only, REGISTRY.without):
+        with pytest.raises(BadTool, match="'pear'; there are: zebra, apple, mango"):
+            subset("apple", "pear")
+    with pytest.raises(BadTool, match="there are: none"):
+        ToolRegistry().only("pear")
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(BadTool, match="two tools are named 'apple'"):
+        ToolRegistry([apple, tool(plain_function, name="apple")])
+
+
+class WithCall:
+    def call(self) -> None: ...
+    def to_dict(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("thing", "says"),
+    [
+        (plain_function, r"decorate it with @tool, or give tool\(plain_function\)"),
+        (3, "int is not a tool: give a function made with @tool"),
+        ({"name": "web_search"}, r"the definition of web_search .* params\['tools'\]"),
+        (WithCall, "WithCall is not a tool"),
+        (WithCall(), "None cannot be the name of a tool"),
+    ],
+)
+def test_what_is_no_tool_is_refused_with_the_remedy(thing: object, says: str) -> None:
+    with pytest.raises(BadTool, match=says):
+        ToolRegistry([thing])
