@@ -17,7 +17,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-surrogates = st.text(st.characters(categories=["Cs", "Ll"]))
+surrogates = st.text("aé\ud800")  # two that make a pair would come back as the one letter they stand for
 
 
 @given(values)

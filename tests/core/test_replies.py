@@ -165,7 +165,7 @@ def test_what_only_a_resumption_may_follow_is_left_out() -> None:
 
 
 def test_calls_of_code_go_with_their_results() -> None:
-    """The calls that code execution made, if only results follow them; not those that were answered and gone on from."""
+    """The calls that code execution made, if only results follow them; not those from which the model went on."""
     answered = [said(m.text("a"), m.code_call("c")), told(result("c"))]
     assert without_open_calls(answered) == [said(m.text("a"))]
     gone_on = [*answered, said(m.text("b"))]

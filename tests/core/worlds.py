@@ -258,10 +258,11 @@ class World:
 
     def choose(self) -> ev.Event:
         """What happens next: the driver's work more often than not, else the caller, now and then nonsense."""
-        if isinstance(self.state, Deciding) and self.chance(2):
+        waiting = any(call.status is Status.WAITING for call in self.calls())
+        if waiting and self.chance(2 if isinstance(self.state, Deciding) else 3):  # also while others run
             return self.make(ev.Decided)
-        if isinstance(self.state, Running) and self.state.round.having(Status.WAITING) and self.chance(3):
-            return self.make(ev.Decided)  # also while others run
+        if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
+            return self.make(ev.Forked)
         if self.busy() and not self.chance(5):
             return self.perform()
         if isinstance(self.state, Finished) and isinstance(self.state.termination, LIMITS) and self.chance(2):

@@ -5,9 +5,7 @@ Whatever can be async under it is awaited: policies, `stop_when`, tools. Sync to
 
 from __future__ import annotations
 
-import contextvars
 import inspect
-import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
@@ -133,41 +131,24 @@ class AsyncToolLoopHandle(Driving):
         if job is None:
             return
         if job.tool.is_async:
-            group.start_soon(self._run_task, call_id, job)
-            return
-        context = contextvars.copy_context()
-        thread = threading.Thread(
-            target=context.run, args=(self._run_job, call_id, job), name=f"toolloop-{call_id}", daemon=True
-        )
-        try:
-            thread.start()
-        except BaseException:
-            self._cut(call_id)
-            raise
+            group.start_soon(self._run_task, job)
+        else:
+            self._spawn(job)
 
-    async def _run_task(self, call_id: str, job: Job) -> None:
+    async def _run_task(self, job: Job) -> None:
         import anyio  # noqa: PLC0415 - it is loaded already
 
         begun = time.monotonic()
         try:
             result = await _outcome(job)
         except anyio.get_cancelled_exc_class():
-            self._cut(call_id)
+            self._cut(job)
             # Real cancellation goes on; a tool that only raised the exception itself has ended, and that is all.
             await anyio.lowlevel.checkpoint_if_cancelled()
         except BaseException as error:  # noqa: BLE001 - an exit is the driver's to raise, outside of the task group
-            self._cut(call_id, error)
+            self._cut(job, error)
         else:
-            self._end(call_id, result, time.monotonic() - begun)
-
-    def _run_job(self, call_id: str, job: Job) -> None:
-        begun = time.monotonic()
-        try:
-            result = _outcome_in_thread(job)
-        except BaseException as error:  # noqa: BLE001 - likewise
-            self._cut(call_id, error)
-        else:
-            self._end(call_id, result, time.monotonic() - begun)
+            self._end(job, result, time.monotonic() - begun)
 
     def _make_bell(self) -> None:
         self._bell = AsyncBell()
@@ -180,14 +161,6 @@ async def _outcome(job: Job) -> Result:
     try:
         value = await _settled(job.run())
     except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
-        return failed(error)
-    return returned(value)
-
-
-def _outcome_in_thread(job: Job) -> Result:
-    try:
-        value = job.run()
-    except Exception as error:  # noqa: BLE001 - likewise
         return failed(error)
     return returned(value)
 

@@ -31,7 +31,7 @@ from toolloop.handle.editing import WorkingList, outgoing
 from toolloop.handle.judging import Judges
 from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
 from toolloop.handle.recording import Recorder
-from toolloop.handle.tooling import Toolbox, facts_of
+from toolloop.handle.tooling import Job, Toolbox, facts_of
 from toolloop.handle.turns import Commanded, Completed, Error, Yielded, text_of
 from toolloop.tools import ToolRegistry, as_tool
 
@@ -111,7 +111,7 @@ class HandleCore:
         self._in_flight = False
         self._stop_staged: ev.Stopped | None = None
         self._asleep = False
-        self._alive: set[str] = set()  # the calls that something in this process is still running
+        self._alive: dict[str, Job] = {}  # what this process still runs, by call id
         self._abort: BaseException | None = None
         self._working: WorkingList | None = None
         self._yielded: Yielded | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from toolloop.core.states import Judging, Ready, Running
 from toolloop.core.values import Result, Status
 from toolloop.handle.judging import Question
 from toolloop.handle.recording import LOG
-from toolloop.handle.tooling import Job
+from toolloop.handle.tooling import Job, failed, returned
 from toolloop.handle.waking import Waking
 from toolloop.providers import Request
 
@@ -109,7 +111,7 @@ class Driving(Waking):
             if call is None or call.status is not Status.CLEARED:
                 return None
             job = self._toolbox.job(state, call, cancelled=lambda: not self._runs(call_id, state.round.iteration))
-            self._alive.add(call_id)
+            self._alive[call_id] = job
             self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._watch.lap()))
             return job
 
@@ -120,32 +122,64 @@ class Driving(Waking):
         call = state.round.find(call_id)
         return call is not None and call.status is Status.RUNNING
 
-    def _end(self, call_id: str, result: Result, took: float) -> None:
+    def _end(self, job: Job, result: Result, took: float) -> None:
         """Record the end of a call. One that comes after the loop went on without it is logged and forgotten."""
+        call_id = job.context.call_id
         with self._recorder.lock:
-            self._alive.discard(call_id)
-            state = self._state
-            call = state.round.find(call_id) if isinstance(state, Running) else None
-            if call is None or call.status is not Status.RUNNING:
+            if not self._over(job):
                 LOG.warning("a call ended too late to count", extra={"loop_id": self.loop_id, "call_id": call_id})
                 return
             seconds = self._watch.lap() if self._driver.locked() else 0.0
             self._record(ev.Ended(call_id, result, took=took, at=self._recorder.now(), seconds=seconds))
         self._ring()
 
-    def _cut(self, call_id: str, error: BaseException | None = None) -> None:
+    def _cut(self, job: Job, error: BaseException | None = None) -> None:
         """Record that a call was seen to end by cancellation, or by an exit that the driver is to raise."""
         with self._recorder.lock:
-            self._alive.discard(call_id)
             if error is not None:
                 self._abort = error
-            state = self._state
-            call = state.round.find(call_id) if isinstance(state, Running) else None
-            if call is not None and call.status is Status.RUNNING:
-                self._record(ev.Cancelled(call_id, at=self._recorder.now(), seconds=self._watch.lap()))
+            if self._over(job):
+                self._record(ev.Cancelled(job.context.call_id, at=self._recorder.now(), seconds=self._watch.lap()))
         self._ring()
+
+    def _over(self, job: Job) -> bool:
+        """A job is over. Whether the loop still waits for it; ids may come again, jobs do not."""
+        call_id = job.context.call_id
+        if self._alive.get(call_id) is not job:
+            return False
+        del self._alive[call_id]
+        return self._runs(call_id, job.context.iteration)
+
+    def _spawn(self, job: Job) -> None:
+        """Run a sync tool in a thread of its own, which never holds up the exit of the process."""
+        target = contextvars.copy_context().run
+        name = f"toolloop-{job.context.call_id}"
+        thread = threading.Thread(target=target, args=(self._run_job, job), name=name, daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._cut(job)
+            raise
+
+    def _run_job(self, job: Job) -> None:
+        begun = time.monotonic()
+        try:
+            result = outcome(job)
+        except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
+            self._cut(job, error)
+        else:
+            self._end(job, result, time.monotonic() - begun)
 
     def _turn_ended(self) -> None:
         with self._recorder.lock:
             if outstanding(self._state):  # still so: the caller may have stopped the loop meanwhile
                 self._record(ev.TurnEnded(at=self._recorder.now()))
+
+
+def outcome(job: Job) -> Result:
+    """Run a sync tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
+    try:
+        value = job.run()
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+        return failed(error)
+    return returned(value)

@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 from toolloop.core.closing import result_block, user_message
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON
+from toolloop.core.replies import ends_in_reply, open_server_calls
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
 from toolloop.core.values import Result, Round
 
@@ -76,7 +77,9 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
         case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*closed, *injected]
         case Ready() | Executed() | Paused() | Failed():
-            return [*closed, *state.tail]
+            # A paused reply may come last; the checker sees that only by the server call that is open in it.
+            unseen = ends_in_reply(state.tail) and not open_server_calls(state.tail)
+            return [*closed, *state.tail, *([_ANYBODY] if unseen else [])]
         case Finished():
             return [*closed, *(injected or (_ANYBODY,)), *held]
     return list(closed)

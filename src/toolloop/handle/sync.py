@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 import threading
 import time
@@ -12,10 +11,8 @@ from typing import Any
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.states import Running
-from toolloop.core.values import Result
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext
-from toolloop.handle.driving import Driving, Stopwatch
-from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.driving import Driving, Stopwatch, outcome
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.tools import ToolContext, ToolRegistry
@@ -138,50 +135,24 @@ class ToolLoopHandle(Driving):
             return
         begun = time.monotonic()
         try:
-            result = _outcome(job)
+            result = outcome(job)
         except BaseException:
-            self._cut(call_id)
+            self._cut(job)
             raise
-        self._end(call_id, result, time.monotonic() - begun)
+        self._end(job, result, time.monotonic() - begun)
 
     def _run_in_threads(self, call_ids: Iterable[str]) -> None:
-        """Calls that run side by side; no thread of theirs holds up the exit of the process."""
+        """Calls that run side by side run in threads of their own."""
         for call_id in call_ids:
             job = self._start(call_id)
-            if job is None:
-                continue
-            context = contextvars.copy_context()
-            thread = threading.Thread(
-                target=context.run, args=(self._run_job, call_id, job), name=f"toolloop-{call_id}", daemon=True
-            )
-            try:
-                thread.start()
-            except BaseException:
-                self._cut(call_id)
-                raise
-
-    def _run_job(self, call_id: str, job: Job) -> None:
-        begun = time.monotonic()
-        try:
-            result = _outcome(job)
-        except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
-            self._cut(call_id, error)
-        else:
-            self._end(call_id, result, time.monotonic() - begun)
+            if job is not None:
+                self._spawn(job)
 
     def _make_bell(self) -> None:
         self._bell = threading.Event()
 
     def _ring(self) -> None:
         self._bell.set()
-
-
-def _outcome(job: Job) -> Result:
-    try:
-        value = job.run()
-    except Exception as error:  # noqa: BLE001 - a tool's exception is a result; KeyboardInterrupt and SystemExit are not
-        return failed(error)
-    return returned(value)
 
 
 def _call_each(questions: Generator[Any, Any, Any]) -> Any:

@@ -131,8 +131,9 @@ def _setup_now(
 ) -> Setup:
     """The set-up that a loop wakes up with."""
     new = evolve(old, tools=tuple(facts_of(tool) for tool in registry))
-    if stored is not None and canonical(stored) != canonical(decode(old.params)):
-        new = evolve(new, params=encode({**decode(old.params), **stored}))
+    before = decode(old.params)
+    if canonical(after := {**before, **(stored or {})}) != canonical(before):
+        new = evolve(new, params=encode(after))
     if config is not None:
         new = evolve(
             new,
