@@ -5,6 +5,7 @@ from toolloop.providers.anthropic import AnthropicProvider, AsyncAnthropicProvid
 from toolloop.providers.choose import provider_for
 from toolloop.providers.options import OPTION_NAMES, SECRET_OPTIONS, given
 from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request
+from toolloop.providers.sdk import as_sdk
 
 __all__ = [
     "OPTION_NAMES",
@@ -16,6 +17,7 @@ __all__ = [
     "Reply",
     "Request",
     "accumulate",
+    "as_sdk",
     "given",
     "provider_for",
 ]
