@@ -1,7 +1,7 @@
 """A small agent with file tools in a scratch folder; you approve what it changes.
 
 `make demo` talks to the fake API of `toolloop.testing` over HTTP; with `--live` and ANTHROPIC_API_KEY to the real one.
-Piped, or with `--yes`, it approves by itself. What the agent can do is in `demo_agent.py`, the looks in `demo_screen.py`.
+Piped, or with `--yes`, it approves by itself. The agent's tools are in `demo_agent.py`, the looks in `demo_screen.py`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def decide_at_keyboard(screen: Screen, turn: Yielded, call: ToolCall) -> None:
                 case "d" | "deny":
                     turn.deny(call, screen.ask("Why not?") or "no reason given", by="you")
                 case "e" | "edit":
-                    changes = screen.ask("Fields to change, as JSON:")
+                    changes = screen.ask('Fields to change, such as {"path": "new.md"}:')
                     turn.approve(call, edited(call.input, changes), by="you")
                 case "n" | "answer":
                     turn.answer(call, screen.ask("What is its result?"), by="you")
@@ -74,7 +74,6 @@ def decide_at_keyboard(screen: Screen, turn: Yielded, call: ToolCall) -> None:
         except (CallerError, ValueError) as problem:  # the loop is as before: ask again
             screen.complain(str(problem))
             continue
-        screen.decided()
         return
 
 
@@ -82,7 +81,7 @@ def approve_by_itself(screen: Screen, turn: Yielded, call: ToolCall) -> None:
     """Nobody is asked."""
     screen.waiting(call)
     turn.approve(call, by="--yes")
-    screen.decided("approved without asking")
+    screen.decided_alone()
 
 
 def edited(proposed: dict[str, Any], changes: str) -> dict[str, Any]:
@@ -147,6 +146,9 @@ def main() -> int:
     except KeyboardInterrupt:
         screen.interrupted()
         return 130
+    except BrokenPipeError:  # nobody reads on, as in `make demo | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

@@ -80,7 +80,9 @@ def scripted_model(request: dict[str, Any]) -> dict[str, Any]:
 def _rounds(messages: list[Any]) -> list[list[tuple[Any, Any]]]:
     """The calls of each round, with their results."""
     return [
-        list(zip([block for block in asked["content"] if block["type"] == "tool_use"], answered["content"], strict=False))
+        list(
+            zip([block for block in asked["content"] if block["type"] == "tool_use"], answered["content"], strict=False)
+        )
         for asked, answered in zip(messages[1::2], messages[2::2], strict=True)
     ]
 
@@ -89,13 +91,13 @@ def _outcome(call: dict[str, Any], result: dict[str, Any]) -> str:
     """What became of a call, as far as its result tells."""
     name, path, said = call["name"], call["input"]["path"], _text(result)
     denied = Texts().denied.partition("{reason}")[0]
-    note = said.partition("edited by a person: ")[2]
+    edit = said.partition("edited by a person: ")[2]
     if said.startswith(denied):
         return f"{path} is as it was, because you denied {name}: “{said.removeprefix(denied)}”."
     if result.get("is_error"):
-        return f"{name} failed: {said}"
-    if note:
-        return f"{name} ran, with your input in place of mine: {note}"
+        return f"{name} failed: {said.splitlines()[0]}"
+    if edit:
+        return f"{name} ran on {json.loads(edit)['path']}, with your input in place of mine."
     if said.startswith(("wrote", "deleted")):
         return f"{path} is {'corrected' if name == 'write_file' else 'deleted'}."
     return f"{name} did not run, because you answered for it: “{said}”."

@@ -11,11 +11,13 @@ from toolloop.core import events as ev
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.machine import step
 from toolloop.core.setup import Limits
-from toolloop.core.states import Executed, Finished, Paused, Ready, State
+from toolloop.core.states import Deciding, Executed, Finished, Paused, Ready, State
 from toolloop.core.texts import Texts
 from toolloop.core.values import Outcome, Result
 
 HI = {"role": "user", "content": "hi"}
+B = encode({"role": "assistant", "content": "b"})
+D = encode({"role": "assistant", "content": [m.text("d")]})
 EDIT = {"a": 2}
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.text("x")]}
@@ -115,6 +117,12 @@ def test_stopping_beside_the_history_drops_what_only_a_resumption_may_follow() -
     assert m.history(served)[1] == {"role": "assistant", "content": [m.text("a"), m.call("c")]}
     assert m.results(m.history(served)[2]) == {"c": "done"}
     assert m.history(m.go(m.after(*round_of("c", make=m.code_call)), *stop)) == [HI]
+
+
+def test_calls_of_code_go_too_if_the_reply_to_them_left_nothing() -> None:
+    """An end of which only an open server call was left: the results would be followed by another user message."""
+    closed = m.go(m.after(*round_of("c", make=m.code_call)), ev.TurnEnded(), ev.Injected((m.user("wait"),)))
+    assert m.history(step(closed, m.replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
 
 
 # --- notes of edits --------------------------------------------------------------------------------------------------
@@ -243,7 +251,15 @@ def test_a_waiting_system_message_survives_an_edit_and_an_extension() -> None:
     state = m.after(ev.Injected((m.system(),)), ev.TurnEnded(), limits=Limits(max_iterations=0))
     onward = m.go(state, ev.HistoryEdited((m.user("short"),)), ev.Extended(Limits()))
     assert isinstance(onward, Ready)
-    assert m.system() in (*onward.ledger.messages, *onward.ledger.held)
+    assert list(onward.ledger.messages) == [m.user("short"), m.system()]
+    assert onward.ledger.held == ()
+
+
+def test_what_is_held_joins_as_soon_as_it_may() -> None:
+    """Held during a request that failed, with nothing beside the history: it goes out with the next one."""
+    state = m.after(ev.Injected((m.user("one"),), hold=True), ev.RequestFailed(m.FAILURE), ev.Retried())
+    assert isinstance(state, Ready)
+    assert m.history(state) == [HI, decode(m.user("one"))]
 
 
 def test_what_is_injected_at_an_empty_pause_follows_what_was_held() -> None:
@@ -263,13 +279,13 @@ def test_what_is_injected_at_an_empty_pause_follows_what_was_held() -> None:
     ("messages", "kept"),
     [
         ((m.user("a"),), 0),
-        ((m.user("a"), encode({"role": "assistant", "content": "b"}), m.user("c"), m.user("d"), m.system("e")), 2),
+        ((m.user("a"), B, m.user("c"), m.user("d"), m.system("e")), 2),
         (
             (
                 m.user("a"),
-                encode({"role": "assistant", "content": "b"}),
+                B,
                 m.user("c"),
-                encode({"role": "assistant", "content": [m.text("d")]}),
+                D,
             ),
             2,
         ),
@@ -293,4 +309,6 @@ def test_an_edit_replaces_the_closed_history_and_nothing_else() -> None:
     asking = m.after(m.replied("tool_use", m.call("c")), m.asks("c"))
     state = step(asking, ev.HistoryEdited((m.user("short"),)))
     assert m.history(state) == [decode(m.user("short"))]
+    assert isinstance(asking, Deciding)
+    assert isinstance(state, Deciding)
     assert state.round == asking.round

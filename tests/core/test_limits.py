@@ -12,7 +12,7 @@ from tests.core import making as m
 from toolloop.core import events as ev
 from toolloop.core.effects import EndTurn, RunCall, SendRequest
 from toolloop.core.jsontext import decode
-from toolloop.core.limits import spent
+from toolloop.core.limits import left, spent
 from toolloop.core.machine import outstanding, step
 from toolloop.core.setup import Budget, Limits
 from toolloop.core.states import Finished, Ready, Running, State, TooDeep
@@ -216,3 +216,33 @@ def test_a_user_turn_counts_anew_and_the_budget_does_not() -> None:
     ledger = step(end, ev.FollowedUp((m.user("more"),))).ledger
     assert (ledger.turn_iterations, ledger.pauses, ledger.active) == (0, 0, 0.0)
     assert (ledger.iterations, spent(ledger, "requests"), spent(ledger, "tool_calls")) == (2, 2, 2)
+
+
+def test_what_is_left_is_what_may_still_be_used() -> None:
+    """Of each limit the rest, None where there is none, and never less than nothing."""
+    assert set(left(m.after(**limited(max_depth=None)).ledger).values()) == {None}
+    budget = Budget(requests=5, tool_calls=1, input_tokens=4, output_tokens=9, total_tokens=100)
+    end = drive(m.after(**limited(max_iterations=3, timeout=9.0, max_pauses=2, budget=budget)), seconds=2.0)
+    assert left(end.ledger) == {
+        "iterations": 2,
+        "pauses": 2,
+        "seconds": 7.0,
+        "requests": 4,
+        "tool_calls": 0,
+        "input_tokens": 0,
+        "output_tokens": 7,
+        "total_tokens": 93,
+    }
+
+
+@given(st.integers(0, 5), st.integers(0, 5))
+def test_as_many_pauses_are_left_as_may_still_be_resumed(limit: int, paused: int) -> None:
+    """A first pause uses none of them: it is the resumption that counts."""
+    pause = m.replied("pause_turn", m.text("half"))
+    state = m.after(
+        pause,
+        *(event for _ in range(min(limit, paused)) for event in (ev.Continued(), pause)),
+        **limited(max_pauses=limit),
+    )
+    assert left(state.ledger)["pauses"] == limit - min(limit, paused)
+    assert left(m.after(**limited(max_pauses=limit)).ledger)["pauses"] == limit

@@ -132,6 +132,28 @@ def test_no_server_call_is_left_open_in_the_closed_history(world: World) -> None
         assert {block["id"] for block in blocks if block["type"] == "server_tool_use"} <= done
 
 
+@given(lives)
+def test_only_results_answer_calls_of_code(world: World) -> None:
+    """Nothing stands between them and the model's next word: no note, no injection, no further turn."""
+    for state in world.states:
+        messages = [*m.history(state), *map(decode, getattr(state, "tail", ()))]
+        by_code = False
+        for message in [*messages, *([] if getattr(state, "tail", ()) else [decode(m.user())])]:
+            blocks = message["content"] if isinstance(message["content"], list) else [m.text("")]
+            assert not by_code or message["role"] == "assistant" or {b["type"] for b in blocks} == {"tool_result"}
+            if message["role"] == "assistant":
+                by_code = any("caller" in block for block in blocks)
+
+
+@given(lives)
+def test_a_system_message_follows_the_user(world: World) -> None:
+    """Never the model, and never nothing: such a request would be refused."""
+    for state in world.states:
+        messages = m.history(state)
+        for before, message in pairwise(messages):
+            assert message["role"] != "system" or before["role"] != "assistant"
+
+
 def may_be_left_out(block: Any, rest: list[Any]) -> bool:
     """Whether a block of a reply may be missing in the history: the documented exceptions, and they alone."""
     if block["type"] == "thinking":

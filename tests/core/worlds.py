@@ -29,6 +29,7 @@ EVENTS: tuple[type[ev.Event], ...] = tuple(
 )
 STOPS = (*STOP_REASONS, "tool_use", "tool_use", "tool_use", "end_turn", "pause_turn", None, "a_new_reason")
 Kind = Literal["approve", "deny", "answer", "rerun"]
+FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.text("x")]}
 UNKNOWN = {"type": "hologram", "z": 10**30, "a": [1.5, None, {"y": True, "b": "é"}]}
 
 
@@ -121,7 +122,7 @@ class World:
         return m.replied(stop, *self.some_blocks(), *calls, usage=usage, model="m", **more)
 
     def some_content(self) -> str:
-        return encode(self.rng.choice(("", "done", [], [m.text("found")], [{"type": "search_result"}])))
+        return encode(self.rng.choice(("", "done", [], [m.text("found")], [FOUND])))
 
     def some_ruling(self, call: Call) -> Ruling:
         kinds: dict[Why, tuple[Kind, ...]] = {
@@ -155,7 +156,8 @@ class World:
             case 3:
                 return Reject(Outcome.INVALID_INPUT, "bad input")
         kind: Kind = self.rng.choice(("approve", "deny", "answer"))
-        return Ruling(kind, encode({"a": 9}) if kind != "deny" and self.chance(2) else None, reason="policy")
+        contents = {"approve": encode({"a": 9}), "answer": self.some_content()}
+        return Ruling(kind, contents.get(kind) if self.chance(2) else None, reason="policy")
 
     def replaces(self) -> bool:
         return ev.HistoryEdited not in self.without and self.chance(3)

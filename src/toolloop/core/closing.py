@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
-
 from toolloop.core.chain import Chain
+from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.policy import settle_open
 from toolloop.core.replies import open_server_calls, settle_tail, without_open_calls
@@ -97,18 +96,15 @@ def _reply(round_: Round) -> tuple[str, ...]:
 def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
     """The result blocks in the model's order, and the notes that found no place inside them."""
     results, notes = [], []
-    for call in round_.calls:
-        result = call.result
-        if result is None:
-            raise AssertionError(f"the round closes while {call.id} is open")
+    for call, result in ((call, call.result) for call in round_.calls if call.result is not None):
         if call.edited is not None and call.started:
             note = {"type": "text", "text": texts.edited.format(id=call.id, name=call.name, input=call.edited)}
             content = decode(result.content)
             inside = [{"type": "text", "text": content}] if isinstance(content, str) else content
             if all(block["type"] in _TAKES_TEXT for block in inside):
                 kept = [block for block in inside if block["type"] != "text" or block["text"].strip()]
-                result = evolve(result, content=encode([*kept, note]))
-            else:
-                notes.append(encode(note))
+                results.append(result_block(call, evolve(result, content=encode([*kept, note]))))
+                continue
+            notes.append(encode(note))
         results.append(result_block(call, result))
     return results, notes

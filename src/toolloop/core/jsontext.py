@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import isinf
+from math import isfinite
 from typing import Any
 
 # Any JSON value. A recursive alias makes every read of a message a fight with the type checker, for no gain in safety.
@@ -61,16 +61,25 @@ def plain(value: JSON, where: str = "value") -> JSON:
         TypeError: something in it is not JSON; the message says where.
 
     """
+    try:
+        return _plain(value, where)
+    except RecursionError:
+        raise TypeError(f"{where} contains itself, or is nested too deep to be JSON") from None
+
+
+def _plain(value: JSON, where: str) -> JSON:
     match value:
+        case float() if not isfinite(value):
+            raise TypeError(f"{where} is {value}, which is not JSON")
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
-            return {_key(key, where): plain(item, f"{where}.{key}") for key, item in value.items()}
+            return {_key(key, where): _plain(item, f"{where}.{key}") for key, item in value.items()}
         case list() | tuple():
-            return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+            return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     to_dict = getattr(value, "to_dict", None)
     if callable(to_dict):
-        return plain(_sdk_dict(value, to_dict), where)
+        return _plain(_sdk_dict(value, to_dict), where)
     raise TypeError(
         f"{where} is a {type(value).__name__}, which is not JSON: give a dict, list, str, number, bool or None"
     )
@@ -89,7 +98,7 @@ def _sdk_dict(value: object, to_dict: Any) -> JSON:
 
 def _finite(text: str) -> float:
     number = float(text)
-    if isinf(number):
+    if not isfinite(number):
         raise ValueError(f"{text[:40]} is too large a number")
     return number
 

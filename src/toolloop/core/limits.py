@@ -79,7 +79,7 @@ def left(ledger: Ledger) -> dict[str, int | float | None]:
     limits = ledger.setup.limits
     rest: dict[str, int | float | None] = {
         "iterations": _rest(limits.max_iterations, ledger.turn_iterations),
-        "pauses": _rest(limits.max_pauses, ledger.pauses),
+        "pauses": _rest(limits.max_pauses, max(0, ledger.pauses - 1)),
         "seconds": _rest(limits.timeout, ledger.active),
     }
     return rest | {what: _rest(getattr(limits.budget, what), spent(ledger, what)) for what in _BUDGET_PARTS}

@@ -27,13 +27,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from toolloop.core import events as ev
 from toolloop.core import limits, rules
 from toolloop.core.chain import Chain
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand
+from toolloop.core.evolving import evolve
 from toolloop.core.policy import startable, to_judge
 from toolloop.core.states import (
     Deciding,

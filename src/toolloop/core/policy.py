@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from attrs import evolve
-
 from toolloop.core.errors import DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import canonical, decode, encode
 from toolloop.core.setup import Setup
 from toolloop.core.texts import Texts

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from attrs import evolve
-
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.chain import Chain
 from toolloop.core.closing import close_round, end, finish, join, settled_and_joined
 from toolloop.core.errors import IllegalCommand, ProtocolError, UndecidedCalls, UnknownCall
+from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode
 from toolloop.core.policy import ask_again, decide, error_result, judge, lose, replace_call, settle, startable, to_judge
 from toolloop.core.replies import assistant_message, settle_tail
@@ -252,7 +251,7 @@ def next_request(state: Executed | Paused, event: ev.Event) -> Ready:
 
 def _ready(ledger: Ledger, tail: tuple[str, ...] = ()) -> Ready:
     """A request is next; what was held joins now if it can."""
-    return Ready(ledger, tail) if tail else Ready(join(ledger, ()))
+    return Ready(ledger, tail) if tail or not ledger.held else Ready(join(ledger, ()))
 
 
 def continue_unended(state: Running, event: ev.Continued) -> State:

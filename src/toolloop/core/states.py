@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from toolloop.core.chain import Chain
+from toolloop.core.evolving import evolve
 from toolloop.core.setup import Setup
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination

@@ -15,7 +15,7 @@ from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.states import Running
 from toolloop.core.values import Result
 from toolloop.handle.bell import AsyncBell
-from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext
+from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving, Stopwatch
 from toolloop.handle.tooling import Job, failed, returned
 from toolloop.handle.turns import Completed, Error, Yielded
@@ -47,13 +47,15 @@ class AsyncToolLoopHandle(Driving):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set the loop up; nothing is sent and no clock starts. See `ToolLoopHandle`."""
+        context = DEFAULT_CONTEXT if context is None else context
+        check_parts(config, context)
         self._make_bell()
         self._open(
             provider_for(provider, is_async=True),
             params=params,
             tools=tools,
             config=config,
-            context=context or DEFAULT_CONTEXT,
+            context=context,
             loop_id=loop_id or uuid.uuid4().hex,
             clock=clock,
         )

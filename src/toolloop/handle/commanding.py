@@ -42,6 +42,8 @@ class Commanding(Reading):
             IllegalCommand: a call that does not wait, or does not take such a decision.
 
         """
+        if not isinstance(decisions, Mapping):
+            raise TypeError(f"decide() got a {type(decisions).__name__}; give a mapping of calls to decisions")
         self.take_decisions([bound(call, decision) for call, decision in decisions.items()])
 
     def take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
@@ -113,8 +115,9 @@ class Commanding(Reading):
         if not isinstance(self._state, Deciding | Executed | Paused):
             raise refusal(self._state, ev.Continued())
         event = ev.Continued(at=self._recorder.now())
-        step(self._state, event)  # raises before an edit is adopted
-        self._adopt("continue_loop()")
+        if self._working is not None:
+            step(self._state, event)  # raises before the edit is adopted
+            self._adopt("continue_loop()")
         self._record(event)
         self._move_on()
 
@@ -132,6 +135,8 @@ class Commanding(Reading):
             self._move_on()
 
     def _stop(self, command: Stop) -> None:
+        if not isinstance(command.reason, str | None):
+            raise TypeError(f"stop(): the reason is a {type(command.reason).__name__}; give a string, or None")
         event = ev.Stopped(command.reason, at=self._recorder.now())
         if self._in_flight:
             self._stop_staged = event
@@ -229,6 +234,8 @@ class Commanding(Reading):
         with self._recorder.lock:
             setup = self._state.ledger.setup
             removed = {name for name, value in given.items() if value is None}
+            if needed := removed & {"model", "max_tokens"}:
+                raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be taken away; give another value")
             old = {name: value for name, value in decode(setup.params).items() if name not in removed}
             new = old | stored
             check_names(new, self._tools)

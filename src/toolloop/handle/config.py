@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, get_args
 
 from attrs import field, fields, frozen
 
 from toolloop.core.setup import Budget, Execution, Limits
 from toolloop.core.texts import Texts
+from toolloop.tools import ToolContext
 
 
 def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
@@ -24,7 +26,7 @@ def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
 
 
 def _seconds(_config: Any, attribute: Any, value: Any) -> None:
-    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0):
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf):
         raise ValueError(f"{attribute.name} is {value!r}; give a number of seconds from 0 up, or None for no limit")
 
 
@@ -48,8 +50,18 @@ def _budget(_config: Any, attribute: Any, value: Any) -> None:
 
 
 def _observers(_config: Any, attribute: Any, value: Any) -> None:
-    if not all(callable(observer) for observer in value):
-        raise ValueError(f"{attribute.name} holds something that is not callable; each observer takes one event")
+    if not isinstance(value, tuple) or not all(callable(observer) for observer in value):
+        raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) else value
+
+
+def _depth(_context: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        raise ValueError(f"{attribute.name} is None; give a whole number from 0 up")
+    _whole(0)(_context, attribute, value)
 
 
 def _texts(_config: Any, attribute: Any, value: Any) -> None:
@@ -107,7 +119,9 @@ class LoopConfig:
     execution: Execution = field(default="barrier", validator=_execution)
     on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
     stop_when: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
-    observers: Sequence[Callable[[Any], Any]] = field(default=(), converter=tuple, validator=_observers, repr=_how_many)
+    observers: Sequence[Callable[[Any], Any]] = field(
+        default=(), converter=_tuple, validator=_observers, repr=_how_many
+    )
     texts: Texts = field(factory=Texts, validator=_texts, repr=False)
 
     def limits(self) -> Limits:
@@ -136,7 +150,20 @@ class LoopContext:
     """
 
     state: Any = field(default=None, repr=False)
-    depth: int = field(default=0, validator=_whole(0))
+    depth: int = field(default=0, validator=_depth)
+
+
+def check_parts(config: object, context: object) -> None:
+    """Refuse what is no configuration, and what is no context.
+
+    Raises:
+        TypeError: names which, and what to give.
+
+    """
+    if not isinstance(config, LoopConfig):
+        raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
+    if not isinstance(context, LoopContext | ToolContext):
+        raise TypeError(f"context is a {type(context).__name__}; give a LoopContext, or inside a tool its ToolContext")
 
 
 DEFAULT_CONFIG = LoopConfig()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -33,7 +33,7 @@ from toolloop.handle.params import RequestMaker, Secrets, check_params, external
 from toolloop.handle.recording import Recorder
 from toolloop.handle.tooling import Job, Toolbox, facts_of
 from toolloop.handle.turns import Commanded, Completed, Error, Yielded, text_of
-from toolloop.tools import ToolRegistry, as_tool
+from toolloop.tools import Tool, ToolRegistry, as_tool
 
 _WAITING = (Deciding, Executed, Paused)
 
@@ -62,8 +62,6 @@ class HandleCore:
         clock: Any,
     ) -> None:
         """Set a new loop up; no I/O happens and no clock starts."""
-        if not isinstance(config, LoopConfig):
-            raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
         given = check_params(params, asked="ToolLoopHandle(...)")
         for name in ("messages", "model", "max_tokens"):
             if name not in given:
@@ -294,6 +292,8 @@ def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
         BadTool: two of one name, an async tool under the sync handle, something that is no tool.
 
     """
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise TypeError(f"tools is a {type(tools).__name__}; give a list of tools, or a ToolRegistry")
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry([as_tool(tool) for tool in tools])
     for tool in registry:
         if tool.is_async and not is_async:
@@ -311,16 +311,18 @@ def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, 
 
 
 def check_names(stored: Mapping[str, JSON], registry: ToolRegistry) -> None:
-    """Refuse a tool that both the loop and the parameters define.
+    """Refuse two tools of one name, whether the loop defines them or the parameters do.
 
     Raises:
         BadTool: two tools of one name.
 
     """
+    seen = set(registry.names)
     for tool in stored.get("tools") or ():
-        if isinstance(tool, dict) and tool.get("name") in registry:
-            name = tool["name"]
-            raise BadTool(f"two tools have the name {name!r}: one in tools, one in params['tools']", tool=name)
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if name in seen:
+            raise BadTool(f"two tools have the name {name!r}; at least one of them is in params['tools']", tool=name)
+        seen |= {name} if isinstance(name, str) else set()
 
 
 def failure_of(error: Exception) -> Failure:

@@ -20,6 +20,9 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, digest: str | Non
 
     """
     bound = getattr(decision, "digest", None) or digest
+    for name in ("by", "reason", "digest"):
+        if not isinstance(getattr(decision, name, None), str | None):
+            raise _refused(f"the decision for the call {call_id!r} has a {name} that is no string", name)
     match decision:
         case Approve(input=None):
             return Ruling("approve", by=decision.by, reason=decision.reason, digest=bound, at=now)
@@ -27,7 +30,8 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, digest: str | Non
             content = _json(decision.input, "approve", call_id)
             return Ruling("approve", content, by=decision.by, reason=decision.reason, digest=bound, at=now)
         case Deny(reason=str()):
-            return Ruling("deny", by=decision.by, reason=decision.reason, digest=bound, at=now)
+            reason = str(render(decision.reason))  # a lone surrogate in it would make the denial unreadable
+            return Ruling("deny", by=decision.by, reason=reason, digest=bound, at=now)
         case Answer():
             content = _answer(decision, call_id)
             return Ruling("answer", content, bool(decision.is_error), by=decision.by, digest=bound, at=now)
@@ -82,7 +86,7 @@ def to_texts(messages: Iterable[Any], *, where: str = "messages") -> tuple[str, 
         TypeError: they are no list, or something in them is not JSON; the message says where.
 
     """
-    if isinstance(messages, str | bytes | Mapping):
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"{where} is a {type(messages).__name__}; give a list of messages")
     texts = []
     for index, message in enumerate(messages):

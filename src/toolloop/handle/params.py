@@ -53,6 +53,9 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
     """
     secrets = Secrets({name: value for name, value in params.items() if name in SECRET_OPTIONS})
     stored = {name: plain(value, f"params[{name!r}]") for name, value in params.items() if name not in SECRET_OPTIONS}
+    for name in ("tools", "mcp_servers"):
+        if not isinstance(stored.get(name), list | None):
+            raise TypeError(f"params[{name!r}] is a {type(stored[name]).__name__}; give a list")
     for server in stored.get("mcp_servers") or ():
         if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
             secrets.mcp_tokens[str(server.get("name"))] = server.pop(_MCP_TOKEN)

@@ -11,7 +11,7 @@ from typing import Any
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.states import Running
-from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext
+from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving, Stopwatch, outcome
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
@@ -50,6 +50,8 @@ class ToolLoopHandle(Driving):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set the loop up; nothing is sent and no clock starts."""
+        context = DEFAULT_CONTEXT if context is None else context
+        check_parts(config, context)
         if inspect.iscoroutinefunction(config.on_tool_call) or inspect.iscoroutinefunction(config.stop_when):
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         self._make_bell()
@@ -58,7 +60,7 @@ class ToolLoopHandle(Driving):
             params=params,
             tools=tools,
             config=config,
-            context=context or DEFAULT_CONTEXT,
+            context=context,
             loop_id=loop_id or uuid.uuid4().hex,
             clock=clock,
         )

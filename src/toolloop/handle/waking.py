@@ -17,7 +17,7 @@ from toolloop.core.setup import Setup
 from toolloop.core.states import Running, State
 from toolloop.core.values import Status
 from toolloop.handle.commanding import Commanding
-from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext
+from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.core import registry_of
 from toolloop.handle.params import Secrets, check_params, split
 from toolloop.handle.tooling import facts_of
@@ -75,7 +75,8 @@ class Waking(Commanding):
             raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(_ON_DRIFT)}")
         state = load(snapshot)
         registry = registry_of(tools, is_async=cls._is_async)
-        given = config or LoopConfig()
+        given = LoopConfig() if config is None else config
+        check_parts(given, DEFAULT_CONTEXT if context is None else context)
         stored, secrets = split({} if params is None else _without_messages(params))
         new = _setup_now(state.ledger.setup, registry, config, stored if params is not None else None)
         if (changes := _changes(state.ledger.setup, new, given)) and on_drift == "raise":
@@ -91,7 +92,7 @@ class Waking(Commanding):
             state,
             tools=registry,
             config=given,
-            context=context or DEFAULT_CONTEXT,
+            context=DEFAULT_CONTEXT if context is None else context,
             secrets=secrets,
             clock=clock,
         )
@@ -142,7 +143,7 @@ def _setup_now(
             max_parallel_tools=config.max_parallel_tools,
             texts=config.texts,
         )
-    return evolve(new, callables=(config or LoopConfig()).callables())
+    return evolve(new, callables=(LoopConfig() if config is None else config).callables())
 
 
 def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:

@@ -1,0 +1,180 @@
+"""The demo, as a person at a terminal and as a script meet it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolloop.testing import FakeMessagesAPI, fault, reply
+
+pytest.importorskip("termios", reason="there are no pseudo-terminals here")
+
+from tests.examples.terminal import CTRL_C, CTRL_D, Terminal
+
+DEMO = str(Path(__file__).resolve().parents[2] / "docs" / "examples" / "demo.py")
+MENU = "[a]pprove  [d]eny  [e]dit  a[n]swer  [s]top >"
+ENV = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS", "ANTHROPIC_API_KEY"}}
+ENV |= {"TERM": "xterm", "PYTHONWARNINGS": "error"}
+
+
+def at_terminal(*arguments: str, **env: str) -> Terminal:
+    return Terminal([DEMO, *arguments], ENV | env)
+
+
+def piped(*arguments: str, stdin: Any = subprocess.DEVNULL, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, DEMO, *arguments]
+    return subprocess.run(
+        command, stdin=stdin, capture_output=True, encoding="utf-8", env=ENV | env, timeout=60, check=False
+    )
+
+
+def scratch_folder(screen: str) -> Path:
+    found = re.search(r"folder\s+(\S+)", screen)
+    assert found
+    return Path(found[1])
+
+
+def test_what_a_person_mistypes_is_said_and_asked_again() -> None:
+    """No key, a wrong key, no JSON, no object, a field that does not fit: each leaves the call waiting."""
+    with at_terminal() as terminal:
+        for keys, said in [
+            ("\n", "Press one of the keys."),
+            ("x\n", "'x' is none of the keys."),
+            ('e\n{"path": \n', "That is not JSON: "),
+            ("e\n[1]\n", "no object"),
+            ('e\n{"path": 5}\n', "does not fit"),
+            ('e\n{"pfad": "x"}\n', "pfad"),
+        ]:
+            terminal.expect(MENU)
+            terminal.type(keys)
+            terminal.expect(said)
+        terminal.expect(MENU)
+        terminal.type("s\n")
+        assert terminal.finish() == 0
+    assert "✓ write_file" not in terminal.screen
+
+
+def test_an_edit_and_a_denial_are_done_and_told_truthfully() -> None:
+    """The edited input runs; the denied call does not; the model's later words and the folder agree."""
+    with at_terminal() as terminal:
+        terminal.expect("I read both files at once.")
+        terminal.expect("✓ read_file README.md → # Lamplight (+4 lines)")
+        terminal.expect("✓ read_file old-notes.txt → Lamplight: ")
+        terminal.expect("write_file waits for your word")
+        terminal.expect("path  README.md")
+        terminal.expect("text  # Lamplight")
+        terminal.expect("A lamp that knows when it is dark.")
+        terminal.expect(MENU)
+        terminal.type("e\n")
+        terminal.expect("Fields to change")
+        terminal.type('{"path": "NEW.md"}\n')
+        terminal.expect("✓ write_file NEW.md → wrote 81 characters to NEW.md, as you edited it")
+        terminal.expect("write_file ran on NEW.md, with your input in place of mine.")
+        terminal.expect("delete_file waits for your word")
+        terminal.expect(MENU)
+        terminal.type("deny\n")
+        terminal.expect("Why not?")
+        terminal.type("I need them\n")
+        terminal.expect("✗ delete_file old-notes.txt → denied: I need them")
+        terminal.expect("- write_file ran on NEW.md")
+        terminal.expect("- old-notes.txt is as it was, because you denied delete_file: “I need them”.")
+        terminal.expect("Now in the folder: NEW.md, README.md, old-notes.txt")
+        assert terminal.finish() == 0
+    assert not scratch_folder(terminal.screen).exists()
+
+
+def test_an_approval_and_an_answer_are_done_and_told_truthfully() -> None:
+    """The approved call runs; the answered one does not; a table of usage ends it."""
+    with at_terminal() as terminal:
+        terminal.expect(MENU)
+        terminal.type("a\n")
+        terminal.expect("✓ write_file README.md → wrote 81 characters to README.md")
+        terminal.expect("README.md is corrected.")
+        terminal.expect(MENU)
+        terminal.type("n\n")
+        terminal.expect("What is its result?")
+        terminal.type("I moved it myself\n")
+        terminal.expect("✓ delete_file old-notes.txt → answered by you: I moved it myself")
+        terminal.expect("- delete_file did not run, because you answered for it: “I moved it myself”.")
+        terminal.expect("Now in the folder: README.md, old-notes.txt")
+        terminal.expect("iteration  stop reason            input     output    seconds")
+        for iteration, reason in enumerate(["tool_use", "tool_use", "tool_use", "end_turn", ""], 1):
+            terminal.expect(f"{iteration}          {reason}" if reason else "total")
+        assert terminal.finish() == 0
+    assert "\x1b[" in terminal.raw
+    assert [line for line in terminal.screen.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(("keys", "why"), [("s\n", "you stopped it"), (CTRL_D, "the input ended")])
+def test_stopping_ends_the_loop_and_nothing_more_runs(keys: str, why: str) -> None:
+    """The stop key, and the end of input, end the loop in order: exit 0, and the waiting call did not run."""
+    with at_terminal() as terminal:
+        terminal.expect(MENU)
+        terminal.type(keys)
+        terminal.expect(f"Stopped: {why}.")
+        terminal.expect("Now in the folder: README.md, old-notes.txt")
+        terminal.expect("total")
+        assert terminal.finish() == 0
+    assert "✓ write_file" not in terminal.screen
+
+
+def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
+    """Exit 130, no traceback, no scratch folder left."""
+    with at_terminal() as terminal:
+        terminal.expect(MENU)
+        terminal.type(CTRL_C)
+        terminal.expect("Interrupted.")
+        assert terminal.finish() == 130
+        assert terminal.settings() == terminal.settings_before
+    assert "Traceback" not in terminal.screen
+    assert not scratch_folder(terminal.screen).exists()
+
+
+def test_yes_asks_nothing_at_a_terminal() -> None:
+    with at_terminal("--yes", NO_COLOR="1") as terminal:
+        assert terminal.finish() == 0
+    assert terminal.screen.count("approved without asking") == 2
+    assert MENU not in terminal.screen
+    assert "Now in the folder: README.md\n" in terminal.screen
+    assert "\x1b[" not in terminal.raw
+
+
+def test_piped_it_runs_through_by_itself() -> None:
+    """Without a terminal nothing is asked, nothing is coloured, and what is no letter of the encoding is no error."""
+    done = piped(PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "- README.md is corrected.\n     - old-notes.txt is deleted." in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_live_needs_a_key() -> None:
+    done = piped("--live")
+    assert done.returncode == 2
+    assert "--live needs a key in ANTHROPIC_API_KEY" in done.stderr
+
+
+def test_live_talks_to_the_api_that_the_client_is_set_to() -> None:
+    """What a model sends cannot touch the terminal or the world outside of the folder."""
+    calls = [("write_file", {"path": "../x", "text": "hid\x1b[2Jden\u202e"}), ("list_files", {})]
+    with FakeMessagesAPI([reply(calls=calls), reply("Good\x07bye.")]) as api:
+        done = piped("--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")
+        assert [request.status for request in api.requests] == [200, 200]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"text  hid\x1b[2Jden\u202e" in done.stdout
+    assert "✗ write_file ../x → ../x is outside the folder" in done.stdout
+    assert '✓ list_files → ["README.md","old-notes.txt"]' in done.stdout
+    assert r"Good\x07bye." in done.stdout
+
+
+def test_a_request_that_fails_is_said() -> None:
+    with FakeMessagesAPI([fault(401, message="invalid x-api-key")]) as api:
+        done = piped("--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "✗  The request failed: " in done.stdout
+    assert "invalid x-api-key" in done.stdout

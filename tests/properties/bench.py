@@ -1,0 +1,136 @@
+"""The tools of the drawn loops, and a policy; both do what a call's own input says. A `Bench` notes what ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+
+from tests.properties.drawing import BOOM, STOP
+from toolloop import Answer, Approve, Ask, Deny, ToolContext, ToolError, tool
+
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+PARAMS_TOOLS: list[dict[str, Any]] = [
+    {"name": "ask_user", "description": "Ask.", "input_schema": OBJECT},
+    {"type": "web_search_20250305", "name": "web_search"},
+    {"type": "code_execution_20250825", "name": "code_execution"},
+]
+
+
+@define
+class Bench:
+    """What happened to the calls of one loop.
+
+    Attributes:
+        has_policy: whether the loop is set up with `policy`.
+        approved: the calls that the caller let run, since the loop was last forked.
+        closed: those that the caller denied or answered.
+        reruns: how often each was asked for again by name, or may be repeated because it was lost.
+        starts: how often each was started.
+        interfere: called by a tool in the middle of its run, with what it is to do.
+
+    """
+
+    has_policy: bool = True
+    approved: set[str] = field(factory=set)
+    closed: set[str] = field(factory=set)
+    reruns: Counter[str] = field(factory=Counter)
+    starts: Counter[str] = field(factory=Counter)
+    interfere: Callable[[str, str], None] = lambda _what, _call_id: None
+    boomed: set[str] = field(factory=set)
+
+    def start(self, name: str, ctx: ToolContext, ask: str) -> None:
+        """Note a start, which must be one that was allowed."""
+        call_id = ctx.call_id
+        assert call_id not in self.closed, f"{call_id} was denied or answered, and started"
+        policy = ask if self.has_policy else ""
+        assert policy not in ("deny", "answer"), f"{call_id} was settled by the policy, and started"
+        needs_word = policy in ("human", "raise") or (name == "gate" and policy not in ("approve", "edit"))
+        needs_word |= name == "maybe" and ask == "human"
+        assert not needs_word or call_id in self.approved, f"{call_id} is undecided, and started"
+        self.starts[call_id] += 1
+        assert self.starts[call_id] <= 1 + self.reruns[call_id], f"{call_id} was started twice"
+
+
+def _perform(name: str, ctx: ToolContext, do: str, ask: str) -> Any:
+    bench: Bench = ctx.state
+    bench.start(name, ctx, ask)
+    match do:
+        case "raise":
+            raise ToolError("it would not")
+        case "image":
+            return [PNG]
+        case "nothing":
+            return None
+        case "interrupt" | "inject" | "stop" if bench.starts[ctx.call_id] == 1:
+            bench.interfere(do, ctx.call_id)
+    return f"{name} {ctx.call_id}"
+
+
+@tool
+def work(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
+    """Work."""
+    return _perform("work", ctx, do, ask)
+
+
+@tool(effect="pure")
+def pure(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
+    """Look."""
+    return _perform("pure", ctx, do, ask)
+
+
+@tool(needs_approval=True)
+def gate(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
+    """Do harm."""
+    return _perform("gate", ctx, do, ask)
+
+
+@tool(needs_approval=lambda call: call.effective_input.get("ask") == "human")
+def maybe(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
+    """Do harm to some."""
+    return _perform("maybe", ctx, do, ask)
+
+
+TOOLS = [work, pure, gate, maybe]
+
+
+def policy(call: Any, view: Any) -> Any:
+    """Do as the call's input says."""
+    match call.effective_input.get("ask"):
+        case "approve":
+            return Approve(reason="fine")
+        case "edit":
+            return Approve(input={"n": 1, "ask": "edit", "do": "return"})
+        case "deny":
+            return Deny("the policy says no")
+        case "answer":
+            return Answer("the policy knows")
+        case "human":
+            return Ask("let a person look")
+        case "raise":
+            raise RuntimeError("a broken policy")
+    return None
+
+
+class Boom(Exception):
+    """A broken stop condition."""
+
+
+class StopWhen:
+    """Stops at the word, and breaks at another, the first time it hears it."""
+
+    def __init__(self) -> None:
+        """Nothing was heard."""
+        self._heard: set[str] = set()
+
+    def __call__(self, view: Any) -> Any:
+        """Listen to the texts of a reply."""
+        texts = [block["text"] for block in view.reply["content"] if block["type"] == "text"]
+        for text in texts:
+            if text.startswith(BOOM) and text not in self._heard:
+                self._heard.add(text)
+                raise Boom(text)
+        return next((text for text in texts if text.startswith(STOP)), None)

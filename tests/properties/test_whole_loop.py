@@ -1,0 +1,191 @@
+"""A rule-based machine over a whole loop, against the fake API over real HTTP.
+
+The checks after every step are in `loops.Loop.check`; what a tool checks when it starts is in `bench.Bench.start`.
+`TOOLLOOP_DEEP=n` runs n times as many examples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from tests.properties.counting import BY_A_HANDLE, Way, report
+from tests.properties.drawing import answers, without_thinking
+from tests.properties.loops import BINDS, FREE, Loop, Setting
+from tests.properties.nonsense import NONSENSE
+from toolloop import Answer, Approve, Deny, Rerun
+from toolloop.core import events as ev
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
+from toolloop.core.terminations import LIMITS
+
+DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
+TAKEN: Counter[Way] = Counter()
+
+SETTINGS = st.builds(
+    Setting,
+    model=st.sampled_from([BINDS, FREE]),
+    execution=st.sampled_from(["barrier", "ready"]),
+    parallel=st.sampled_from([1, 1, 8]),
+    iterations=st.sampled_from([1, 2, 4, 20]),
+    pauses=st.sampled_from([0, 1, 5]),
+    has_policy=st.booleans(),
+    has_stop_when=st.booleans(),
+)
+KINDS = {
+    "approval": ["approve", "approve", "edit", "deny", "answer"],
+    "external": ["answer", "deny"],
+    "uncertain": ["rerun", "answer", "deny"],
+}
+SAID = {"kind": "text", "text": "a person knows"}
+
+
+def in_state(*states: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Only where the loop is in one of these states."""
+    return precondition(lambda self: isinstance(self.loop.handle.state, states))
+
+
+class WholeLoop(RuleBasedStateMachine):
+    """Everything that a caller can do to a loop, in any order."""
+
+    @initialize(setting=SETTINGS)
+    def begin(self, setting: Setting) -> None:
+        self.loop = Loop(setting, TAKEN)
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            self.loop.close()
+
+    @invariant()
+    def all_is_well(self) -> None:
+        self.loop.check()
+
+    # --- driving ------------------------------------------------------------------------------------------------
+
+    @in_state(Ready)
+    @rule(answer=answers())
+    def next_turn(self, answer: Any) -> None:
+        self.loop.script.said[:] = [answer]
+        self.loop.next_turn()
+
+    @in_state(Judging, Running)
+    @rule()
+    def run_the_calls(self) -> None:
+        self.loop.script.said.clear()
+        self.loop.next_turn()
+
+    # --- deciding -----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.loop.handle.pending)
+    @rule(data=st.data())
+    def decide_some(self, data: st.DataObject) -> None:
+        """Some of the calls that wait, in any order, one by one or all at once."""
+        pending = data.draw(st.permutations(self.loop.handle.pending), label="order")
+        self._decide(data, pending[: data.draw(st.integers(1, len(pending)), label="how many")])
+
+    @in_state(Deciding)
+    @rule(data=st.data())
+    def decide_all_and_go_on(self, data: st.DataObject) -> None:
+        self._decide(data, list(self.loop.handle.pending))
+        self.loop.handle.pending_turn.continue_loop()
+
+    def _decide(self, data: st.DataObject, calls: list[Any]) -> None:
+        handle, bench = self.loop.handle, self.loop.bench
+        decisions: dict[Any, Any] = {}
+        for call in calls:
+            kind = data.draw(st.sampled_from(KINDS[call.why]), label=call.id)
+            match kind:
+                case "approve":
+                    decision: Any = Approve(by="ana")
+                case "edit":
+                    decision = Approve({"n": 0, "do": "return", "ask": data.draw(st.sampled_from(["", "human", "deny"]))})
+                case "deny":
+                    decision = Deny("not today", by="ana")
+                case "answer":
+                    decision = Answer(data.draw(st.sampled_from(["known", "", [{"type": "text", "text": "known"}]])))
+                case _:
+                    decision = Rerun()
+                    bench.reruns[call.id] += 1
+            (bench.approved if kind in ("approve", "edit", "rerun") else bench.closed).add(call.id)
+            decisions[call if data.draw(st.booleans(), label="as shown") else call.id] = decision
+        handle.decide(decisions)
+        handle.decide(decisions)  # the same twice is one decision
+
+    # --- commands -----------------------------------------------------------------------------------------------
+
+    @in_state(Executed, Paused, Deciding)
+    @precondition(lambda self: self.loop.setting.execution == "ready" or not self.loop.handle.pending)
+    @rule()
+    def continue_loop(self) -> None:
+        turn = self.loop.handle.pending_turn
+        turn.continue_loop()
+        assert turn.is_spent
+
+    @precondition(lambda self: self.loop.may_inject)
+    @rule()
+    def inject(self) -> None:
+        self.loop.inject(f"injected {len(self.loop.injected)}.")
+
+    @in_state(Ready, Judging, Deciding, Running, Executed, Paused)
+    @rule(sure=st.integers(0, 3))
+    def stop(self, sure: int) -> None:
+        if sure == 0:
+            self.loop.stop()
+
+    @in_state(Finished)
+    @rule(replace=st.booleans())
+    def follow_up(self, replace: bool) -> None:
+        self.loop.follow_up(replace_last=replace)
+
+    @rule(more=st.integers(0, 3))
+    def extend(self, more: int) -> None:
+        self.loop.extend(more)
+
+    @in_state(Failed)
+    @rule()
+    def retry(self) -> None:
+        self.loop.handle.retry()
+
+    @rule(max_tokens=st.integers(500, 2000))
+    def update_params(self, max_tokens: int) -> None:
+        self.loop.handle.update_params(max_tokens=max_tokens)
+
+    # --- the history --------------------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def edit_the_history(self, data: st.DataObject) -> None:
+        self.loop.edit(data.draw(st.sampled_from(self.loop.edits()), label="edit"))
+
+    # --- sleep, wake, copy --------------------------------------------------------------------------------------
+
+    @rule()
+    def restore(self) -> None:
+        self.loop.take(self.loop.restored(self.loop.client))
+
+    @rule(parallel=st.sampled_from([1, 8]))
+    def restore_with_another_configuration(self, parallel: int) -> None:
+        self.loop.restore_with(parallel)
+
+    @precondition(lambda self: self.loop.asleep is not None)
+    @rule()
+    def wake_up_after_a_kill(self) -> None:
+        self.loop.wake_up_after_a_kill()
+
+    @rule()
+    def fork(self) -> None:
+        self.loop.fork()
+
+    # --- what is refused ----------------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def ask_for_nonsense(self, data: st.DataObject) -> None:
+        """What is refused changes nothing."""
+        possible = [name for name, nonsense in NONSENSE.items() if nonsense.fits(self.loop.handle)]
+        self.loop.refuse(NONSENSE[data.draw(st.sampled_from(possible), label="nonsense")])

@@ -1,0 +1,110 @@
+"""What goes over the wire, read to the last key and digit, and what must hold of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_THINKING = {"thinking", "redacted_thinking"}
+_CUT = {"max_tokens", "model_context_window_exceeded"}
+_WAITS = {"pause_turn", "compaction"}
+
+
+class Exact(dict[str, Any]):
+    """A JSON object that is equal to another only if the order of its keys is the same."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and list(self.items()) == list(other.items())
+
+    __hash__ = None  # type: ignore[assignment]  # as of any dict
+
+
+def exact(raw: bytes) -> Any:
+    """JSON with the order of its keys, the size of its integers and the spelling of its numbers."""
+    return json.loads(raw, object_pairs_hook=Exact, parse_float=str)
+
+
+def check_results(body: Any) -> None:
+    """Every `tool_use` has exactly one result, in the next user message, results first, in the model's order."""
+    messages = body["messages"]
+    results = [block["tool_use_id"] for message in messages for block in _blocks(message, "tool_result")]
+    calls = [block["id"] for message in messages for block in _blocks(message, "tool_use")]
+    assert sorted(results) == sorted(calls), "a call without its one result, or a result without its call"
+    for index, message in enumerate(messages):
+        ids = [block["id"] for block in _blocks(message, "tool_use")]
+        if not ids:
+            continue
+        follows = messages[index + 1]
+        assert follows["role"] == "user"
+        first = follows["content"][: len(ids)]
+        assert [block.get("tool_use_id") for block in first] == ids, "the results are not first, or not in order"
+
+
+def check_verbatim(body: Any, received: list[Any], own: set[str], *, edited: bool) -> None:
+    """The model's messages are what was received, in order; what is missing of them had to go.
+
+    Args:
+        body: a request.
+        received: the replies before it.
+        own: the words of the model's messages that the caller wrote.
+        edited: whether the caller took something out of the history.
+
+    """
+    done = {block.get("tool_use_id") for message in body["messages"] for block in _all(message)}
+    left = list(received)
+    for message in body["messages"]:
+        if message["role"] != "assistant" or message["content"] in own:
+            continue
+        while left and not _is_rest_of(message["content"], left[0], done):
+            assert edited or not _must_join(left[0]), f"a reply is missing: {left[0]}"
+            left.pop(0)
+        assert left, f"nobody said this: {message}"
+        left.pop(0)
+    for reply in left:
+        assert edited or not _must_join(reply), f"a reply is missing: {reply}"
+
+
+def _is_rest_of(content: list[Any], reply: Any, done: set[str]) -> bool:
+    rest = list(content)
+    missing = []
+    for block in reply["content"]:
+        if rest and rest[0] == block:
+            rest.pop(0)
+        else:
+            missing.append(block)
+    last = max((reply["content"].index(block) for block in content if block in reply["content"]), default=-1)
+    ended = reply["content"][last + 1 :]
+    return not rest and all(_may_go(block, reply, done) or (_thinks(block) and block in ended) for block in missing)
+
+
+def _thinks(block: Any) -> bool:
+    return block["type"] in _THINKING
+
+
+def _may_go(block: Any, reply: Any, done: set[str]) -> bool:
+    match block["type"]:
+        case "text":
+            return not block["text"].strip()
+        case "server_tool_use":
+            return block["id"] not in done  # its result never came
+        case "tool_use":
+            return reply["stop_reason"] in _CUT or "caller" in block
+    return False
+
+
+def _must_join(reply: Any) -> bool:
+    """Whether a reply is for good: what was paused may be dropped, and what was refused is."""
+    kinds = [block["type"] for block in reply["content"]]
+    if reply["stop_reason"] in {"refusal", None, *_WAITS}:
+        return False
+    if reply["stop_reason"] == "tool_use" and "tool_use" not in kinds:
+        return False
+    return any(block["type"] == "text" and block["text"].strip() for block in reply["content"])
+
+
+def _all(message: Any) -> list[Any]:
+    return [] if isinstance(message["content"], str) else list(message["content"])
+
+
+def _blocks(message: Any, kind: str) -> list[Any]:
+    return [block for block in _all(message) if block["type"] == kind]
