@@ -113,6 +113,8 @@ class Screen:
         self._line()
         self._say(f"Now in the folder: {', '.join(files) or 'nothing'}", " ")
         self._line()
+        if not handle.usage_log:
+            return
         self._row("dim", "iteration", "stop reason", "input", "output", "seconds")
         for each in handle.usage_log:
             self._row("", str(each.iteration), each.stop_reason or "", *_counts(each.usage), f"{each.seconds:.3f}")

@@ -80,10 +80,10 @@ def test_an_edit_and_a_denial_are_done_and_told_truthfully() -> None:
         terminal.expect(MENU)
         terminal.type("deny\n")
         terminal.expect("Why not?")
-        terminal.type("I need them\n")
-        terminal.expect("✗ delete_file old-notes.txt → denied: I need them")
+        terminal.type("keep it\n")
+        terminal.expect("✗ delete_file old-notes.txt → denied: keep it")
         terminal.expect("- write_file ran on NEW.md")
-        terminal.expect("- old-notes.txt is as it was, because you denied delete_file: “I need them”.")
+        terminal.expect("- old-notes.txt is as it was, because you denied delete_file: “keep it”.")
         terminal.expect("Now in the folder: NEW.md, README.md, old-notes.txt")
         assert terminal.finish() == 0
     assert not scratch_folder(terminal.screen).exists()
@@ -99,9 +99,9 @@ def test_an_approval_and_an_answer_are_done_and_told_truthfully() -> None:
         terminal.expect(MENU)
         terminal.type("n\n")
         terminal.expect("What is its result?")
-        terminal.type("I moved it myself\n")
-        terminal.expect("✓ delete_file old-notes.txt → answered by you: I moved it myself")
-        terminal.expect("- delete_file did not run, because you answered for it: “I moved it myself”.")
+        terminal.type("moved it\n")
+        terminal.expect("✓ delete_file old-notes.txt → answered by you: moved it")
+        terminal.expect("- delete_file did not run, because you answered for it: “moved it”.")
         terminal.expect("Now in the folder: README.md, old-notes.txt")
         terminal.expect("iteration  stop reason            input     output    seconds")
         for iteration, reason in enumerate(["tool_use", "tool_use", "tool_use", "end_turn", ""], 1):
@@ -177,4 +177,5 @@ def test_a_request_that_fails_is_said() -> None:
         done = piped("--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")
     assert (done.returncode, done.stderr) == (1, "")
     assert "✗  The request failed: " in done.stdout
-    assert "invalid x-api-key" in done.stdout
+    assert "invalid x-api-key" in " ".join(done.stdout.split())
+    assert "stop reason" not in done.stdout

@@ -109,7 +109,7 @@ def test_tool_loop_config_debug() -> None:
     """The repr of a configuration shows that a callable is set, not which."""
     assert "stop_when=None" in repr(LoopConfig())
     assert "stop_when=set" in repr(LoopConfig(stop_when=lambda view: False))
-    assert "observers=1 set" in repr(LoopConfig(observers=[print]))
+    assert "observers=1 set" in repr(LoopConfig(observers=[list[object]().append]))
 
 
 def test_tool_loop_stop_on_first_response() -> None:

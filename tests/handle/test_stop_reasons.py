@@ -17,7 +17,6 @@ from toolloop.testing import call, reply, server_call, server_result, verbatim
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCHING = params(tools=[SEARCH])
 ADD = call("add", {"a": 1, "b": 2})
-TEXT = {"type": "text", "text": "so far"}
 
 
 def text(words: str) -> dict[str, str]:
@@ -64,7 +63,9 @@ def follow(reason: str, content: str, joining: list[str], *, answered: bool) -> 
         at.handle.follow_up([user("and now?")])
         assert at.handle.run().unwrap().text == "fine"
         middle = at.sent()[1:-1]
-        assert [kinds(message) for message in middle if message["role"] == "assistant"] == ([joining] if joining else [])
+        assert [kinds(message) for message in middle if message["role"] == "assistant"] == (
+            [joining] if joining else []
+        )
         told = [block for message in middle if message["role"] == "user" for block in results_in(message)]
         assert [block["is_error"] for block in told] == ([True] if answered else [])
         assert all("was not run" in block["content"] for block in told)
@@ -168,7 +169,7 @@ def test_a_pause_is_resumed_at_most_so_many_times(limit: int) -> None:
         assert (done.termination, at.count) == (PauseLimit(limit), limit + 1)
         assert at.handle.messages == (user(),)
         at.handle.extend(max_pauses=limit + 1)
-        assert at.handle.run().unwrap().text == "so far\n" * 0 + "found"
+        assert at.handle.run().unwrap().text == "found"
         assert len(at.sent()) == limit + 2
 
 
@@ -210,9 +211,9 @@ def test_a_reply_joins_verbatim() -> None:
     big = 12345678901234567890123456789
     blocks = [
         {"type": "text", "text": "a", "citations": None},
-        {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"path": "x", "b": big, "a": [1.50, 1e10]}},
+        {"type": "tool_use", "id": "toolu_1", "name": "unseen", "input": {"path": "x", "b": big, "a": [1.50, 1e10]}},
     ]
-    with scene([reply(content=blocks), reply("fine")], tools=[]) as at:
+    with scene([reply(content=blocks), reply("fine")]) as at:
         at.turn().continue_loop()
         at.done()
         sent = at.api.requests[1].body.decode()

@@ -29,7 +29,7 @@ class Bench:
         approved: the calls that the caller let run, since the loop was last forked.
         closed: those that the caller denied or answered.
         reruns: how often each was asked for again by name, or may be repeated because it was lost.
-        starts: how often each was started.
+        starts: how often each was started; `pure_calls`: those whose tool may be run again.
         interfere: called by a tool in the middle of its run, with what it is to do.
 
     """
@@ -40,7 +40,7 @@ class Bench:
     reruns: Counter[str] = field(factory=Counter)
     starts: Counter[str] = field(factory=Counter)
     interfere: Callable[[str, str], None] = lambda _what, _call_id: None
-    boomed: set[str] = field(factory=set)
+    pure_calls: set[str] = field(factory=set)
 
     def start(self, name: str, ctx: ToolContext, ask: str) -> None:
         """Note a start, which must be one that was allowed."""
@@ -52,6 +52,8 @@ class Bench:
         needs_word |= name == "maybe" and ask == "human"
         assert not needs_word or call_id in self.approved, f"{call_id} is undecided, and started"
         self.starts[call_id] += 1
+        if name == "pure":
+            self.pure_calls.add(call_id)
         assert self.starts[call_id] <= 1 + self.reruns[call_id], f"{call_id} was started twice"
 
 

@@ -8,15 +8,20 @@ from typing import Any
 
 import httpx2
 from anthropic import DefaultHttpxClient
-from attrs import define, field, frozen
+import pytest
+from attrs import evolve, frozen
 
 from tests.properties.bench import PARAMS_TOOLS, TOOLS, Bench, Boom, StopWhen, policy
 from tests.properties.counting import CountingRecorder, Way, count
 from tests.properties.drawing import WholeScript
+from tests.properties.nonsense import Nonsense
 from tests.properties.wire import check_results, check_verbatim, exact
 from toolloop import InjectMessages, LoopConfig, LoopContext, Stop, ToolLoopHandle
+from toolloop.core import events as ev
 from toolloop.core.effects import SendRequest
 from toolloop.core.machine import outstanding
+from toolloop.core.states import Deciding, Executed, Finished, Judging, Paused, Ready, Running
+from toolloop.history import rounds
 from toolloop.testing import FakeMessagesAPI, fault
 
 BINDS, FREE = "claude-opus-5-5", "claude-opus-4-8"
@@ -61,20 +66,24 @@ class Setting:
         }
 
 
-@define(eq=False)
 class Loop:
-    """A handle over real HTTP, and the checks that hold at every moment."""
+    """A handle over real HTTP, and the checks that hold at every moment.
 
-    setting: Setting
-    taken: Counter[Way]
-    script: WholeScript = field(factory=WholeScript)
-    edited: bool = False
-    own: set[str] = field(factory=set)
-    injected: list[str] = field(factory=list)
-    asleep: dict[str, Any] | None = None  # a snapshot that a tool took while it ran
+    Args:
+        setting: how it is set up.
+        taken: where the transitions are counted.
 
-    def __attrs_post_init__(self) -> None:
+    """
+
+    def __init__(self, setting: Setting, taken: Counter[Way]) -> None:
         """Start the servers, and make the handle."""
+        self.setting = setting
+        self.taken = taken
+        self.script = WholeScript()
+        self.edited = False
+        self.injected: list[str] = []
+        # The snapshot that a killed tool took, the state after the kill, and the call.
+        self.asleep: tuple[Any, Any, str] | None = None
         self.received: list[Any] = []
         self.sent: list[tuple[bytes, int]] = []  # each request, and how many replies there were before it
         self.checked = 0
@@ -84,7 +93,8 @@ class Loop:
         self.mirror_client = self.mirror.client()
         self.bench = Bench(has_policy=self.setting.has_policy, interfere=self._interfere)
         self.context = LoopContext(self.bench)
-        self.config = self.setting.config(StopWhen())
+        self.stop_when = StopWhen()
+        self.config = self.setting.config(self.stop_when)
         self.recorder: CountingRecorder
         self.take(
             ToolLoopHandle(
@@ -114,7 +124,7 @@ class Loop:
             return
         match what:
             case "interrupt":
-                self.asleep = self.handle.snapshot()
+                self.killed = (self.handle.snapshot(), call_id)
                 raise Killed
             case "inject":
                 self.inject(f"from inside {call_id}")
@@ -134,8 +144,11 @@ class Loop:
         first = len(self.sent)
         try:
             self.handle.next_turn()
-        except (Boom, Killed):
-            assert not self.handle.is_finished
+        except Boom:
+            assert isinstance(self.handle.state, Judging)
+        except Killed:
+            assert isinstance(self.handle.state, Running)
+            self.asleep = (self.killed[0], self.handle.state, self.killed[1])
         if awaited is not None:
             assert self.sent[first][0] == awaited, "a restored loop would have sent something else"
 
@@ -146,9 +159,89 @@ class Loop:
         self.restored(self.mirror_client).next_turn()
         return self.mirror.requests[-1].body
 
-    def inject(self, words: str) -> None:
-        self.handle.resume(InjectMessages([{"role": "user", "content": words}]))
+    def inject(self, words: str, *more: Any) -> None:
+        self.handle.resume(InjectMessages([{"role": "user", "content": words}, *more]))
         self.injected.append(words)
+
+    @property
+    def may_inject(self) -> bool:
+        """Whether an injected user message is legal now."""
+        waits = self.handle.pending and self.setting.execution == "barrier"
+        return isinstance(self.handle.state, Ready | Judging | Deciding | Running | Executed | Paused) and not waits
+
+    def stop(self) -> None:
+        self.handle.resume(Stop("enough"))
+        assert isinstance(self.handle.state, Finished)
+
+    def follow_up(self, *, replace_last: bool) -> None:
+        self.edited |= replace_last
+        self.handle.follow_up([{"role": "user", "content": "And now?"}], replace_last=replace_last)
+
+    def extend(self, more: int) -> None:
+        ledger = self.handle.state.ledger
+        limits = {"max_iterations": ledger.turn_iterations + more, "max_pauses": ledger.pauses + more}
+        self.handle.extend(**limits)
+        self.config = evolve(self.config, **limits)
+
+    def edits(self) -> list[str]:
+        """The edits of the history that the API cannot mind: a model that binds thinking minds most of them."""
+        state = self.handle.state
+        if self.setting.model == FREE:
+            return ["append", "reword", "forget", "start anew"]
+        return ["append"] if isinstance(state, Finished) or not getattr(state, "tail", True) else ["none"]
+
+    def edit(self, how: str) -> None:
+        """Edit the history; the next command, or the next turn, takes it over."""
+        working = self.handle.messages_mut()
+        self.edited = True
+        match how:
+            case "append":
+                working.append({"role": "user", "content": "Added."})
+            case "reword":
+                working[0] = {"role": "user", "content": "Begin otherwise."}
+            case "forget":
+                working[1:] = [message for kept in rounds(working)[1:][-1:] for message in kept]
+            case "start anew":
+                working[:] = [{"role": "user", "content": "A summary."}]
+
+    def fork(self) -> None:
+        """Go on with a copy; in it, every open call asks again."""
+        before, copy = self.handle.state, self.handle.fork()
+        assert self.handle.state is before
+        assert copy.loop_id != self.handle.loop_id
+        self.taken[type(before), ev.Forked, type(copy.state)] += 1
+        self.bench.approved.clear()
+        self.take(copy)
+
+    def restore_with(self, parallel: int) -> None:
+        """Wake up under other limits."""
+        before = self.handle.state
+        self.setting = evolve(self.setting, parallel=parallel)
+        self.config = evolve(self.config, max_parallel_tools=parallel, max_iterations=5)
+        self.take(self.restored(self.client))
+        self.taken[type(before), ev.Woken, type(self.handle.state)] += 1
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether the last thing that happened is that the process was killed in the middle of a tool."""
+        return self.asleep is not None and self.asleep[1] is self.handle.state
+
+    def wake_up_after_a_kill(self) -> None:
+        """What was saved while a tool ran wakes up in another process: a pure call runs again, another is uncertain."""
+        assert self.asleep is not None
+        snapshot, _, call_id = self.asleep
+        self.bench.reruns[call_id] += call_id in self.bench.pure_calls
+        self.take(self.restored(self.client, snapshot))
+
+    def refuse(self, nonsense: Nonsense) -> None:
+        """Ask for something that is refused, which changes nothing."""
+        handle = self.handle
+        before = (handle.state, handle.snapshot(), handle.messages, handle.pending, handle.pending_turn, handle.view())
+        with pytest.raises(nonsense.refused):
+            nonsense.ask(handle)
+        assert handle.state is before[0]
+        after = (handle.state, handle.snapshot(), handle.messages, handle.pending, handle.pending_turn, handle.view())
+        assert after == before
 
     def restored(self, client: Any, snapshot: Any = None, **more: Any) -> ToolLoopHandle:
         """A handle from a snapshot that went through JSON; of now, unless given."""
@@ -170,7 +263,7 @@ class Loop:
         for raw, before in self.sent[self.checked :]:
             body = exact(raw)
             check_results(body)
-            check_verbatim(body, self.received[:before], self.own, edited=self.edited)
+            check_verbatim(body, self.received[:before], edited=self.edited)
         self.checked = len(self.sent)
 
     def _check_usage(self) -> None:

@@ -11,20 +11,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from attrs import evolve
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.properties.counting import BY_A_HANDLE, Way, report
-from tests.properties.drawing import answers, without_thinking
+from tests.properties.drawing import answers
 from tests.properties.loops import BINDS, FREE, Loop, Setting
 from tests.properties.nonsense import NONSENSE
 from toolloop import Answer, Approve, Deny, Rerun
-from toolloop.core import events as ev
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
-from toolloop.core.terminations import LIMITS
 
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
 TAKEN: Counter[Way] = Counter()
@@ -173,7 +169,7 @@ class WholeLoop(RuleBasedStateMachine):
     def restore_with_another_configuration(self, parallel: int) -> None:
         self.loop.restore_with(parallel)
 
-    @precondition(lambda self: self.loop.asleep is not None)
+    @precondition(lambda self: self.loop.was_killed)
     @rule()
     def wake_up_after_a_kill(self) -> None:
         self.loop.wake_up_after_a_kill()
@@ -189,3 +185,22 @@ class WholeLoop(RuleBasedStateMachine):
         """What is refused changes nothing."""
         possible = [name for name, nonsense in NONSENSE.items() if nonsense.fits(self.loop.handle)]
         self.loop.refuse(NONSENSE[data.draw(st.sampled_from(possible), label="nonsense")])
+
+
+def test_a_whole_loop() -> None:
+    """Whatever a caller does, in any order: nothing undecided starts, nothing starts twice, nothing is lost."""
+    TAKEN.clear()
+    run_state_machine_as_test(
+        WholeLoop,
+        settings=settings(
+            max_examples=100 * DEEP,
+            stateful_step_count=50,
+            derandomize=DEEP == 1,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    print(f"\n{report(TAKEN)}\n{sum(TAKEN.values())} transitions")  # noqa: T201 - the counts are the point; see pytest -s
+    never = BY_A_HANDLE - {(state, event) for state, event, _ in TAKEN}
+    assert sorted(f"{state.__name__}, {event.__name__}" for state, event in never) == []

@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.machine import outstanding
 from toolloop.core.states import Running
 from toolloop.core.values import Result
 from toolloop.handle.bell import AsyncBell
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.driving import Driving, Stopwatch
+from toolloop.handle.driving import Driving
 from toolloop.handle.tooling import Job, failed, returned
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
@@ -85,25 +86,27 @@ class AsyncToolLoopHandle(Driving):
             turn.continue_loop()
 
     async def _drive(self) -> Yielded | Completed | Error:
-        self._watch = Stopwatch()
         while True:
             match self._effects():
                 case (SendRequest(),):
                     await self._send()
-                case (Judge() as judge,):
-                    state = self._state
-                    self._judged(state, await _await_each(self._judging(judge)))
+                case (Judge(),):
+                    if (questions := self._judging()) is not None:
+                        self._judged(await _await_each(questions))
                 case (EndTurn(),):
                     self._turn_ended()
                 case _ if isinstance(self._state, Running):
                     await self._run_calls()
                 case _:
-                    return self._result()
+                    if (result := self._result()) is not None:
+                        return result
 
     async def _send(self) -> None:
-        with self._flight():
+        with self._flight() as request:
+            if request is None:
+                return
             try:
-                reply = await self._provider.send(self._request())
+                reply = await self._provider.send(request)
             except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
                 self._fault(error)
             else:
@@ -113,20 +116,26 @@ class AsyncToolLoopHandle(Driving):
         """Run what may run, and wait until nothing of the round runs any more."""
         import anyio  # noqa: PLC0415 - loaded when it is first needed
 
-        with self._bell.listening():
-            async with anyio.create_task_group() as group:
-                while True:
-                    heard = self._bell.fresh()
-                    if self._abort is not None:
-                        break
-                    starts = [effect for effect in self._effects() if isinstance(effect, RunCall)]
-                    for effect in starts:
-                        self._launch(group, effect.call_id)
-                    if not starts and not self._calls_run():
-                        break
-                    if not starts:
-                        await heard.wait()
-                group.cancel_scope.cancel()  # what the caller stopped meanwhile; nothing runs otherwise
+        try:
+            with self._bell.listening():
+                async with anyio.create_task_group() as group:
+                    await self._fan_out(group)
+                    group.cancel_scope.cancel()  # what the caller stopped meanwhile; nothing runs otherwise
+        except BaseExceptionGroup as errors:
+            # No task lets anything out, so what is in the group befell the driver itself: a Ctrl-C under trio.
+            raise (errors.exceptions[0] if len(errors.exceptions) == 1 else errors) from None
+
+    async def _fan_out(self, group: TaskGroup) -> None:
+        while self._abort is None:
+            heard = self._bell.fresh()
+            starts = [effect for effect in outstanding(self._state) if isinstance(effect, RunCall)]
+            for effect in starts:
+                self._launch(group, effect.call_id)
+            if starts:
+                continue
+            if not self._calls_run():
+                return
+            await heard.wait()
 
     def _launch(self, group: TaskGroup, call_id: str) -> None:
         job = self._start(call_id)
@@ -139,18 +148,28 @@ class AsyncToolLoopHandle(Driving):
 
     async def _run_task(self, job: Job) -> None:
         import anyio  # noqa: PLC0415 - it is loaded already
+        import anyio.lowlevel  # noqa: PLC0415 - likewise
 
-        begun = time.monotonic()
         try:
-            result = await _outcome(job)
-        except anyio.get_cancelled_exc_class():
+            if self._enter(job):
+                self._end(job, await _outcome(job))
+        except GeneratorExit:  # the event loop was closed over the task
             self._cut(job)
+            raise
+        except BaseException as error:  # noqa: BLE001 - sorted out below
+            self._sort_out(job, error, anyio.get_cancelled_exc_class())
             # Real cancellation goes on; a tool that only raised the exception itself has ended, and that is all.
             await anyio.lowlevel.checkpoint_if_cancelled()
-        except BaseException as error:  # noqa: BLE001 - an exit is the driver's to raise, outside of the task group
-            self._cut(job, error)
+
+    def _sort_out(self, job: Job, error: BaseException, cancelled: type[BaseException]) -> None:
+        """A tool ended by something that is no exception of its own: a cancellation, an exit, or both in a group."""
+        rest: BaseException | None = None if isinstance(error, cancelled) else error
+        if isinstance(error, BaseExceptionGroup):
+            rest = error.split(cancelled)[1]
+        if isinstance(rest, Exception):
+            self._end(job, failed(rest))
         else:
-            self._end(job, result, time.monotonic() - begun)
+            self._cut(job, rest)
 
     def _make_bell(self) -> None:
         self._bell = AsyncBell()

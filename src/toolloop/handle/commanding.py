@@ -92,10 +92,11 @@ class Commanding(Reading):
             InvalidHistory: the API would refuse the injected messages there.
 
         """
-        if isinstance(self._state, Finished | Failed | TooDeep):
-            LOG.info("a command after the end does nothing", extra={"loop_id": self.loop_id})
-            return
-        self.take_command(command)
+        with self._recorder.lock:
+            if isinstance(self._state, Finished | Failed | TooDeep):
+                LOG.info("a command after the end does nothing", extra={"loop_id": self.loop_id})
+                return
+            self.take_command(command)
 
     def take_command(self, command: Command) -> None:
         """Record a command. See `resume`."""

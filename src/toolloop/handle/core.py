@@ -24,14 +24,15 @@ from toolloop.core.states import (
     State,
     TooDeep,
 )
+from toolloop.core.stops import STOP_REASONS
 from toolloop.core.values import Status
 from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, to_texts
 from toolloop.handle.editing import WorkingList, outgoing
 from toolloop.handle.judging import Judges
 from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
-from toolloop.handle.recording import Recorder
-from toolloop.handle.tooling import Job, Toolbox, facts_of
+from toolloop.handle.recording import LOG, Recorder
+from toolloop.handle.tooling import Job, Stopwatch, Toolbox, facts_of
 from toolloop.handle.turns import Commanded, Completed, Error, Yielded, text_of
 from toolloop.tools import Tool, ToolRegistry, as_tool
 
@@ -109,7 +110,8 @@ class HandleCore:
         self._in_flight = False
         self._stop_staged: ev.Stopped | None = None
         self._asleep = False
-        self._alive: dict[str, Job] = {}  # what this process still runs, by call id
+        self._watch = Stopwatch()
+        self._jobs: dict[str, Job] = {}  # the run of each call that this process started last
         self._abort: BaseException | None = None
         self._working: WorkingList | None = None
         self._yielded: Yielded | None = None
@@ -150,6 +152,10 @@ class HandleCore:
 
     def _ready_to_drive(self) -> Completed | Error | None:
         """The terminal result, if the loop has one; else None, and everything is in place to drive."""
+        with self._recorder.lock:
+            return self._get_ready()
+
+    def _get_ready(self) -> Completed | Error | None:
         if isinstance(self._state, Finished | Failed | TooDeep):
             return self._finish()
         if isinstance(self._state, _WAITING):
@@ -161,6 +167,7 @@ class HandleCore:
             )
         self._adopt("next_turn()")
         self._wake_up()
+        self._watch.lap()
         return None
 
     def _adopt(self, asked: str, injected: Sequence[str] = ()) -> None:
@@ -185,16 +192,20 @@ class HandleCore:
         """What nobody here runs has ended unseen; and in another process the policies judge once more."""
         if isinstance(self._state, Running):
             for call in self._state.round.having(Status.RUNNING):
-                if call.id not in self._alive:
+                job = self._jobs.get(call.id)
+                if job is None or not job.entered:
+                    self._jobs.pop(call.id, None)
                     self._record(ev.Cancelled(call.id, at=self._recorder.now()))
         if self._asleep:
             self._asleep = False
             self._record(ev.Woken(at=self._recorder.now()))
 
-    def _result(self) -> Yielded | Completed | Error:
-        """What the turn that has just ended gives the caller."""
+    def _result(self) -> Yielded | Completed | Error | None:
+        """What the turn that has just ended gives the caller; None if somebody let the loop go on already."""
         with self._recorder.lock:
-            return self._wait() or self._finish()
+            if (waiting := self._wait()) is not None:
+                return waiting
+            return self._finish() if isinstance(self._state, Finished | Failed | TooDeep) else None
 
     def _wait(self) -> Yielded | None:
         state = self._state
@@ -260,6 +271,12 @@ class HandleCore:
             except ProtocolError as error:
                 self._failed(error, seconds)
                 return
+            if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
+                LOG.warning(
+                    "the stop reason %r is unknown: the loop ends, and nothing runs",
+                    read.stop_reason,
+                    extra={"loop_id": self._state.ledger.setup.loop_id},
+                )
             self._record(ev.Replied(read, at=self._recorder.now(), seconds=seconds))
             self._say_staged()
 

@@ -1,4 +1,8 @@
-"""What both drivers do between their waits: the pure halves of sending, judging and running."""
+"""What both drivers do between their waits: the pure halves of sending, judging and running.
+
+Any thread may decide, stop or inject at any moment. So whatever a driver does, it looks at the state again under the
+lock first: what was outstanding a moment ago need not be any more, and then it just looks again what is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from toolloop.core import events as ev
-from toolloop.core.effects import Effect, Judge
+from toolloop.core.effects import Effect, EndTurn, Judge, SendRequest
 from toolloop.core.errors import ModelError, OutsideError
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Judging, Ready, Running
@@ -22,24 +26,8 @@ from toolloop.handle.waking import Waking
 from toolloop.providers import Request
 
 
-class Stopwatch:
-    """Active seconds since it was last read."""
-
-    def __init__(self) -> None:
-        """Start now."""
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Seconds since the last lap."""
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        return seconds
-
-
 class Driving(Waking):
     """The shared half of the two drivers."""
-
-    _watch: Stopwatch
 
     def _effects(self) -> tuple[Effect, ...]:
         """What is to be done now. An exit or interrupt that a tool raised is raised here, in the driver."""
@@ -52,31 +40,40 @@ class Driving(Waking):
         state = self._state
         return isinstance(state, Running) and bool(state.round.having(Status.RUNNING))
 
-    def _request(self) -> Request:
-        """The request that is outstanding."""
-        state = self._state
-        if not isinstance(state, Ready):
-            raise AssertionError(f"no request is outstanding in {type(state).__name__}")  # noqa: TRY004 - a bug of ours
-        messages = state.ledger.messages
-        return self._requests.make(state.ledger.setup.params, [*messages, *state.tail])
+    def _lap(self) -> float:
+        """Active seconds since the last event; none pass while nobody drives."""
+        return self._watch.lap() if self._driver.locked() else 0.0
+
+    # --- requests ---
 
     @contextmanager
-    def _flight(self) -> Generator[None, None, None]:
-        """While a request is under way, what the caller says counts once it is answered."""
-        with self._recorder.lock:
-            self._in_flight = True
-        self._recorder.request_starts()
+    def _flight(self) -> Generator[Request | None, None, None]:
+        """The outstanding request, if it still is. While it is under way, what the caller says counts afterwards."""
         try:
-            yield
+            with self._recorder.lock:
+                request = self._take_request()
+                self._in_flight = request is not None
+            yield request
         finally:
             with self._recorder.lock:
                 self._in_flight = False
                 self._say_staged()
+                state = self._state
+                if isinstance(state, Ready) and not state.tail and state.ledger.held:
+                    # Cancelled: what was injected meanwhile goes out with the next request.
+                    self._record(ev.Injected((), at=self._recorder.now()))
+
+    def _take_request(self) -> Request | None:
+        state = self._state
+        if not isinstance(state, Ready) or outstanding(state) != (SendRequest(),):
+            return None
+        self._recorder.request_starts()
+        return self._requests.make(state.ledger.setup.params, [*state.ledger.messages, *state.tail])
 
     def _answer(self, reply: Any) -> None:
         with self._recorder.lock:
             self._in_flight = False
-            self._answered(reply, self._watch.lap())
+            self._answered(reply, self._lap())
 
     def _fault(self, error: Exception) -> None:
         """A provider raised. Whatever it was, the outside world failed, and the loop is as it was before."""
@@ -86,34 +83,45 @@ class Driving(Waking):
             error = wrapped
         with self._recorder.lock:
             self._in_flight = False
-            self._failed(error, self._watch.lap())
+            self._failed(error, self._lap())
 
-    def _judging(self, effect: Judge) -> Generator[Question, Any, ev.Judged]:
-        """The questions to ask; each is to be answered by what it returns or raises."""
-        state = self._state
-        if not isinstance(state, Judging):
-            raise AssertionError(f"nothing is to be judged in {type(state).__name__}")  # noqa: TRY004 - a bug of ours
-        return self._judges.judge(state, effect, self._external(), self._recorder.now())
+    # --- policies ---
 
-    def _judged(self, state: Any, event: ev.Judged) -> None:
+    def _judging(self) -> Generator[Question, Any, ev.Judged] | None:
+        """The questions to ask; each is to be answered by what it returns or raises. None if nobody is to judge."""
+        with self._recorder.lock:
+            state = self._state
+            match outstanding(state):
+                case (Judge() as effect,) if isinstance(state, Judging):
+                    return self._judges.judge(state, effect, self._external(), self._recorder.now())
+        return None
+
+    def _judged(self, event: ev.Judged) -> None:
         """Record a judgement, unless the caller stopped the loop meanwhile."""
         with self._recorder.lock:
-            if self._state is state or isinstance(self._state, Judging):
+            if isinstance(self._state, Judging):
                 self._record(event)
+
+    # --- calls ---
 
     def _start(self, call_id: str) -> Job | None:
         """Record that a call starts, and give what is to be run; None if it may not start any more."""
         with self._recorder.lock:
             state = self._state
-            if not isinstance(state, Running):
-                return None  # stopped from another thread a moment ago
-            call = state.round.find(call_id)
-            if call is None or call.status is not Status.CLEARED:
+            call = state.round.find(call_id) if isinstance(state, Running) else None
+            if not isinstance(state, Running) or call is None or call.status is not Status.CLEARED:
                 return None
-            job = self._toolbox.job(state, call, cancelled=lambda: not self._runs(call_id, state.round.iteration))
-            self._alive[call_id] = job
-            self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._watch.lap()))
+            iteration = state.round.iteration
+            job = self._toolbox.job(state, call, cancelled=lambda: not self._runs(call_id, iteration))
+            self._jobs[call_id] = job
+            self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._lap()))
             return job
+
+    def _enter(self, job: Job) -> bool:
+        """Somebody runs a job from here on. False if it was given up before: then it must not run at all."""
+        with self._recorder.lock:
+            job.entered = self._jobs.get(job.context.call_id) is job and self._runs_job(job)
+            return job.entered
 
     def _runs(self, call_id: str, iteration: int) -> bool:
         state = self._state
@@ -122,33 +130,41 @@ class Driving(Waking):
         call = state.round.find(call_id)
         return call is not None and call.status is Status.RUNNING
 
-    def _end(self, job: Job, result: Result, took: float) -> None:
+    def _runs_job(self, job: Job) -> bool:
+        return self._runs(job.context.call_id, job.context.iteration)
+
+    def _end(self, job: Job, result: Result) -> None:
         """Record the end of a call. One that comes after the loop went on without it is logged and forgotten."""
-        call_id = job.context.call_id
-        with self._recorder.lock:
-            if not self._over(job):
-                LOG.warning("a call ended too late to count", extra={"loop_id": self.loop_id, "call_id": call_id})
-                return
-            seconds = self._watch.lap() if self._driver.locked() else 0.0
-            self._record(ev.Ended(call_id, result, took=took, at=self._recorder.now(), seconds=seconds))
-        self._ring()
+        call_id, took = job.context.call_id, time.monotonic() - job.begun
+        try:
+            with self._recorder.lock:
+                if self._over(job):
+                    self._record(ev.Ended(call_id, result, took=took, at=self._recorder.now(), seconds=self._lap()))
+                else:
+                    extra = {"loop_id": self.loop_id, "call_id": call_id}
+                    LOG.warning("a call ended too late to count", extra=extra)
+        finally:
+            self._ring()
 
     def _cut(self, job: Job, error: BaseException | None = None) -> None:
         """Record that a call was seen to end by cancellation, or by an exit that the driver is to raise."""
-        with self._recorder.lock:
-            if error is not None:
-                self._abort = error
-            if self._over(job):
-                self._record(ev.Cancelled(job.context.call_id, at=self._recorder.now(), seconds=self._watch.lap()))
-        self._ring()
+        try:
+            with self._recorder.lock:
+                if error is not None:
+                    self._abort = error
+                if self._over(job):
+                    call_id = job.context.call_id
+                    self._record(ev.Cancelled(call_id, at=self._recorder.now(), seconds=self._lap()))
+        finally:
+            self._ring()
 
     def _over(self, job: Job) -> bool:
         """A job is over. Whether the loop still waits for it; ids may come again, jobs do not."""
         call_id = job.context.call_id
-        if self._alive.get(call_id) is not job:
+        if self._jobs.get(call_id) is not job:
             return False
-        del self._alive[call_id]
-        return self._runs(call_id, job.context.iteration)
+        del self._jobs[call_id]
+        return self._runs_job(job)
 
     def _spawn(self, job: Job) -> None:
         """Run a sync tool in a thread of its own, which never holds up the exit of the process."""
@@ -162,17 +178,15 @@ class Driving(Waking):
             raise
 
     def _run_job(self, job: Job) -> None:
-        begun = time.monotonic()
         try:
-            result = outcome(job)
+            if self._enter(job):
+                self._end(job, outcome(job))
         except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
             self._cut(job, error)
-        else:
-            self._end(job, result, time.monotonic() - begun)
 
     def _turn_ended(self) -> None:
         with self._recorder.lock:
-            if outstanding(self._state):  # still so: the caller may have stopped the loop meanwhile
+            if outstanding(self._state) == (EndTurn(),):
                 self._record(ev.TurnEnded(at=self._recorder.now()))
 
 

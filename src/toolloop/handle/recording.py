@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ class Recorder:
         self.state = state
         self._observers = observers
         self._seen: list[WatchEvent] = []
+        self._untold: deque[WatchEvent] = deque()
+        self._telling = False
 
     def now(self) -> float:
         """The time, in seconds since the epoch; for the record only, no limit is counted with it."""
@@ -60,10 +63,21 @@ class Recorder:
 
     def _tell(self, seen: Sequence[WatchEvent]) -> None:
         self._seen.extend(seen)
-        for event in seen:
-            LOG.debug("%s", type(event).__name__, extra={"loop_id": self.state.ledger.setup.loop_id})
-            for observer in self._observers:
-                try:
-                    observer(event)
-                except Exception:
-                    LOG.exception("an observer failed", extra={"loop_id": self.state.ledger.setup.loop_id})
+        self._untold.extend(seen)
+        if self._telling:  # an observer changed the loop: what that did is told after what it was told
+            return
+        self._telling = True
+        try:
+            while self._untold:
+                self._tell_one(self._untold.popleft())
+        finally:
+            self._telling = False
+
+    def _tell_one(self, event: WatchEvent) -> None:
+        extra = {"loop_id": self.state.ledger.setup.loop_id}
+        LOG.debug("%s", type(event).__name__, extra=extra)
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                LOG.exception("an observer failed", extra=extra)

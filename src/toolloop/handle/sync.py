@@ -12,7 +12,7 @@ from typing import Any
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.states import Running
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.driving import Driving, Stopwatch, outcome
+from toolloop.handle.driving import Driving, outcome
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.tools import ToolContext, ToolRegistry
@@ -100,16 +100,15 @@ class ToolLoopHandle(Driving):
             turn.continue_loop()
 
     def _drive(self) -> Yielded | Completed | Error:
-        self._watch = Stopwatch()
         while True:
             self._bell.clear()
             effects = self._effects()
             match effects:
                 case (SendRequest(),):
                     self._send()
-                case (Judge() as judge,):
-                    state = self._state
-                    self._judged(state, _call_each(self._judging(judge)))
+                case (Judge(),):
+                    if (questions := self._judging()) is not None:
+                        self._judged(_call_each(questions))
                 case (EndTurn(),):
                     self._turn_ended()
                 case (RunCall() as only,) if not self._calls_run():
@@ -119,12 +118,15 @@ class ToolLoopHandle(Driving):
                 case _ if isinstance(self._state, Running):
                     self._bell.wait()
                 case _:
-                    return self._result()
+                    if (result := self._result()) is not None:
+                        return result
 
     def _send(self) -> None:
-        with self._flight():
+        with self._flight() as request:
+            if request is None:
+                return
             try:
-                reply = self._provider.send(self._request())
+                reply = self._provider.send(request)
             except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
                 self._fault(error)
             else:
@@ -132,16 +134,15 @@ class ToolLoopHandle(Driving):
 
     def _run_here(self, call_id: str) -> None:
         """A call that runs alone runs in the caller's own thread."""
-        job = self._start(call_id)
-        if job is None:
-            return
-        begun = time.monotonic()
+        job = None
         try:
-            result = outcome(job)
+            job = self._start(call_id)
+            if job is not None:
+                self._end(job, outcome(job))
         except BaseException:
-            self._cut(job)
+            if job is not None:
+                self._cut(job)
             raise
-        self._end(job, result, time.monotonic() - begun)
 
     def _run_in_threads(self, call_ids: Iterable[str]) -> None:
         """Calls that run side by side run in threads of their own."""

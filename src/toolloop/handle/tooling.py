@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import define, field
 
-from toolloop.core.jsontext import canonical, decode, encode
+from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
 from toolloop.core.values import Call, Outcome, Result
@@ -18,17 +19,33 @@ from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, re
 LOG = logging.getLogger("toolloop.tools")
 
 
-@frozen
+class Stopwatch:
+    """Active seconds since it was last read."""
+
+    def __init__(self) -> None:
+        """Start now."""
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        return seconds
+
+
+@define(eq=False)
 class Job:
-    """A call that is ready to run."""
+    """One run of a call. `entered`: a thread or task has it, so that somebody will tell its end."""
 
     tool: Tool[..., Any]
-    arguments: Any
+    given: JSON
     context: ToolContext
+    entered: bool = False
+    begun: float = field(factory=time.monotonic)
 
     def run(self) -> Any:
         """Run the tool; of an async one, what is to be awaited."""
-        return self.tool.run(self.arguments, self.context)
+        return self.tool.run(self.tool.prepare(self.given), self.context)
 
 
 class Toolbox:
@@ -54,7 +71,7 @@ class Toolbox:
             state=self._caller_state,
             cancelled=cancelled,
         )
-        return Job(tool, tool.prepare(decode(call.effective_input)), context)
+        return Job(tool, decode(call.effective_input), context)
 
 
 def idempotency_key(setup: Setup, iteration: int, call: Call, run: int = 1) -> str:
