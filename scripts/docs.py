@@ -179,12 +179,12 @@ def _members(value: type) -> Iterator[tuple[str, Any]]:
 
 def signature(value: Any) -> str:
     """The parameters and what comes back, as a caller writes them."""
-    is_class = inspect.isclass(value)
     found = inspect.signature(_unwrapped(value))
     shown = [parameter for parameter in found.parameters.values() if parameter.name not in ("self", "cls")]
-    text = ", ".join(_separated(shown))
-    comes_back = "" if is_class or found.return_annotation in ("None", inspect.Signature.empty) else found
-    return f"({text})" + (f" -> {annotation(comes_back.return_annotation)}" if comes_back else "")
+    text = f"({', '.join(_separated(shown))})"
+    if inspect.isclass(value) or found.return_annotation in ("None", inspect.Signature.empty):
+        return text
+    return f"{text} -> {annotation(found.return_annotation)}"
 
 
 def _separated(parameters: list[inspect.Parameter]) -> Iterator[str]:

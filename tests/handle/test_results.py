@@ -61,7 +61,7 @@ def test_calls_pending_and_results_are_live_until_the_turn_is_spent() -> None:
         assert turn.pending == (second,)
         assert [result and result.is_error for result in turn.results] == [None, True, None]
         turn.answer(second, "mine")
-        assert turn.pending == ()
+        assert len(turn.pending) == 0
         assert [call.status for call in turn.calls] == ["cleared", "settled", "settled"]
         turn.continue_loop()
         at.turn()

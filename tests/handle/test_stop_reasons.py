@@ -209,7 +209,7 @@ def test_a_reply_without_a_stop_reason_is_a_retryable_error(reason: object) -> N
 def test_a_reply_joins_verbatim() -> None:
     """Block order, unknown blocks, key order and integers of any size come back as they came."""
     big = 12345678901234567890123456789
-    blocks = [
+    blocks: list[Any] = [
         {"type": "text", "text": "a", "citations": None},
         {"type": "tool_use", "id": "toolu_1", "name": "unseen", "input": {"path": "x", "b": big, "a": [1.50, 1e10]}},
     ]

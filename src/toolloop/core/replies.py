@@ -155,10 +155,14 @@ def settle_tail(tail: Sequence[str]) -> list[str]:
 
 def without_open_calls(messages: Sequence[str]) -> list[str]:
     """The messages without what only a resumption may follow; a message that has nothing left is left out."""
-    lost = open_server_calls(messages)
-    last_calls = next((_code_calls(text) for text in reversed(messages) if text.startswith(_ASSISTANT)), set())
-    if messages and not ends_in_reply(messages):
-        lost |= last_calls
+    kept = _without(messages, open_server_calls(messages))
+    while lost := _answered_code_calls(kept):
+        kept = _without(kept, lost)
+    return kept
+
+
+def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
+    """The messages without these calls and their results."""
     if not lost:
         return list(messages)
     kept = []
@@ -171,6 +175,16 @@ def without_open_calls(messages: Sequence[str]) -> list[str]:
     return kept
 
 
+def _answered_code_calls(messages: Sequence[str]) -> set[str]:
+    """The ids of the calls made by code whose results come last: nothing but the next reply may follow them."""
+    if not messages or ends_in_reply(messages):
+        return set()
+    last_reply = next((text for text in reversed(messages) if text.startswith(_ASSISTANT)), None)
+    if last_reply is None or '"code_execution' not in last_reply:
+        return set()
+    return {block["id"] for block in _blocks(last_reply) if block["type"] == "tool_use" and _by_code(block)}
+
+
 def _blocks(text: str) -> list[JSON]:
     content = decode(text)["content"]
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
@@ -179,7 +193,3 @@ def _blocks(text: str) -> list[JSON]:
 def _own_id(block: JSON) -> str | None:
     identity: str | None = block.get("tool_use_id") if block["type"] == "tool_result" else block.get("id")
     return identity
-
-
-def _code_calls(text: str) -> set[str]:
-    return {block["id"] for block in _blocks(text) if block["type"] == "tool_use" and _by_code(block)}

@@ -311,7 +311,7 @@ def extend(state: Finished, event: ev.Extended) -> State:
     if back is None or not isinstance(state.termination, LIMITS):
         return state
     ledger = evolve(state.ledger, messages=back.messages, held=back.held)
-    return Ready(ledger, back.tail) if back.round is None else _run(ledger, back.round)
+    return _ready(ledger, back.tail) if back.round is None else _run(ledger, back.round)
 
 
 def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
