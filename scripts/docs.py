@@ -256,11 +256,11 @@ def main() -> int:
     arguments = parser.parse_args()
     stale = []
     for page in sorted([arguments.root / "README.md", *(arguments.root / "docs").rglob("*.md")]):
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         if (new := renewed(text)) != text:
             stale.append(page.relative_to(arguments.root))
             if not arguments.check:
-                page.write_text(new)
+                page.write_text(new, encoding="utf-8")
     for page in stale:
         told = "is stale: run `make docs`" if arguments.check else "written"
         print(f"{page} {told}", file=sys.stderr if arguments.check else sys.stdout)

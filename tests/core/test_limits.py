@@ -101,7 +101,9 @@ def test_a_tool_budget_binds_before_each_tool() -> None:
     calls = [m.call(f"c{number}") for number in range(3)]
     state = m.after(m.replied("tool_use", *calls), m.judged(), **limited(budget=Budget(tool_calls=2)))
     assert outstanding(state) == (RunCall("c0"), RunCall("c1"))
-    state = m.go(state, ev.Started("c0"), ev.Started("c1"))
+    state = step(state, ev.Started("c0"))
+    assert outstanding(state) == (RunCall("c1"),)
+    state = step(state, ev.Started("c1"))
     assert outstanding(state) == ()
     state = m.go(state, m.ended("c0"), m.ended("c1"))
     assert outstanding(state) == (EndTurn(),)

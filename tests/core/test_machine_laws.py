@@ -213,6 +213,25 @@ def test_what_the_next_event_implies_may_be_left_out(world: World) -> None:
     assert fold(stored) == world.state
 
 
+@pytest.mark.parametrize(
+    ("event", "following", "left_out"),
+    [
+        (ev.Judged(at=1.0), ev.Started("c", at=1.0), True),
+        (ev.TurnEnded(at=1.0), ev.Continued(at=2.0), True),
+        (ev.Judged(at=2.0), ev.Started("c", at=1.0), False),
+        (ev.Judged(seconds=0.1), ev.Started("c"), False),
+        (ev.TurnEnded(seconds=0.1), ev.Continued(), False),
+        (m.judged(c=m.APPROVE), ev.Started("c"), False),
+        (ev.Judged(stop=True), ev.Started("c"), False),
+        (ev.Judged(), ev.TurnEnded(), False),
+        (ev.TurnEnded(), ev.Injected((m.user(),)), False),
+    ],
+)
+def test_only_what_says_nothing_of_its_own_is_implied(event: ev.Event, following: ev.Event, left_out: bool) -> None:
+    """A judgement that lets all run, and a turn's end before going on; not if they tell of time."""
+    assert implied(event, following) is left_out
+
+
 @given(lives)
 def test_a_refused_event_changes_nothing(world: World) -> None:
     """The state that refused is, to the last field, the state that the journal tells."""

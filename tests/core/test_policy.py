@@ -267,6 +267,20 @@ def test_a_call_is_run_again_by_name() -> None:
     assert list(state.ledger.ran) == ["c", "c"]
 
 
+def test_what_a_person_asked_to_run_again_is_not_judged_again() -> None:
+    """A policy judges what may start for the first time; `rerun` is a person's word on it, after a wake too."""
+    woken = m.go(uncertain(), m.decided(c=m.RERUN), ev.Woken(), ev.Continued())
+    assert isinstance(woken, Running)
+    assert outstanding(woken) == (RunCall("c"),)
+
+
+def test_what_was_decided_is_judged_again_after_a_wake() -> None:
+    """Policies have their say once more before anything starts; the caller's word satisfies their question."""
+    woken = m.go(waiting(), m.decided(c=m.APPROVE), ev.Woken(), ev.Continued())
+    assert outstanding(woken) == (Judge(calls=("c",)),)
+    assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED
+
+
 @pytest.mark.parametrize("tool", ["once", "pure"])
 def test_a_started_call_is_uncertain_in_a_copy(tool: str) -> None:
     """In a fork what runs elsewhere is uncertain, every other open call asks again, and what is settled stays."""

@@ -12,7 +12,7 @@ import pytest
 from anthropic import NOT_GIVEN, beta_tool, omit
 
 from tests.handle.support import MODEL, TOOLS, add, assistant, params, scene, user, write
-from toolloop import LoopConfig, LoopContext, ToolLoopHandle, ToolRegistry, tool
+from toolloop import Budget, LoopConfig, LoopContext, Texts, ToolLoopHandle, ToolRegistry, tool
 from toolloop.errors import BadTool, InvalidHistory
 from toolloop.providers import AnthropicProvider
 from toolloop.testing import FakeMessagesAPI, ScriptedProvider, reply
@@ -275,8 +275,6 @@ def test_a_bad_value_of_the_configuration_names_its_field(name: str, value: Any)
 @pytest.mark.parametrize("part", ["requests", "tool_calls", "input_tokens", "output_tokens", "total_tokens"])
 def test_a_bad_part_of_the_budget_is_named(part: str) -> None:
     """Each part of a budget is a whole number from zero up."""
-    from toolloop import Budget  # noqa: PLC0415 - only this test needs it
-
     with pytest.raises(ValueError, match=part):
         LoopConfig(budget=Budget(**{part: -1}))
 
@@ -291,8 +289,6 @@ def test_a_bad_depth_is_named(depth: Any) -> None:
 @pytest.mark.parametrize("text", ["", "  ", "{reason", "{nobody}", "{0}", 5])
 def test_a_text_for_the_model_that_cannot_be_said_is_refused(text: Any) -> None:
     """Blank texts and unknown places in braces would fail in the middle of a loop."""
-    from toolloop import Texts  # noqa: PLC0415 - only this test needs it
-
     with pytest.raises(ValueError, match=r"texts\.denied"):
         LoopConfig(texts=Texts(denied=text))
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.handle.support import results_in, scene, user
-from toolloop import Answer, Approve, Ask, Deny, Rerun, Texts, ToolLoopHandle
-from toolloop.core.values import Continue
+from tests.handle.support import params, refused, results_in, scene, user
+from toolloop import Answer, Approve, Ask, Continue, Deny, Rerun, Texts, ToolLoopHandle, tool
 from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.testing import call, reply
 
@@ -23,8 +22,6 @@ EDITED = {"path": "z", "text": "y"}
 
 
 def asked(**more: Any) -> dict[str, Any]:
-    from tests.handle.support import params  # noqa: PLC0415 - the same name as the argument elsewhere
-
     return params(tools=[LOOKUP], **more)
 
 
@@ -92,7 +89,6 @@ def test_a_note_stands_beside_images_too() -> None:
 def test_a_note_that_has_no_place_inside_stands_after_the_results() -> None:
     """A result of search results takes no text beside them: the note comes after all results."""
     found = [{"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "x"}]}]
-    from toolloop import tool  # noqa: PLC0415 - only this test has a tool of its own
 
     @tool(needs_approval=True)
     def find(word: str) -> list[dict[str, Any]]:
@@ -158,7 +154,11 @@ REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str
     "an edit that is not JSON": (lambda at: at.decide({"toolu_w": Approve({"path": {1}})}), IllegalCommand, "path"),
     "a denial without a reason": (lambda at: at.decide({"toolu_w": Deny(None)}), IllegalCommand, "reason"),  # type: ignore[arg-type]
     "an answer that is not JSON": (lambda at: at.decide({"toolu_w": Answer(object())}), IllegalCommand, "not JSON"),
-    "an error without a text": (lambda at: at.decide({"toolu_w": Answer("", is_error=True)}), IllegalCommand, "content"),
+    "an error without a text": (
+        lambda at: at.decide({"toolu_w": Answer("", is_error=True)}),
+        IllegalCommand,
+        "content",
+    ),
     "something else": (lambda at: at.decide({"toolu_w": "yes"}), IllegalCommand, "no decision"),  # type: ignore[dict-item]
     "going on undecided": (lambda at: at.resume(Continue()), UndecidedCalls, "toolu_w"),
     "one of three": (
@@ -172,8 +172,6 @@ REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str
 @pytest.mark.parametrize(("move", "kind", "word"), REFUSED.values(), ids=REFUSED)
 def test_a_refused_decision_changes_nothing(move: Any, kind: type[CallerError], word: str) -> None:
     """All are checked, then all apply, or none does; the error says why and survives pickling."""
-    from tests.handle.support import refused  # noqa: PLC0415 - the word is a parameter of the test below
-
     with scene([reply(calls=[WRITE, OTHER, ADD, EXTERNAL])], asked=asked()) as at:
         turn = at.turn()
         with refused(at.handle, kind, word) as caught:
@@ -230,8 +228,6 @@ def test_the_same_decision_twice_is_one(first: Any, same: Any) -> None:
 )
 def test_a_second_decision_that_differs_is_a_conflict(first: Any, other: Any) -> None:
     """A decision cannot be taken back."""
-    from tests.handle.support import refused  # noqa: PLC0415 - see above
-
     with scene([reply(calls=[WRITE, OTHER])]) as at:
         at.turn()
         at.handle.decide({"toolu_w": first})
@@ -242,8 +238,6 @@ def test_a_second_decision_that_differs_is_a_conflict(first: Any, other: Any) ->
 
 def test_a_decision_is_bound_to_what_was_shown() -> None:
     """By the call as it was shown, or by its digest; by id alone it is bound to nothing."""
-    from tests.handle.support import refused  # noqa: PLC0415 - see above
-
     other = reply(calls=[call("write", {"path": "a", "text": "else"}, id="toolu_w")])
     with scene([reply(calls=[WRITE])]) as at, scene([other]) as elsewhere:
         (shown,) = at.turn().pending
@@ -257,8 +251,6 @@ def test_a_decision_is_bound_to_what_was_shown() -> None:
 
 def test_a_settled_call_takes_no_decision() -> None:
     """After its result there is nothing left to decide, in the round or after it."""
-    from tests.handle.support import refused  # noqa: PLC0415 - see above
-
     unknown = call("nothing", {}, id="toolu_n")
     with scene([reply(calls=[WRITE, unknown]), reply("fine")]) as at:
         turn = at.turn()

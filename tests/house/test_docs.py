@@ -52,7 +52,7 @@ class Part:
 
 def parts(page: Path) -> Iterator[Part]:
     """The Python of a page, in order."""
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         name = "hidden" if found["hidden"] is not None else "code"
         if name == "hidden" or found["language"] == "python":
@@ -131,7 +131,7 @@ def test_every_python_block_runs_and_prints_what_it_says(
 
 def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -139,7 +139,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     """Files that are linked to exist, and so do the headings."""
-    for found in _LINK.finditer(page.read_text()):
+    for found in _LINK.finditer(page.read_text(encoding="utf-8")):
         path, _, anchor = found["target"].partition("#")
         if path.startswith(("http:", "https:")):
             continue
@@ -156,7 +156,7 @@ def test_every_page_of_the_docs_can_be_reached_from_the_readme() -> None:
     while ahead:
         page = ahead.pop()
         reached.add(page)
-        links = (found["target"].partition("#")[0] for found in _LINK.finditer(page.read_text()))
+        links = (found["target"].partition("#")[0] for found in _LINK.finditer(page.read_text(encoding="utf-8")))
         pages = {(page.parent / link).resolve() for link in links if link.endswith(".md") and "://" not in link}
         ahead.extend(pages - reached)
     assert [title(page) for page in PAGES if page not in reached] == []
@@ -173,20 +173,20 @@ def test_a_stale_part_is_found_and_named_and_written_anew(tmp_path: Path) -> Non
     for page in PAGES:
         copy = tmp_path / page.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(page.read_text())
+        copy.write_text(page.read_text(encoding="utf-8"))
     stale = tmp_path / "docs" / "stop-reasons.md"
-    fresh = stale.read_text()
+    fresh = stale.read_text(encoding="utf-8")
     stale.write_text(fresh.replace("| `tool_use` |", "| `tool_abuse` |"))
-    broken = stale.read_text()
+    broken = stale.read_text(encoding="utf-8")
 
     checked = run_script(tmp_path, "--check")
     assert checked.returncode == 1
     assert "docs/stop-reasons.md" in checked.stderr
     assert "docs/concepts.md" not in checked.stderr
-    assert broken == stale.read_text()
+    assert broken == stale.read_text(encoding="utf-8")
 
     assert run_script(tmp_path).returncode == 0
-    assert fresh == stale.read_text()
+    assert fresh == stale.read_text(encoding="utf-8")
 
 
 def run_script(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
 import math
 import time
@@ -126,6 +125,8 @@ def _number(text: str | None) -> float | None:
 
 
 def _date(text: str | None) -> float | None:
+    import email.utils  # noqa: PLC0415 - only a date needs it, and it brings half of `email` along
+
     parts = email.utils.parsedate_tz(text or "")
     if parts is None:
         return None

@@ -1,0 +1,262 @@
+"""Interleavings that luck would show once a year: one thread is held at the worst place while another acts."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+from tests.handle.concurrency import (
+    BACKENDS,
+    Background,
+    Gate,
+    Held,
+    async_loop,
+    awaited,
+    run_async,
+    sync_loop,
+)
+from tests.handle.support import completed, user, yielded
+from toolloop import (
+    AsyncToolLoopHandle,
+    Completed,
+    Continue,
+    Error,
+    InjectMessages,
+    Stop,
+    ToolLoopHandle,
+    Yielded,
+    tool,
+)
+from toolloop.terminations import NaturalEnd, StopCondition
+from toolloop.testing import reply
+
+KINDS = ("sync", *BACKENDS)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@tool(needs_approval=True)
+def write() -> str:
+    """Write."""
+    return "written"
+
+
+def loop(kind: str, script: list[object], **config: object) -> ToolLoopHandle | AsyncToolLoopHandle:
+    return (sync_loop if kind == "sync" else async_loop)(script, [look, write], **config)
+
+
+def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | Completed | Error:
+    if isinstance(handle, ToolLoopHandle):
+        return handle.next_turn()
+    return run_async(kind, handle.next_turn)
+
+
+@each_kind
+@pytest.mark.parametrize("place", ["_send", "_flight", "_request", "_answer"])
+def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> None:
+    """However close to a request it is said, a stop ends the loop as a stop."""
+    handle = loop(kind, [reply(calls=[("look", {})])])
+    held = Held(place)
+    driver = Background(lambda: turn(kind, handle), held)
+    with held.here():
+        handle.resume(Stop("enough"))
+    assert completed(driver.result()).termination == StopCondition("enough")
+
+
+@each_kind
+@pytest.mark.parametrize("place", ["_judging", "_judged", "_start", "_end", "_turn_ended", "_result"])
+def test_stop_counts_at_every_moment_of_a_turn(kind: str, place: str) -> None:
+    """Between any two steps of a turn a stop ends the loop, and the call has its one result."""
+    handle = loop(kind, [reply(calls=[("look", {})])], max_parallel_tools=1)
+    held = Held(place)
+    driver = Background(lambda: turn(kind, handle), held)
+    if kind != "sync" and place == "_end":
+        pytest.skip("the end comes in the thread of the tool, which is not held here")
+    with held.here():
+        handle.resume(Stop("enough"))
+    # A stop after the last step finds a turn that the driver was about to hand out: it is handed out as ended.
+    assert completed(driver.result()).termination == StopCondition("enough")
+    assert [message["role"] for message in handle.messages] == ["user", "assistant", "user"]
+
+
+@each_kind
+def test_a_loop_that_is_continued_before_its_turn_is_handed_out_goes_on(kind: str) -> None:
+    """Another thread may continue as soon as it sees that it can: the driver then goes round again."""
+    handle = loop(kind, [reply(calls=[("look", {})]), reply("done")])
+    held = Held("_result")
+    driver = Background(lambda: turn(kind, handle), held)
+    with held.here():
+        handle.resume(Continue())
+    ended = completed(driver.result())
+    assert ended.text == "done"
+    assert turn(kind, handle) is ended
+
+
+@each_kind
+def test_a_decision_and_a_command_before_the_turn_is_handed_out_are_followed(kind: str) -> None:
+    """An edited approval leads back to the policies, and from there on."""
+    handle = loop(kind, [reply(calls=[("write", {})]), reply("done")])
+    held = Held("_result")
+    driver = Background(lambda: turn(kind, handle), held)
+    with held.here():
+        waiting = handle.pending_turn
+        assert waiting is not None
+        waiting.approve_all()
+        waiting.continue_loop()
+    assert yielded(driver.result()).reason == "tools_executed"
+
+
+@each_kind
+def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
+    """The edited history and what another thread says at this very moment are both sent."""
+    sent: list[object] = []
+
+    def answer(request: dict[str, object]) -> dict[str, object]:
+        sent.append(request["messages"])
+        return reply("yes")
+
+    handle = (sync_loop if kind == "sync" else async_loop)(answer)
+    handle.messages_mut()[0]["content"] = "edited"
+    held = Held("refuse_invalid")
+    driver = Background(lambda: turn(kind, handle), held)
+    with held.here():
+        speaker = Background(lambda: handle.resume(InjectMessages([user("and this")])))
+    speaker.result()
+    completed(driver.result())
+    while not handle.is_finished:
+        turn(kind, handle)
+    contents = [message["content"] for message in handle.messages if message["role"] == "user"]
+    assert contents == ["edited", "and this"]
+
+
+@pytest.mark.parametrize("second", [Stop("two"), InjectMessages([user("late")])])
+def test_a_command_that_loses_the_race_against_the_end_does_nothing(
+    second: Stop | InjectMessages, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two stops at once one ends the loop, and the other is logged, as after any end."""
+    caplog.set_level("INFO", "toolloop")
+    handle = sync_loop([reply("never")])
+    held = Held("take_command")
+    loser = Background(lambda: handle.resume(second), held)
+    with held.here():
+        handle.resume(Stop("one"))
+    loser.result()
+    assert completed(handle.next_turn()).termination == StopCondition("one")
+    assert "after the end" in caplog.text
+
+
+@each_kind
+@pytest.mark.parametrize("place", ["_wake_up", "having"])
+def test_a_left_behind_tool_may_end_just_as_the_next_turn_begins(kind: str, place: str) -> None:
+    """Its end is taken once, and nobody says that it was cancelled."""
+    gates = {"one": Gate(), "two": Gate()}
+
+    @tool
+    def slow(gate: str) -> str:
+        """Stand at a gate."""
+        gates[gate].stand()
+        return "late but good"
+
+    calls = [("slow", {"gate": name}) for name in gates]
+    handle = (sync_loop if kind == "sync" else async_loop)([reply(calls=calls), reply("done")], [slow])
+    _interrupted_while_tools_run(kind, handle, gates)
+    ends = _ends_of(handle)
+    held = Held(place)
+    driver = Background(lambda: turn(kind, handle), held)
+    with held.here():
+        gates["one"].opened.set()
+        if place == "having":  # the driver holds the lock here: the end waits for it
+            gates["two"].opened.set()
+        else:
+            awaited(ends)
+            gates["two"].opened.set()
+    turned = yielded(driver.result())
+    assert [result.content for result in turned.results if result] == ["late but good"] * 2
+
+
+def _interrupted_while_tools_run(
+    kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle, gates: dict[str, Gate]
+) -> None:
+    if isinstance(handle, AsyncToolLoopHandle):
+
+        async def cancelled() -> None:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as group:
+
+                    async def cancel() -> None:
+                        for gate in gates.values():
+                            await anyio.to_thread.run_sync(awaited, gate.arrived)
+                        scope.cancel()
+
+                    group.start_soon(cancel)
+                    await handle.next_turn()
+
+        run_async(kind, cancelled)
+        return
+
+    class Interrupting(threading.Event):
+        """What a Ctrl-C does to a wait."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            for gate in gates.values():
+                awaited(gate.arrived)
+            raise KeyboardInterrupt
+
+    patched, handle._bell = handle._bell, Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        handle.next_turn()
+    handle._bell = patched
+
+
+def _ends_of(handle: ToolLoopHandle | AsyncToolLoopHandle) -> threading.Event:
+    """Set when a call of the loop has ended."""
+    ended = threading.Event()
+    ring = handle._ring
+
+    def rung() -> None:
+        ended.set()
+        ring()
+
+    handle._ring = rung  # type: ignore[method-assign] # to hear of it
+    return ended
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_exit_in_a_thread_never_comes_as_a_group(backend: str) -> None:
+    """Even one that comes just as the driver looks what is to be done."""
+    gate = Gate()
+
+    @tool
+    def leave() -> str:
+        """Exit the program."""
+        gate.stand()
+        raise SystemExit(3)
+
+    handle = async_loop([reply(calls=[("leave", {})])], [leave])
+    left = _ends_of(handle)
+    held = Held("_calls_run")
+    driver = Background(lambda: run_async(backend, handle.next_turn), held)
+    with held.here():
+        gate.opened.set()
+        awaited(left)
+    with pytest.raises(SystemExit) as caught:
+        driver.result()
+    assert caught.value.code == 3
+
+
+def test_an_end_that_wins_against_a_stop_keeps_its_name() -> None:
+    """A stop that comes while the last reply is taken leaves the natural end."""
+    handle = sync_loop([reply("done")])
+    held = Held("_answered")
+    driver = Background(handle.next_turn, held)
+    with held.here():
+        stopper = Background(lambda: handle.resume(Stop("late")))
+    stopper.result()
+    assert completed(driver.result()).termination in (NaturalEnd(), StopCondition("late"))
