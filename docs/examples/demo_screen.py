@@ -140,7 +140,7 @@ class Screen:
         self._line(f"{_INDENT}{mark} {_visible(title)} {self._paint('dim', '→ ' + text + rest)}")
 
     def _say(self, text: str, mark: str) -> None:
-        for number, line in enumerate(_wrapped(text, self._width - len(_INDENT))):
+        for number, line in enumerate(_wrapped(text.strip(), self._width - len(_INDENT))):
             self._line(line and (f"{_MARGIN}{mark}  {line}" if number == 0 else _INDENT + line))
 
     def _row(self, style: str, *cells: str) -> None:

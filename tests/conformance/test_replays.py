@@ -196,8 +196,7 @@ async def _two_rounds(kind: Kind, exchanges: list[Exchange]) -> None:
         handle = handle_for(client, kind=kind, **with_own_tools(exchanges))
         turn = await next_turn(handle)
         assert isinstance(turn, Yielded)
-        first_round = [*handle.messages, turn.message, "its results"]
-        turn.inject_and_continue(exchanges[1].request["messages"][len(first_round) :])
+        turn.inject_and_continue(exchanges[1].request["messages"][len(handle.messages) :])
         done = await finish(handle)
         assert isinstance(done, Completed)
         assert done.text == "order-123: refund allowed"

@@ -106,9 +106,19 @@ def test_a_copy_is_made() -> None:
         ({"a": {1: 2}}, r"messages\.a has the key 1"),
         (b"bytes", "messages is a bytes"),
         ({1, 2}, "messages is a set"),
+        ([float("nan")], r"messages\[0\] is nan, which is not JSON"),
+        ({"a": -float("inf")}, r"messages\.a is -inf"),
     ],
 )
 def test_what_is_no_json_is_named_by_its_place(value: Any, says: str) -> None:
     """The error says where it is and what to give instead."""
     with pytest.raises(TypeError, match=says):
         plain(value, "messages")
+
+
+def test_what_contains_itself_is_no_json() -> None:
+    """It is refused by name, and not with the depth of the stack."""
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(TypeError, match="messages contains itself"):
+        plain(endless, "messages")

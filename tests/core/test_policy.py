@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.core import making as m
 from toolloop.core import events as ev
-from toolloop.core.effects import Judge, RunCall
+from toolloop.core.effects import EndTurn, Judge, RunCall
 from toolloop.core.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.core.machine import outstanding, step
 from toolloop.core.policy import digest_of
@@ -208,6 +208,24 @@ def test_an_undecided_round_does_not_go_on_under_barrier() -> None:
     ready = m.after(m.replied("tool_use", m.call("c"), m.call("d")), m.asks("c"), ev.Continued(), execution="ready")
     assert outstanding(ready) == (RunCall("d"),)
     assert isinstance(m.go(ready, ev.Started("d"), m.ended("d"), ev.TurnEnded()), Deciding)
+
+
+def test_a_decision_made_during_a_turn_joins_the_next_one() -> None:
+    """It is taken at once and runs nothing; going on judges its edit, whether the end of the turn was said or not."""
+    running = m.after(
+        m.replied("tool_use", m.call("c"), m.call("d")),
+        m.asks("c"),
+        ev.Continued(),
+        ev.Started("d"),
+        m.decided(c=m.approve(EDIT)),
+        m.ended("d"),
+        execution="ready",
+    )
+    assert the_call(running).status is Status.DECIDED
+    assert outstanding(running) == (EndTurn(),)
+    onward = m.go(running, ev.TurnEnded(), ev.Continued())
+    assert outstanding(onward) == (Judge(calls=("c",)),)
+    assert step(running, ev.Continued()) == onward
 
 
 # --- edits, repetition, waking ---------------------------------------------------------------------------------------

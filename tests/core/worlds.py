@@ -135,7 +135,7 @@ class World:
         content = None
         if kind == "answer":
             content = self.some_content()
-        elif kind == "approve" and self.chance(3):
+        elif kind == "approve" and self.chance(2):
             content = encode({"a": self.rng.randrange(3)})
         return Ruling(kind, content, reason="why", digest=self.some_digest(call))
 
@@ -251,7 +251,8 @@ class World:
             case RunCall(call_id=call_id):
                 return ev.Started(call_id, **self.time())
             case EndTurn():
-                return self.make(ev.Continued if self.chance(4) else ev.TurnEnded)
+                decided = any(call.status is Status.DECIDED for call in self.calls())
+                return self.make(ev.Continued if decided or self.chance(4) else ev.TurnEnded)
         raise AssertionError(effects)
 
     def busy(self) -> bool:
@@ -261,7 +262,7 @@ class World:
     def choose(self) -> ev.Event:
         """What happens next: the driver's work more often than not, else the caller, now and then nonsense."""
         waiting = any(call.status is Status.WAITING for call in self.calls())
-        if waiting and self.chance(2 if isinstance(self.state, Deciding) else 3):  # also while others run
+        if waiting and self.chance(2):  # also while others run
             return self.make(ev.Decided)
         if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
             return self.make(ev.Forked)

@@ -63,7 +63,7 @@ def title(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-PYTHON_PAGES = [page for page in PAGES if any(not part.is_hidden for part in parts(page))]
+PYTHON_PAGES = [page for page in PAGES if any(parts(page))]
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ class WholeScript:
             content.append(run)
             caller = {"caller": {"type": "code_execution_20250825", "tool_id": run["id"]}}
         for name, given in said.calls:
-            given = {"do": "return", **given} if said.by_code and given.get("do") == "image" else given
+            given = {**given, "do": "return"} if said.by_code and given.get("do") == "image" else given
             content.append({"input": given, "type": "tool_use", "name": name, "id": self._new("toolu"), **caller})
         if said.stop_reason == "compaction":
             content.append({"type": "compaction", "content": self._new("summary")})

@@ -42,6 +42,7 @@ class Setting:
     pauses: int
     has_policy: bool
     has_stop_when: bool
+    meddling: int  # how often in a row the caller does something else than to drive the loop
 
     def config(self, stop_when: StopWhen) -> LoopConfig:
         """The configuration of a handle."""
@@ -81,6 +82,7 @@ class Loop:
         self.taken = taken
         self.script = WholeScript()
         self.edited = False
+        self.meddled = 0
         self.injected: list[str] = []
         # The snapshot that a killed tool took, the state after the kill, and the call.
         self.asleep: tuple[Any, Any, str] | None = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
@@ -23,6 +24,7 @@ from toolloop import Answer, Approve, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
+EXAMPLES = int(os.environ.get("EX", "12"))
 TAKEN: Counter[Way] = Counter()
 
 SETTINGS = st.builds(
@@ -34,6 +36,7 @@ SETTINGS = st.builds(
     pauses=st.sampled_from([0, 1, 5]),
     has_policy=st.booleans(),
     has_stop_when=st.booleans(),
+    meddling=st.sampled_from([0, 1, 1, 3]),
 )
 KINDS = {
     "approval": ["approve", "approve", "edit", "deny", "answer"],
@@ -46,6 +49,28 @@ SAID = {"kind": "text", "text": "a person knows"}
 def in_state(*states: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Only where the loop is in one of these states."""
     return precondition(lambda self: isinstance(self.loop.handle.state, states))
+
+
+def meddles(function: Callable[..., None]) -> Callable[..., None]:
+    """Beside the course of the loop; now and then, so that the loop gets on."""
+
+    @wraps(function)
+    def counted(self: WholeLoop, **drawn: Any) -> None:
+        self.loop.meddled += 1
+        function(self, **drawn)
+
+    return precondition(lambda self: self.loop.meddled < self.loop.setting.meddling)(counted)
+
+
+def drives(function: Callable[..., None]) -> Callable[..., None]:
+    """The loop gets on."""
+
+    @wraps(function)
+    def counted(self: WholeLoop, **drawn: Any) -> None:
+        self.loop.meddled = 0
+        function(self, **drawn)
+
+    return counted
 
 
 class WholeLoop(RuleBasedStateMachine):
@@ -67,12 +92,14 @@ class WholeLoop(RuleBasedStateMachine):
 
     @in_state(Ready)
     @rule(answer=answers())
+    @drives
     def next_turn(self, answer: Any) -> None:
         self.loop.script.said[:] = [answer]
         self.loop.next_turn()
 
     @in_state(Judging, Running)
     @rule()
+    @drives
     def run_the_calls(self) -> None:
         self.loop.script.said.clear()
         self.loop.next_turn()
@@ -81,6 +108,7 @@ class WholeLoop(RuleBasedStateMachine):
 
     @precondition(lambda self: self.loop.handle.pending)
     @rule(data=st.data())
+    @meddles
     def decide_some(self, data: st.DataObject) -> None:
         """Some of the calls that wait, in any order, one by one or all at once."""
         pending = data.draw(st.permutations(self.loop.handle.pending), label="order")
@@ -88,6 +116,7 @@ class WholeLoop(RuleBasedStateMachine):
 
     @in_state(Deciding)
     @rule(data=st.data())
+    @drives
     def decide_all_and_go_on(self, data: st.DataObject) -> None:
         self._decide(data, list(self.loop.handle.pending))
         self.loop.handle.pending_turn.continue_loop()
@@ -119,6 +148,7 @@ class WholeLoop(RuleBasedStateMachine):
     @in_state(Executed, Paused, Deciding)
     @precondition(lambda self: self.loop.setting.execution == "ready" or not self.loop.handle.pending)
     @rule()
+    @drives
     def continue_loop(self) -> None:
         turn = self.loop.handle.pending_turn
         turn.continue_loop()
@@ -126,61 +156,73 @@ class WholeLoop(RuleBasedStateMachine):
 
     @precondition(lambda self: self.loop.may_inject)
     @rule()
+    @meddles
     def inject(self) -> None:
         self.loop.inject(f"injected {len(self.loop.injected)}.")
 
     @in_state(Ready, Judging, Deciding, Running, Executed, Paused)
     @rule(sure=st.integers(0, 3))
+    @meddles
     def stop(self, sure: int) -> None:
         if sure == 0:
             self.loop.stop()
 
     @in_state(Finished)
     @rule(replace=st.booleans())
+    @drives
     def follow_up(self, replace: bool) -> None:
         self.loop.follow_up(replace_last=replace)
 
     @rule(more=st.integers(0, 3))
+    @meddles
     def extend(self, more: int) -> None:
         self.loop.extend(more)
 
     @in_state(Failed)
     @rule()
+    @drives
     def retry(self) -> None:
         self.loop.handle.retry()
 
     @rule(max_tokens=st.integers(500, 2000))
+    @meddles
     def update_params(self, max_tokens: int) -> None:
         self.loop.handle.update_params(max_tokens=max_tokens)
 
     # --- the history --------------------------------------------------------------------------------------------
 
     @rule(data=st.data())
+    @meddles
     def edit_the_history(self, data: st.DataObject) -> None:
         self.loop.edit(data.draw(st.sampled_from(self.loop.edits()), label="edit"))
 
     # --- sleep, wake, copy --------------------------------------------------------------------------------------
 
     @rule()
+    @meddles
     def restore(self) -> None:
         self.loop.take(self.loop.restored(self.loop.client))
 
     @rule(parallel=st.sampled_from([1, 8]))
+    @meddles
     def restore_with_another_configuration(self, parallel: int) -> None:
         self.loop.restore_with(parallel)
 
     @precondition(lambda self: self.loop.was_killed)
     @rule()
+    @drives
     def wake_up_after_a_kill(self) -> None:
         self.loop.wake_up_after_a_kill()
 
     @rule()
+    @meddles
     def fork(self) -> None:
         self.loop.fork()
 
     # --- what is refused ----------------------------------------------------------------------------------------
 
     @rule(data=st.data())
+    @meddles
     def ask_for_nonsense(self, data: st.DataObject) -> None:
         """What is refused changes nothing."""
         possible = [name for name, nonsense in NONSENSE.items() if nonsense.fits(self.loop.handle)]
@@ -193,12 +235,13 @@ def test_a_whole_loop() -> None:
     run_state_machine_as_test(
         WholeLoop,
         settings=settings(
-            max_examples=100 * DEEP,
+            max_examples=EXAMPLES * DEEP,
             stateful_step_count=50,
             derandomize=DEEP == 1,
             database=None,
             deadline=None,
             suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, *([Phase.shrink] if os.environ.get("SHRINK") else [])],
         ),
     )
     print(f"\n{report(TAKEN)}\n{sum(TAKEN.values())} transitions")  # noqa: T201 - the counts are the point; see pytest -s

@@ -1,0 +1,171 @@
+"""Injected messages: where they join, where they are held and join later, and which are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.handle.support import Scene, assistant, params, refused, results_in, scene, user
+from toolloop import InjectMessages, Stop
+from toolloop.errors import InvalidHistory
+from toolloop.events import MessageHeld
+from toolloop.testing import call, reply, server_call, server_result
+
+ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
+WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+OPEN = server_call("web_search", {"query": "x"}, id="srvtoolu_s")
+FOUND = server_result("web_search", id="srvtoolu_s")
+SYSTEM = {"role": "system", "content": "Be quick."}
+SAID = {"type": "text", "text": "found"}
+
+
+def held(at: Scene) -> list[int]:
+    """How many messages each event of this kind told of, in the waiting turn."""
+    turn = at.handle.pending_turn
+    return [event.count for event in turn.events if isinstance(event, MessageHeld)] if turn else []
+
+
+def test_an_injected_message_is_a_message_of_its_own() -> None:
+    """A closed message never changes: the results stay alone in theirs."""
+    with scene([reply(calls=[ADD]), reply("fine")]) as at:
+        at.turn().inject_and_continue([user("by the way"), user("and")])
+        at.done()
+        assert results_in(at.sent()[2]) == at.sent()[2]["content"]
+        assert at.sent()[3:] == [user("by the way"), user("and")]
+
+
+def test_messages_injected_one_after_the_other_keep_their_order() -> None:
+    """Before the first request they accumulate too."""
+    with scene([reply("fine")]) as at:
+        at.handle.resume(InjectMessages([user("one")]))
+        at.handle.resume(InjectMessages([user("two"), user("three")]))
+        at.done()
+        assert at.sent() == [user(), user("one"), user("two"), user("three")]
+
+
+def test_injected_into_an_open_round_they_follow_its_results() -> None:
+    """With a decision, the command goes on, and the message stands after the results."""
+    with scene([reply(calls=[WRITE]), reply("fine")]) as at:
+        turn = at.turn()
+        turn.approve_all()
+        turn.inject_and_continue([user("quick")])
+        assert len(at.handle.messages) == 1
+        at.handle.run()
+        assert [message["role"] for message in at.sent()] == ["user", "assistant", "user", "user"]
+        assert at.sent()[3] == user("quick")
+
+
+def test_during_a_pause_a_message_is_held_and_joins_after_its_end() -> None:
+    """A pause takes no user turn: the resumption goes out without it, and the request after it carries it."""
+    script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply(content=[FOUND, SAID]), reply("fine")]
+    with scene(script, asked=params(tools=[SEARCH])) as at:
+        at.turn().inject_and_continue([user("hurry"), SYSTEM])
+        done = at.done()
+        assert [event.count for event in done.events if isinstance(event, MessageHeld)] == [2]
+        assert len(at.sent(1)) == 2
+        assert at.sent(2)[-2:] == [user("hurry"), SYSTEM]
+        assert done.text == "fine"
+
+
+def test_beside_an_open_server_call_a_message_is_held() -> None:
+    """A client call beside a server call in flight is answered by results alone; the message joins later."""
+    script = [reply(content=[OPEN], calls=[ADD]), reply(content=[FOUND, SAID]), reply("fine")]
+    with scene(script, asked=params(tools=[SEARCH])) as at:
+        at.turn().inject_and_continue([user("hurry")])
+        done = at.done()
+        assert at.sent(1)[-1]["content"] == results_in(at.sent(1)[-1])
+        assert at.sent(2)[-1] == user("hurry")
+        assert done.text == "fine"
+
+
+def test_a_held_message_goes_out_after_a_stop() -> None:
+    """A pause that is stopped is dropped; what the user said is not."""
+    script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply("fine")]
+    with scene(script, asked=params(tools=[SEARCH]), max_pauses=0) as at:
+        at.turn().inject_and_continue([user("hurry")])
+        at.done()
+        at.handle.follow_up([user("again")])
+        assert at.handle.run().unwrap().text == "fine"
+        assert user("hurry") in at.sent()
+        assert user("again") in at.sent()
+
+
+def test_a_system_message_comes_last() -> None:
+    """After the user's own messages, on a model that takes it."""
+    with scene([reply(calls=[ADD]), reply("fine")]) as at:
+        at.turn().inject_and_continue([user("by the way"), SYSTEM])
+        at.done()
+        assert at.sent()[-1] == SYSTEM
+
+
+REFUSED: dict[str, list[Any]] = {
+    "an assistant message": [assistant("I say")],
+    "an assistant message before a user's": [assistant("I say"), user()],
+    "a system message before a user's": [SYSTEM, user("x")],
+    "an orphan result": [user([{"type": "tool_result", "tool_use_id": "toolu_z", "content": "x"}])],
+    "a result of a closed round": [user([{"type": "tool_result", "tool_use_id": "toolu_a", "content": "x"}])],
+    "an unknown role": [{"role": "tool", "content": "x"}],
+    "a blank text": [user([{"type": "text", "text": " "}])],
+    "no message": [5],
+}
+
+
+@pytest.mark.parametrize("messages", [value for key, value in REFUSED.items() if "before a user" not in key or "system" in key])
+def test_what_the_api_would_refuse_there_is_refused(messages: list[Any]) -> None:
+    """At the call, not at the request; nothing changed and the turn still waits."""
+    with scene([reply(calls=[ADD]), reply("fine")]) as at:
+        turn = at.turn()
+        with refused(at.handle, InvalidHistory, "inject_and_continue()"):
+            turn.inject_and_continue(messages)
+        assert not turn.is_spent
+        turn.continue_loop()
+        assert at.done().text == "fine"
+
+
+def test_a_system_message_is_refused_for_a_model_that_takes_none() -> None:
+    """It names the rule at the call."""
+    with scene([reply(calls=[ADD])], asked=params(model="claude-sonnet-4-5")) as at:
+        with refused(at.handle, InvalidHistory, "messages["):
+            at.turn().inject_and_continue([SYSTEM])
+
+
+def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
+    """Two commands may not make together what one may not: a system message precedes the model or ends the array."""
+    with scene([reply("fine")]) as at:
+        at.handle.resume(InjectMessages([SYSTEM]))
+        with refused(at.handle, InvalidHistory):
+            at.handle.resume(InjectMessages([user("x")]))
+        assert at.done().text == "fine"
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_user_message_after_a_held_system_message_is_refused(paused: bool) -> None:
+    """Likewise among those that are held, or that wait for the results of an open round."""
+    open_round = reply(calls=[WRITE]) if not paused else reply("so far", content=[OPEN], stop_reason="pause_turn")
+    answer = reply(content=[FOUND, SAID]) if paused else reply("fine")
+    with scene([open_round, answer, reply("fine")], asked=params(tools=[SEARCH]), execution="ready") as at:
+        at.turn().inject_and_continue([SYSTEM])
+        with refused(at.handle, InvalidHistory):
+            at.handle.resume(InjectMessages([user("x")]))
+
+
+def test_no_messages_are_none() -> None:
+    """An empty list is a command to go on."""
+    with scene([reply(calls=[ADD]), reply("fine")]) as at:
+        at.turn().inject_and_continue([])
+        at.done()
+        assert len(at.sent()) == 3
+
+
+def test_a_follow_up_to_a_held_system_message_is_in_order() -> None:
+    """A system message that was held when a pause was stopped stands after the next user turn."""
+    script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply("fine")]
+    with scene(script, asked=params(tools=[SEARCH])) as at:
+        at.turn().inject_and_continue([SYSTEM])
+        at.handle.resume(Stop())
+        at.done()
+        at.handle.follow_up([user("again")])
+        assert at.handle.run().unwrap().text == "fine"
+        assert at.sent()[-2:] == [user("again"), SYSTEM]
