@@ -98,14 +98,20 @@ class Held:
             self._reached.set()
             self._go.wait(DEADLINE)
 
-    @contextmanager
-    def here(self) -> Iterator[None]:
-        """In the block, the thread stands at the entry of the function."""
+    def meanwhile(self, handle: ToolLoopHandle | AsyncToolLoopHandle, act: Callable[[], object]) -> None:
+        """Act while the thread stands there. If it holds the loop's own lock, act as soon as it lets go of that."""
         awaited(self._reached)
-        try:
-            yield
-        finally:
-            self._go.set()
+        lock = handle._recorder.lock
+        if lock.acquire(blocking=False):
+            lock.release()
+            try:
+                act()
+            finally:
+                self._go.set()
+            return
+        actor = Background(act)
+        self._go.set()
+        actor.result()
 
 
 @define

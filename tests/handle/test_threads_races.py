@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import anyio
@@ -43,9 +44,9 @@ def look() -> str:
 
 
 @tool(needs_approval=True)
-def write() -> str:
+def write(path: str) -> str:
     """Write."""
-    return "written"
+    return f"written {path}"
 
 
 def loop(kind: str, script: list[object], **config: object) -> ToolLoopHandle | AsyncToolLoopHandle:
@@ -59,29 +60,24 @@ def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | C
 
 
 @each_kind
-@pytest.mark.parametrize("place", ["_send", "_flight", "_request", "_answer"])
+@pytest.mark.parametrize("place", ["_send", "_flight", "_take_request", "send", "_answer", "_answered"])
 def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> None:
     """However close to a request it is said, a stop ends the loop as a stop."""
     handle = loop(kind, [reply(calls=[("look", {})])])
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
-    with held.here():
-        handle.resume(Stop("enough"))
+    held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
     assert completed(driver.result()).termination == StopCondition("enough")
 
 
 @each_kind
-@pytest.mark.parametrize("place", ["_judging", "_judged", "_start", "_end", "_turn_ended", "_result"])
+@pytest.mark.parametrize("place", ["_judging", "_judged", "_start", "_over", "_turn_ended", "_result"])
 def test_stop_counts_at_every_moment_of_a_turn(kind: str, place: str) -> None:
     """Between any two steps of a turn a stop ends the loop, and the call has its one result."""
     handle = loop(kind, [reply(calls=[("look", {})])], max_parallel_tools=1)
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
-    if kind != "sync" and place == "_end":
-        pytest.skip("the end comes in the thread of the tool, which is not held here")
-    with held.here():
-        handle.resume(Stop("enough"))
-    # A stop after the last step finds a turn that the driver was about to hand out: it is handed out as ended.
+    held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
     assert completed(driver.result()).termination == StopCondition("enough")
     assert [message["role"] for message in handle.messages] == ["user", "assistant", "user"]
 
@@ -92,8 +88,7 @@ def test_a_loop_that_is_continued_before_its_turn_is_handed_out_goes_on(kind: st
     handle = loop(kind, [reply(calls=[("look", {})]), reply("done")])
     held = Held("_result")
     driver = Background(lambda: turn(kind, handle), held)
-    with held.here():
-        handle.resume(Continue())
+    held.meanwhile(handle, lambda: handle.resume(Continue()))
     ended = completed(driver.result())
     assert ended.text == "done"
     assert turn(kind, handle) is ended
@@ -102,14 +97,17 @@ def test_a_loop_that_is_continued_before_its_turn_is_handed_out_goes_on(kind: st
 @each_kind
 def test_a_decision_and_a_command_before_the_turn_is_handed_out_are_followed(kind: str) -> None:
     """An edited approval leads back to the policies, and from there on."""
-    handle = loop(kind, [reply(calls=[("write", {})]), reply("done")])
+    handle = loop(kind, [reply(calls=[("write", {"path": "this"})]), reply("done")])
     held = Held("_result")
     driver = Background(lambda: turn(kind, handle), held)
-    with held.here():
+
+    def say() -> None:
         waiting = handle.pending_turn
         assert waiting is not None
-        waiting.approve_all()
+        waiting.approve(waiting.pending[0], {"path": "other"})
         waiting.continue_loop()
+
+    held.meanwhile(handle, say)
     assert yielded(driver.result()).reason == "tools_executed"
 
 
@@ -126,9 +124,7 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
     handle.messages_mut()[0]["content"] = "edited"
     held = Held("refuse_invalid")
     driver = Background(lambda: turn(kind, handle), held)
-    with held.here():
-        speaker = Background(lambda: handle.resume(InjectMessages([user("and this")])))
-    speaker.result()
+    held.meanwhile(handle, lambda: handle.resume(InjectMessages([user("and this")])))
     completed(driver.result())
     while not handle.is_finished:
         turn(kind, handle)
@@ -145,8 +141,7 @@ def test_a_command_that_loses_the_race_against_the_end_does_nothing(
     handle = sync_loop([reply("never")])
     held = Held("take_command")
     loser = Background(lambda: handle.resume(second), held)
-    with held.here():
-        handle.resume(Stop("one"))
+    held.meanwhile(handle, lambda: handle.resume(Stop("one")))
     loser.result()
     assert completed(handle.next_turn()).termination == StopCondition("one")
     assert "after the end" in caplog.text
@@ -167,16 +162,16 @@ def test_a_left_behind_tool_may_end_just_as_the_next_turn_begins(kind: str, plac
     calls = [("slow", {"gate": name}) for name in gates]
     handle = (sync_loop if kind == "sync" else async_loop)([reply(calls=calls), reply("done")], [slow])
     _interrupted_while_tools_run(kind, handle, gates)
-    ends = _ends_of(handle)
+    ends = _ends_of(handle, 2)
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
-    with held.here():
-        gates["one"].opened.set()
-        if place == "having":  # the driver holds the lock here: the end waits for it
-            gates["two"].opened.set()
-        else:
-            awaited(ends)
-            gates["two"].opened.set()
+
+    def end() -> None:
+        for gate in gates.values():
+            gate.opened.set()
+        awaited(ends)
+
+    held.meanwhile(handle, end)
     turned = yielded(driver.result())
     assert [result.content for result in turned.results if result] == ["late but good"] * 2
 
@@ -215,13 +210,14 @@ def _interrupted_while_tools_run(
     handle._bell = patched
 
 
-def _ends_of(handle: ToolLoopHandle | AsyncToolLoopHandle) -> threading.Event:
-    """Set when a call of the loop has ended."""
-    ended = threading.Event()
+def _ends_of(handle: ToolLoopHandle | AsyncToolLoopHandle, count: int) -> threading.Event:
+    """Set when so many calls of the loop have ended."""
+    ended, rings = threading.Event(), itertools.count(1)
     ring = handle._ring
 
     def rung() -> None:
-        ended.set()
+        if next(rings) == count:
+            ended.set()
         ring()
 
     handle._ring = rung  # type: ignore[method-assign] # to hear of it
@@ -240,12 +236,15 @@ def test_an_exit_in_a_thread_never_comes_as_a_group(backend: str) -> None:
         raise SystemExit(3)
 
     handle = async_loop([reply(calls=[("leave", {})])], [leave])
-    left = _ends_of(handle)
+    left = _ends_of(handle, 1)
     held = Held("_calls_run")
     driver = Background(lambda: run_async(backend, handle.next_turn), held)
-    with held.here():
+
+    def leave_now() -> None:
         gate.opened.set()
         awaited(left)
+
+    held.meanwhile(handle, leave_now)
     with pytest.raises(SystemExit) as caught:
         driver.result()
     assert caught.value.code == 3
@@ -256,7 +255,5 @@ def test_an_end_that_wins_against_a_stop_keeps_its_name() -> None:
     handle = sync_loop([reply("done")])
     held = Held("_answered")
     driver = Background(handle.next_turn, held)
-    with held.here():
-        stopper = Background(lambda: handle.resume(Stop("late")))
-    stopper.result()
+    held.meanwhile(handle, lambda: handle.resume(Stop("late")))
     assert completed(driver.result()).termination in (NaturalEnd(), StopCondition("late"))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from toolloop.testing import dropped, fault, html
 
 BIG = 2**70 + 1
+PAUSES = ("pause_turn", "compaction")
 STOP, BOOM = "say stop", "say boom"  # what `stop_when` listens for
 
 ASKS = st.sampled_from(["", "", "", "approve", "deny", "answer", "edit", "human", "human", "raise"])
@@ -114,6 +115,8 @@ class WholeScript:
         content = [_found(call) for call in _open_searches(body)] if said.results_first else []
         for kind in said.kinds:
             content += self._blocks(kind)
+        if said.stop_reason in PAUSES and content and content[-1]["type"] in ("thinking", "redacted_thinking"):
+            content += self._blocks("text")  # what ends in thinking cannot be sent back, and a pause is
         caller: dict[str, Any] = {}
         if said.by_code and said.calls:
             run = {"type": "server_tool_use", "id": self._new("srvtoolu"), "name": "code_execution", "input": {}}

@@ -261,7 +261,8 @@ class Loop:
         self._check_sleep()
 
     def _check_requests(self) -> None:
-        assert [request.refusal for request in self.api.refused] == []
+        refused = [request.refusal for request in self.api.refused]
+        assert not refused, refused[0]
         for raw, before in self.sent[self.checked :]:
             body = exact(raw)
             check_results(body)

@@ -183,7 +183,7 @@ async def _outcome(job: Job) -> Result:
         value = await _settled(job.run())
     except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
         return failed(error)
-    return returned(value)
+    return returned(job, value)
 
 
 async def _settled(value: Any) -> Any:

@@ -51,18 +51,23 @@ class Commanding(Reading):
         with self._recorder.lock:
             now = self._recorder.now()
             state = self._state
-            if not isinstance(state, Deciding | Running) and decisions:
+            if not decisions:
+                return
+            if not isinstance(state, Deciding | Running):
                 named = decisions[0][0]
                 raise UnknownCall(
                     f"a decision names the call {named!r}, and no call waits: the loop is {type(state).__name__}",
                     call=named,
                     known=(),
                 )
-            rulings = tuple((call_id, to_ruling(decision, call_id=call_id, now=now)) for call_id, decision in decisions)
+            by_code = {call.id for call in state.round.calls if call.by_code}
+            rulings = tuple(
+                (call_id, to_ruling(decision, call_id=call_id, now=now, text_only=call_id in by_code))
+                for call_id, decision in decisions
+            )
             for call_id, decision in decisions:
                 self._check_edit(call_id, decision)
-            if rulings:
-                self._record(ev.Decided(rulings=rulings, at=now))
+            self._record(ev.Decided(rulings=rulings, at=now))
         self._ring()
 
     def _check_edit(self, call_id: str, decision: Decision) -> None:

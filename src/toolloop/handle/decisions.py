@@ -8,18 +8,25 @@ from typing import Any
 from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
 from toolloop.core.values import Answer, Approve, Decision, Deny, Rerun, Ruling
+from toolloop.handle.tooling import TEXT_ONLY, is_text
 from toolloop.history import check
 from toolloop.tools import render
 
 
-def to_ruling(decision: Decision, *, call_id: str, now: float, digest: str | None = None) -> Ruling:
+def to_ruling(decision: Decision, *, call_id: str, now: float, text_only: bool = False) -> Ruling:
     """A decision in the machine's form.
+
+    Args:
+        decision: what was decided.
+        call_id: for which call, for the errors.
+        now: when, for the record.
+        text_only: the call was made by code, whose result may hold nothing but text.
 
     Raises:
         IllegalCommand: it is no decision, or its content is nothing the API takes.
 
     """
-    bound = getattr(decision, "digest", None) or digest
+    bound = getattr(decision, "digest", None)
     for name in ("by", "reason", "digest"):
         if not isinstance(getattr(decision, name, None), str | None):
             raise _refused(f"the decision for the call {call_id!r} has a {name} that is no string", name)
@@ -33,7 +40,7 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, digest: str | Non
             reason = str(render(decision.reason))  # a lone surrogate in it would make the denial unreadable
             return Ruling("deny", by=decision.by, reason=reason, digest=bound, at=now)
         case Answer():
-            content = _answer(decision, call_id)
+            content = _answer(decision, call_id, text_only=text_only)
             return Ruling("answer", content, bool(decision.is_error), by=decision.by, digest=bound, at=now)
         case Rerun():
             return Ruling("rerun", by=decision.by, digest=bound, at=now)
@@ -44,9 +51,11 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, digest: str | Non
     )
 
 
-def _answer(decision: Answer, call_id: str) -> str:
+def _answer(decision: Answer, call_id: str, *, text_only: bool) -> str:
     try:
         content = render(decision.content)
+        if text_only and not is_text(content):
+            raise TypeError(f"{TEXT_ONLY} Give text")
         text = encode(content)
     except (TypeError, ValueError) as error:
         raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error

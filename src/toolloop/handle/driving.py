@@ -196,4 +196,4 @@ def outcome(job: Job) -> Result:
         value = job.run()
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
         return failed(error)
-    return returned(value)
+    return returned(job, value)

@@ -12,6 +12,7 @@ from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.effects import Judge
+from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import decode
 from toolloop.core.states import Judging
 from toolloop.core.values import (
@@ -80,7 +81,10 @@ class Judges:
             case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
                 return Wait(Why.APPROVAL, "the policy approved with an input that does not fit the schema")
             case Approve() | Deny() | Answer():
-                return to_ruling(opinion, call_id=call.id, now=now)
+                try:
+                    return to_ruling(opinion, call_id=call.id, now=now, text_only=call.by_code)
+                except IllegalCommand as error:
+                    return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, f"of the policy: {error}")
             case Ask():
                 return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, opinion.reason)
         return None if tool is not None else Wait(Why.EXTERNAL)

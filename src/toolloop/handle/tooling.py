@@ -18,6 +18,9 @@ from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, re
 
 LOG = logging.getLogger("toolloop.tools")
 
+# Source: rule 25 of the Messages API.
+TEXT_ONLY = "The call was made by code, and the result of such a call may hold nothing but text."
+
 
 class Stopwatch:
     """Active seconds since it was last read."""
@@ -35,11 +38,18 @@ class Stopwatch:
 
 @define(eq=False)
 class Job:
-    """One run of a call. `entered`: a thread or task has it, so that somebody will tell its end."""
+    """One run of a call.
+
+    Attributes:
+        text_only: the call was made by code, whose result may hold nothing but text.
+        entered: a thread or task has it, so that somebody will tell its end.
+
+    """
 
     tool: Tool[..., Any]
     given: JSON
     context: ToolContext
+    text_only: bool = False
     entered: bool = False
     begun: float = field(factory=time.monotonic)
 
@@ -71,7 +81,7 @@ class Toolbox:
             state=self._caller_state,
             cancelled=cancelled,
         )
-        return Job(tool, decode(call.effective_input), context)
+        return Job(tool, decode(call.effective_input), context, text_only=call.by_code)
 
 
 def idempotency_key(setup: Setup, iteration: int, call: Call, run: int = 1) -> str:
@@ -80,12 +90,20 @@ def idempotency_key(setup: Setup, iteration: int, call: Call, run: int = 1) -> s
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def returned(value: Any) -> Result:
+def returned(job: Job, value: Any) -> Result:
     """The result of a tool that came back with a value; one that cannot be sent is an error result."""
     try:
-        return Result(encode(render(value)))
+        content = render(value)
+        if job.text_only and not is_text(content):
+            raise TypeError(TEXT_ONLY)
+        return Result(encode(content))
     except (TypeError, ValueError) as error:
         return failed(error)
+
+
+def is_text(content: JSON) -> bool:
+    """Whether the content of a result is text and nothing else."""
+    return isinstance(content, str) or all(block["type"] == "text" for block in content)
 
 
 def failed(error: BaseException) -> Result:
