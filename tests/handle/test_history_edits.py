@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.handle.support import Scene, assistant, refused, scene, user
-from tests.handle.test_members import STATES, standing
-from toolloop import ToolLoopHandle
+from tests.handle.test_members import standing
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.events import HistoryReplaced
 from toolloop.terminations import MaxIterations
@@ -60,10 +59,10 @@ def test_a_list_of_an_earlier_wait_refuses_every_change(state: str) -> None:
             lambda: old.append(user()),
             lambda: old.extend([user()]),
             lambda: old.insert(0, user()),
-            lambda: old.pop(),
+            old.pop,
             lambda: old.remove(user()),
-            lambda: old.clear(),
-            lambda: old.reverse(),
+            old.clear,
+            old.reverse,
             lambda: old.sort(key=str),
             lambda: old.__setitem__(0, user()),
             lambda: old.__delitem__(0),
@@ -172,9 +171,9 @@ def test_every_command_adopts(command: str) -> None:
         turn = at.turn()
         at.handle.messages_mut()[:] = [user("all of it, in short"), *at.handle.messages[1:]]
         {
-            "stop": lambda: turn.stop(),
+            "stop": turn.stop,
             "inject_and_continue": lambda: turn.inject_and_continue([user("more")]),
-            "continue_loop": lambda: turn.continue_loop(),
+            "continue_loop": turn.continue_loop,
         }[command]()
         assert at.handle.messages[0] == user("all of it, in short")
         done = at.done()
@@ -218,6 +217,7 @@ def test_a_history_edited_after_a_limit_is_the_one_that_goes_on() -> None:
 
 def test_a_prompt_that_was_too_long_is_cut_and_retried() -> None:
     """`messages_mut` and `update_params` are legal before `retry`."""
+
     def api(body: dict[str, Any]) -> Any:
         return reply("fine") if len(body["messages"]) < 3 else fault(400, message="prompt is too long")
 
@@ -238,9 +238,3 @@ def test_sdk_objects_are_taken_in_an_edit() -> None:
         at.handle.messages_mut().extend([assistant([TextBlock(type="text", text="I said")]), user("go on")])
         at.done()
         assert at.sent()[1] == assistant([{"type": "text", "text": "I said"}])
-
-
-def test_every_state_is_known_here() -> None:
-    """Judging is never held by a caller but after a callable raised; TooDeep never runs."""
-    assert {*ONWARD, "Judging", "TooDeep"} == {*STATES}
-    assert isinstance(ToolLoopHandle.messages_mut.__doc__, str)

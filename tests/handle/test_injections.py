@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.handle.support import Scene, assistant, params, refused, results_in, scene, user
+from tests.handle.support import assistant, params, refused, results_in, scene, user
 from toolloop import InjectMessages, Stop
 from toolloop.errors import InvalidHistory
 from toolloop.events import MessageHeld
@@ -19,12 +19,6 @@ OPEN = server_call("web_search", {"query": "x"}, id="srvtoolu_s")
 FOUND = server_result("web_search", id="srvtoolu_s")
 SYSTEM = {"role": "system", "content": "Be quick."}
 SAID = {"type": "text", "text": "found"}
-
-
-def held(at: Scene) -> list[int]:
-    """How many messages each event of this kind told of, in the waiting turn."""
-    turn = at.handle.pending_turn
-    return [event.count for event in turn.events if isinstance(event, MessageHeld)] if turn else []
 
 
 def test_an_injected_message_is_a_message_of_its_own() -> None:
@@ -102,7 +96,6 @@ def test_a_system_message_comes_last() -> None:
 
 REFUSED: dict[str, list[Any]] = {
     "an assistant message": [assistant("I say")],
-    "an assistant message before a user's": [assistant("I say"), user()],
     "a system message before a user's": [SYSTEM, user("x")],
     "an orphan result": [user([{"type": "tool_result", "tool_use_id": "toolu_z", "content": "x"}])],
     "a result of a closed round": [user([{"type": "tool_result", "tool_use_id": "toolu_a", "content": "x"}])],
@@ -112,7 +105,7 @@ REFUSED: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("messages", [value for key, value in REFUSED.items() if "before a user" not in key or "system" in key])
+@pytest.mark.parametrize("messages", REFUSED.values(), ids=REFUSED)
 def test_what_the_api_would_refuse_there_is_refused(messages: list[Any]) -> None:
     """At the call, not at the request; nothing changed and the turn still waits."""
     with scene([reply(calls=[ADD]), reply("fine")]) as at:
@@ -127,8 +120,18 @@ def test_what_the_api_would_refuse_there_is_refused(messages: list[Any]) -> None
 def test_a_system_message_is_refused_for_a_model_that_takes_none() -> None:
     """It names the rule at the call."""
     with scene([reply(calls=[ADD])], asked=params(model="claude-sonnet-4-5")) as at:
-        with refused(at.handle, InvalidHistory, "messages["):
-            at.turn().inject_and_continue([SYSTEM])
+        turn = at.turn()
+        with refused(at.handle, InvalidHistory, "messages[", "claude-sonnet-4-5 takes no system messages"):
+            turn.inject_and_continue([SYSTEM])
+
+
+def test_a_system_message_alone_is_refused_during_a_pause() -> None:
+    """It would follow the reply that ends the pause, where the API takes none; with a user message it is held."""
+    with scene([reply("so far", content=[OPEN], stop_reason="pause_turn")], asked=params(tools=[SEARCH])) as at:
+        turn = at.turn()
+        with refused(at.handle, InvalidHistory, "follows an assistant message"):
+            turn.inject_and_continue([SYSTEM])
+        turn.inject_and_continue([user("hurry"), SYSTEM])
 
 
 def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
@@ -146,7 +149,7 @@ def test_a_user_message_after_a_held_system_message_is_refused(paused: bool) -> 
     open_round = reply(calls=[WRITE]) if not paused else reply("so far", content=[OPEN], stop_reason="pause_turn")
     answer = reply(content=[FOUND, SAID]) if paused else reply("fine")
     with scene([open_round, answer, reply("fine")], asked=params(tools=[SEARCH]), execution="ready") as at:
-        at.turn().inject_and_continue([SYSTEM])
+        at.turn().inject_and_continue([user("hurry"), SYSTEM])
         with refused(at.handle, InvalidHistory):
             at.handle.resume(InjectMessages([user("x")]))
 
@@ -163,9 +166,9 @@ def test_a_follow_up_to_a_held_system_message_is_in_order() -> None:
     """A system message that was held when a pause was stopped stands after the next user turn."""
     script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply("fine")]
     with scene(script, asked=params(tools=[SEARCH])) as at:
-        at.turn().inject_and_continue([SYSTEM])
+        at.turn().inject_and_continue([user("hurry"), SYSTEM])
         at.handle.resume(Stop())
         at.done()
         at.handle.follow_up([user("again")])
         assert at.handle.run().unwrap().text == "fine"
-        assert at.sent()[-2:] == [user("again"), SYSTEM]
+        assert at.sent() == [user(), user("hurry"), user("again"), SYSTEM]

@@ -59,6 +59,17 @@ def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | C
     return run_async(kind, handle.next_turn)
 
 
+def end_of(
+    kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle, driver: Background[Yielded | Completed | Error]
+) -> Completed:
+    """How the loop ended; what is said just after a turn was handed out spends that turn."""
+    result = driver.result()
+    if isinstance(result, Yielded):
+        assert result.is_spent
+        result = turn(kind, handle)
+    return completed(result)
+
+
 @each_kind
 @pytest.mark.parametrize("place", ["_send", "_flight", "_take_request", "send", "_answer", "_answered"])
 def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> None:
@@ -67,18 +78,18 @@ def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> 
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
     held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
-    assert completed(driver.result()).termination == StopCondition("enough")
+    assert end_of(kind, handle, driver).termination == StopCondition("enough")
 
 
 @each_kind
-@pytest.mark.parametrize("place", ["_judging", "_judged", "_start", "_over", "_turn_ended", "_result"])
+@pytest.mark.parametrize("place", ["_judging", "_judged", "_start", "_calls_run", "_turn_ended", "_result"])
 def test_stop_counts_at_every_moment_of_a_turn(kind: str, place: str) -> None:
     """Between any two steps of a turn a stop ends the loop, and the call has its one result."""
     handle = loop(kind, [reply(calls=[("look", {})])], max_parallel_tools=1)
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
     held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
-    assert completed(driver.result()).termination == StopCondition("enough")
+    assert end_of(kind, handle, driver).termination == StopCondition("enough")
     assert [message["role"] for message in handle.messages] == ["user", "assistant", "user"]
 
 
@@ -132,19 +143,34 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
     assert contents == ["edited", "and this"]
 
 
-@pytest.mark.parametrize("second", [Stop("two"), InjectMessages([user("late")])])
-def test_a_command_that_loses_the_race_against_the_end_does_nothing(
-    second: Stop | InjectMessages, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of two stops at once one ends the loop, and the other is logged, as after any end."""
+@pytest.mark.parametrize("place", ["resume", "take_command", "_stop"])
+def test_of_two_stops_at_once_one_ends_the_loop(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The other does nothing, and that is logged, as after any end."""
     caplog.set_level("INFO", "toolloop")
     handle = sync_loop([reply("never")])
-    held = Held("take_command")
-    loser = Background(lambda: handle.resume(second), held)
-    held.meanwhile(handle, lambda: handle.resume(Stop("one")))
-    loser.result()
-    assert completed(handle.next_turn()).termination == StopCondition("one")
-    assert "after the end" in caplog.text
+    held = Held(place)
+    one = Background(lambda: handle.resume(Stop("one")), held)
+    held.meanwhile(handle, lambda: handle.resume(Stop("two")))
+    one.result()
+    assert completed(handle.next_turn()).termination in {StopCondition("one"), StopCondition("two")}
+    assert caplog.text.count("after the end") == 1
+
+
+@pytest.mark.parametrize("place", ["next_turn", "_ready_to_drive", "continue_loop", "take_command"])
+def test_run_goes_on_whoever_continues(place: str) -> None:
+    """What another thread says between two steps of `run` never comes back to its caller as an error."""
+    handle = sync_loop([reply(calls=[("look", {})]), reply(calls=[("look", {})]), reply("done")], [look])
+    first = yielded(handle.next_turn())
+    held = Held(place)
+    runner = Background(handle.run, held)
+
+    def go_on() -> None:
+        if (waiting := handle.pending_turn) is not None:
+            waiting.continue_loop()
+
+    held.meanwhile(handle, go_on)
+    assert completed(runner.result()).text == "done"
+    assert first.is_spent
 
 
 @each_kind

@@ -115,6 +115,7 @@ ORDER = [
         "prefill-ends-in-space", 11, "trailing-whitespace", body(HI, assistant(text("It is ")), model=SONNET_4_5)
     ),
     BadRequest("thinking-last", 12, "thinking-last", body(HI, assistant(text(), thinking()), model=SONNET_4_5)),
+    BadRequest("thinking-last-in-the-middle", 12, "thinking-last", body(HI, assistant(text(), thinking()), NEXT)),
     BadRequest("user-empty", 13, "empty-content", body(HI, HELLO, user())),
     BadRequest("user-run-empty", 13, "empty-content", body(HI, HELLO, user(), user())),
     BadRequest("assistant-empty-in-the-middle", 13, "empty-content", body(HI, assistant(), NEXT)),

@@ -125,7 +125,6 @@ GOOD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
 WARNED_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("assistant-first", "assistant-first", body(HELLO, NEXT)),
     ("assistant-first-with-call", "assistant-first", body(assistant(call()), user(result()))),
-    ("thinking-last-in-the-middle", "thinking-last", body(HI, assistant(text(), thinking()), NEXT)),
     ("text-after-call", "text-after-call", body(HI, assistant(call(), text()), user(result()))),
     (
         "id-used-again",

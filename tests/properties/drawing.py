@@ -115,7 +115,8 @@ class WholeScript:
         content = [_found(call) for call in _open_searches(body)] if said.results_first else []
         for kind in said.kinds:
             content += self._blocks(kind)
-        if said.stop_reason in PAUSES and content and content[-1]["type"] in ("thinking", "redacted_thinking"):
+        solid = [kind for kind in said.kinds if kind != "blank"]
+        if said.stop_reason in PAUSES and solid[-1:] in (["thinking"], ["redacted"]):
             content += self._blocks("text")  # what ends in thinking cannot be sent back, and a pause is
         caller: dict[str, Any] = {}
         if said.by_code and said.calls:

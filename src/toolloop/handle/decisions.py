@@ -8,7 +8,7 @@ from typing import Any
 from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
 from toolloop.core.values import Answer, Approve, Decision, Deny, Rerun, Ruling
-from toolloop.handle.tooling import TEXT_ONLY, is_text
+from toolloop.handle.tooling import rendered
 from toolloop.history import check
 from toolloop.tools import render
 
@@ -53,9 +53,7 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, text_only: bool =
 
 def _answer(decision: Answer, call_id: str, *, text_only: bool) -> str:
     try:
-        content = render(decision.content)
-        if text_only and not is_text(content):
-            raise TypeError(f"{TEXT_ONLY} Give text")
+        content = rendered(decision.content, text_only=text_only)
         text = encode(content)
     except (TypeError, ValueError) as error:
         raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error

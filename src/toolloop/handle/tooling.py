@@ -18,9 +18,6 @@ from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, re
 
 LOG = logging.getLogger("toolloop.tools")
 
-# Source: rule 25 of the Messages API.
-TEXT_ONLY = "The call was made by code, and the result of such a call may hold nothing but text."
-
 
 class Stopwatch:
     """Active seconds since it was last read."""
@@ -93,17 +90,27 @@ def idempotency_key(setup: Setup, iteration: int, call: Call, run: int = 1) -> s
 def returned(job: Job, value: Any) -> Result:
     """The result of a tool that came back with a value; one that cannot be sent is an error result."""
     try:
-        content = render(value)
-        if job.text_only and not is_text(content):
-            raise TypeError(TEXT_ONLY)
-        return Result(encode(content))
+        return Result(encode(rendered(value, text_only=job.text_only)))
     except (TypeError, ValueError) as error:
         return failed(error)
 
 
-def is_text(content: JSON) -> bool:
-    """Whether the content of a result is text and nothing else."""
-    return isinstance(content, str) or all(block["type"] == "text" for block in content)
+def rendered(value: Any, *, text_only: bool) -> JSON:
+    """The content of a result, from what a tool returned or a person answered.
+
+    Args:
+        value: what was returned or answered.
+        text_only: the call was made by code (source: rule 25 of the Messages API).
+
+    Raises:
+        TypeError: it is nothing that can be sent there.
+        ValueError: likewise.
+
+    """
+    content = render(value)
+    if text_only and not (isinstance(content, str) or all(block["type"] == "text" for block in content)):
+        raise TypeError("the call was made by code, and the result of such a call may hold nothing but text")
+    return content
 
 
 def failed(error: BaseException) -> Result:

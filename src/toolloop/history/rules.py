@@ -110,9 +110,9 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "thinking-last": Rule(
         "error",
-        "An assistant turn does not end in thinking (before the last turn: a warning).",
+        "An assistant turn does not end in thinking.",
         "Drop the thinking blocks at its end; `repair` does.",
-        "12, measured",
+        "12, measured; before the last turn reported",
     ),
     "empty-content": Rule(
         "error",

@@ -47,8 +47,7 @@ def _may_be_prefill(run: Run, model: object) -> bool:
 def _ends(runs: list[Run], findings: Findings) -> None:
     for run in runs:
         if run.role == "assistant" and run.spots and run.spots[-1].kind in THINKING:
-            level: Level | None = None if run is runs[-1] else "warning"
-            findings.add("thinking-last", run.spots[-1].path, "the assistant turn ends in thinking", level=level)
+            findings.add("thinking-last", run.spots[-1].path, "the assistant turn ends in thinking")
 
 
 def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
