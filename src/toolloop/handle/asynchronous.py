@@ -79,11 +79,8 @@ class AsyncToolLoopHandle(Driving):
                 turn = result
             if turn.pending and ask is not None:
                 await _settled(ask(turn))
-            if turn.is_spent:
-                continue
-            if turn.pending:
+            if not self._goes_on(turn):
                 return turn
-            turn.continue_loop()
 
     async def _drive(self) -> Yielded | Completed | Error:
         while True:

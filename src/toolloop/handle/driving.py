@@ -22,6 +22,7 @@ from toolloop.core.values import Result, Status
 from toolloop.handle.judging import Question
 from toolloop.handle.recording import LOG
 from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.turns import Yielded
 from toolloop.handle.waking import Waking
 from toolloop.providers import Request
 
@@ -35,6 +36,15 @@ class Driving(Waking):
             abort, self._abort = self._abort, None
             raise abort
         return outstanding(self._state)
+
+    def _goes_on(self, turn: Yielded) -> bool:
+        """Continue a `Yielded` whose calls are all decided, unless somebody gave it its command already."""
+        with self._recorder.lock:
+            if not turn.is_spent:
+                if turn.pending:
+                    return False
+                turn.continue_loop()
+            return True
 
     def _calls_run(self) -> bool:
         state = self._state

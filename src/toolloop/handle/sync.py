@@ -93,11 +93,8 @@ class ToolLoopHandle(Driving):
                 turn = result
             if turn.pending and ask is not None:
                 ask(turn)
-            if turn.is_spent:
-                continue
-            if turn.pending:
+            if not self._goes_on(turn):
                 return turn
-            turn.continue_loop()
 
     def _drive(self) -> Yielded | Completed | Error:
         while True:
