@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from tests.handle.concurrency import DEADLINE, Background, Counted, sync_loop
+from tests.handle.concurrency import BACKENDS, DEADLINE, Background, Counted, sync_loop
 from tests.handle.support import completed
-from toolloop import LoopConfig, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop import Texts, ToolContext, ToolLoopHandle, Yielded, tool
 from toolloop.testing import reply
 
-READY = "ready"
+ROOT = Path(__file__).parents[2]
+each_kind = pytest.mark.parametrize("kind", ("sync", *BACKENDS))
 
 
 class Strike:
@@ -27,7 +31,9 @@ class Strike:
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> None:
         # A signal is handled where a function is entered, so that is where it may strike.
-        if event == "call" and "toolloop/handle" in frame.f_code.co_filename:
+        # (Not in a generator expression: what is raised while one is thrown away is raised nowhere.)
+        code = frame.f_code
+        if event == "call" and "toolloop/handle" in code.co_filename and code.co_name != "<genexpr>":
             self.count += 1
             if self.count == self.at:
                 raise KeyboardInterrupt
@@ -63,30 +69,25 @@ def ask(turn: Yielded) -> None:
 
 def everywhere(calls: int) -> tuple[int, int]:
     """Strike at every place of a loop in turn; returns the places, and how many strikes lost sight of a call."""
-    at, places, uncertain = 0, 1, 0
-    while at < places:
-        at += 1
+    uncertain = 0
+    for at in itertools.count(1):
         counted = Counted()
-
-        @tool
-        def work(context: ToolContext, counted: Counted = counted) -> str:
-            """Do something that must not be done twice."""
-            counted.add(context)
-            return "done"
-
         wanted = [("work", {}) for _ in range(calls)]
-        script = [reply(calls=wanted), reply(calls=wanted), reply("that is all")] + [reply("again")] * 3
-        handle = sync_loop(script, [counted_tool(counted)])
-        places = max(places if at > 1 else 0, struck(handle, at))
+        script = [reply(calls=wanted), reply(calls=wanted), *[reply("that is all")] * 3]
+        # A request that was struck after it was answered is made again, so the script answers by what it is asked.
+        handle = sync_loop(lambda body, script=script: script[len(body["messages"]) // 2], [counted_tool(counted)])
+        reached = struck(handle, at) == at
         counted.assert_once()
         results = [block for message in handle.messages for block in results_of(message)]
         ids = [block["tool_use_id"] for block in results]
         assert sorted(ids) == sorted(set(ids)), f"place {at}: a call has two results"
         assert len(ids) == 2 * calls, f"place {at}: a call was lost"
-        by_hand = [block["tool_use_id"] for block in results if block["content"] != "done"]
-        assert set(ids) - set(by_hand) <= set(counted.ran), f"place {at}: a result of a call that never ran"
+        by_hand = {block["tool_use_id"] for block in results if block["content"] != "done"}
+        assert set(ids) - by_hand <= set(counted.ran), f"place {at}: a result of a call that never ran"
         uncertain += bool(by_hand)
-    return places, uncertain
+        if not reached:
+            return at - 1, uncertain
+    raise AssertionError
 
 
 def counted_tool(counted: Counted) -> Any:
@@ -110,3 +111,58 @@ def test_an_interrupt_at_every_place_of_a_loop_leaves_one_that_goes_on(calls: in
     places, uncertain = everywhere(calls)
     assert places > 100
     assert 0 < uncertain < places // 2
+
+
+def interrupted(kind: str, where: str) -> dict[str, Any]:
+    """What a program of its own told that got a real SIGINT in the middle of a turn."""
+    command = [sys.executable, "-m", "tests.handle.interrupted_program", kind, where]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        try:
+            first = program.stdout.readline()
+            if first == "ready\n":
+                program.send_signal(signal.SIGINT)
+            told, errors = program.communicate(timeout=3 * DEADLINE)
+        finally:
+            program.kill()
+    assert (program.returncode, first) == (0, "ready\n"), errors
+    outcome: dict[str, Any] = json.loads(told)
+    assert outcome["interrupted"], "the interrupt was swallowed"
+    return outcome
+
+
+@each_kind
+def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str) -> None:
+    """The next turn makes it again, byte for byte."""
+    assert interrupted(kind, "request") == {
+        "interrupted": True,
+        "iterations": 0,
+        "statuses": [],
+        "text": "done",
+        "same": True,
+        "requests": 2,
+    }
+
+
+@each_kind
+def test_ctrl_c_in_a_tool_that_is_cut_off_by_it_settles_the_call(kind: str) -> None:
+    """A repeatable tool in the caller's own thread, or in a task, is told as cancelled, and not run again."""
+    told = interrupted(kind, "here")
+    assert told["statuses"] == ["settled"]
+    assert told["results"] == [Texts().cancelled]
+    assert (told["text"], told["ran"]) == ("done", ["here"])
+
+
+@each_kind
+def test_ctrl_c_while_threads_run_leaves_them_running(kind: str) -> None:
+    """Their late ends are taken, and the loop goes on."""
+    told = interrupted(kind, "threads")
+    assert told["statuses"] == ["running", "running"]
+    assert told["results"] == ["one", "two"]
+    assert (told["text"], sorted(told["ran"])) == ("done", ["one", "two"])
+
+
+@each_kind
+def test_a_hung_tool_does_not_hold_up_the_exit(kind: str) -> None:
+    """A program whose tools never end is over when its main thread is."""
+    assert interrupted(kind, "hung")["statuses"] == ["running", "running"]

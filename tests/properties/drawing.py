@@ -18,7 +18,7 @@ PAUSES = ("pause_turn", "compaction")
 STOP, BOOM = "say stop", "say boom"  # what `stop_when` listens for
 
 ASKS = st.sampled_from(["", "", "", "approve", "deny", "answer", "edit", "human", "human", "raise"])
-DOES = st.sampled_from(["return", "return", "return", "raise", "image", "nothing", "interrupt", "inject", "stop"])
+DOES = st.sampled_from(["return", "return", "return", "raise", "image", "nothing", "interrupt", "interrupt", "inject", "stop"])
 NAMES = st.sampled_from(["work", "work", "pure", "gate", "gate", "maybe", "ask_user", "nobody"])
 
 

@@ -166,6 +166,12 @@ class Loop:
         self.injected.append(words)
 
     @property
+    def may_meddle(self) -> bool:
+        """Whether the caller does something else than to drive; in states that do not last, more than elsewhere."""
+        more = 2 if isinstance(self.handle.state, Judging | Deciding | Running) else 0
+        return self.meddled < self.setting.meddling + more
+
+    @property
     def may_inject(self) -> bool:
         """Whether an injected user message is legal now."""
         waits = self.handle.pending and self.setting.execution == "barrier"

@@ -36,7 +36,7 @@ from toolloop.core.states import (
 from toolloop.core.stops import Fate, fate_of
 from toolloop.core.terminations import LIMITS, NaturalEnd, Refused, StopCondition, Truncated
 from toolloop.core.usage import IterationUsage
-from toolloop.core.values import Call, Outcome, Round, Status, Wait, Why
+from toolloop.core.values import Call, Outcome, Round, Status, Why
 
 S = TypeVar("S", bound=State)
 
@@ -132,8 +132,8 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
     texts = state.ledger.setup.texts
     calls = tuple(judge(call, verdicts.get(call.id), texts) if to_judge(call) else call for call in state.round.calls)
     round_ = evolve(state.round, calls=calls)
-    asks = any(isinstance(verdict, Wait) for verdict in verdicts.values())
-    waits = bool(round_.having(Status.WAITING))
+    waits = round_.having(Status.WAITING)
+    asks = len(waits) > len(state.round.having(Status.WAITING))  # an ask that a person's edit satisfies is none
     if waits and (asks or not startable(state.ledger.setup, round_)):
         return Deciding(state.ledger, round_)
     return Running(state.ledger, round_)
