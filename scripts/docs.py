@@ -41,7 +41,6 @@ CONSTANTS = {
 # Made by a handle, never by a caller: their constructors are no part of the contract.
 HANDED_OUT = frozenset({"Completed", "Error", "Tool", "ToolCall", "ToolLoopResult", "View", "Yielded"})
 # How a handle and its `Yielded` talk to each other.
-INNER = frozenset({"show", "spend", "take_command", "take_decisions"})
 LONGEST_DEFAULT = 40
 # What is possible in nearly every state, and leaves the loop where it is: drawn, it would hide the rest.
 _QUIET = frozenset({machine.ParamsChanged, machine.Extended, machine.Forked, machine.Woken, machine.HistoryEdited})
@@ -171,7 +170,7 @@ def _members(value: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, member in vars(owner).items():
             is_member = _is_read(member) or inspect.isfunction(_unwrapped(member))
-            if name.startswith("_") or name in seen or name in INNER or not is_member:
+            if name.startswith("_") or name in seen or not is_member:
                 continue
             seen.add(name)
             yield name, member

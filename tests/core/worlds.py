@@ -251,8 +251,7 @@ class World:
             case RunCall(call_id=call_id):
                 return ev.Started(call_id, **self.time())
             case EndTurn():
-                decided = any(call.status is Status.DECIDED for call in self.calls())
-                return self.make(ev.Continued if decided or self.chance(4) else ev.TurnEnded)
+                return self.make(ev.TurnEnded)
         raise AssertionError(effects)
 
     def busy(self) -> bool:
@@ -261,11 +260,16 @@ class World:
 
     def choose(self) -> ev.Event:
         """What happens next: the driver's work more often than not, else the caller, now and then nonsense."""
+        ready = self.state.ledger.setup.execution == "ready"
+        if isinstance(self.state, Deciding) and ready and self.chance(3):
+            return self.make(ev.Continued)  # some still wait while the others run
         waiting = any(call.status is Status.WAITING for call in self.calls())
         if waiting and self.chance(2):  # also while others run
             return self.make(ev.Decided)
         if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
             return self.make(ev.Forked)
+        if isinstance(self.state, Running) and outstanding(self.state) == (EndTurn(),) and self.chance(2):
+            return self.make(ev.Continued)  # a driver's word is left out
         if self.busy() and not self.chance(5):
             return self.perform()
         if isinstance(self.state, Finished) and isinstance(self.state.termination, LIMITS) and self.chance(2):
@@ -283,9 +287,11 @@ class World:
 
     def finish_work(self) -> World:
         """Drive on until the caller has the word, without the caller's saying anything."""
-        while self.busy():
+        for _ in range(1000):
+            if not self.busy():
+                return self
             self.take(self.perform())
-        return self
+        raise AssertionError(f"the driver never comes to an end: {self.state}")
 
 
 def is_request(state: State) -> bool:

@@ -18,7 +18,7 @@ from tests.handle.support import params
 from toolloop import AsyncToolLoopHandle, LoopConfig, LoopContext, ToolContext, ToolLoopHandle
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 BACKENDS = ("asyncio", "trio")
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -28,6 +28,16 @@ def ready() -> None:
     print("ready", flush=True)  # noqa: T201 - a program that tells
 
 
+def ready_after(wait: Callable[[], object]) -> None:
+    """The same, once something has happened; another thread waits for it."""
+
+    def tell() -> None:
+        wait()
+        ready()
+
+    threading.Thread(target=tell, daemon=True).start()
+
+
 @tool(effect="pure")
 def here() -> str:
     """Wait to be struck, in the caller's own thread."""
@@ -91,7 +101,7 @@ def went_on(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str
 def in_a_request(kind: str) -> dict[str, Any]:
     held = delayed(DEADLINE, reply("never seen"))
     with FakeMessagesAPI([held, reply("done")]) as api:
-        threading.Thread(target=lambda: held.arrived.wait(DEADLINE) and ready(), daemon=True).start()
+        ready_after(lambda: held.arrived.wait(DEADLINE))
         if kind == "sync":
             handle: Any = ToolLoopHandle(api.client(), params=params())
             told = struck(kind, handle)
@@ -109,7 +119,7 @@ def in_tools(kind: str, where: str) -> dict[str, Any]:
     script = [reply(calls=calls), reply("done")]
     handle = sync_loop(script, [here, side]) if kind == "sync" else async_loop(script, [task, side])
     if where != "here":
-        threading.Thread(target=lambda: (arrived.wait(DEADLINE), ready()), daemon=True).start()
+        ready_after(lambda: arrived.wait(DEADLINE))
     told = struck(kind, handle)
     if where == "hung":
         return told

@@ -19,7 +19,7 @@ from toolloop import Texts, ToolContext, ToolLoopHandle, Yielded, tool
 from toolloop.testing import reply
 
 ROOT = Path(__file__).parents[2]
-each_kind = pytest.mark.parametrize("kind", ("sync", *BACKENDS))
+each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
 
 
 class Strike:
@@ -72,7 +72,7 @@ def everywhere(calls: int) -> tuple[int, int]:
     uncertain = 0
     for at in itertools.count(1):
         counted = Counted()
-        wanted = [("work", {}) for _ in range(calls)]
+        wanted: list[tuple[str, dict[str, Any]]] = [("work", {}) for _ in range(calls)]
         script = [reply(calls=wanted), reply(calls=wanted), *[reply("that is all")] * 3]
         # A request that was struck after it was answered is made again, so the script answers by what it is asked.
         handle = sync_loop(lambda body, script=script: script[len(body["messages"]) // 2], [counted_tool(counted)])
@@ -122,7 +122,7 @@ def interrupted(kind: str, where: str) -> dict[str, Any]:
             first = program.stdout.readline()
             if first == "ready\n":
                 program.send_signal(signal.SIGINT)
-            told, errors = program.communicate(timeout=3 * DEADLINE)
+            told, errors = program.communicate(timeout=DEADLINE)
         finally:
             program.kill()
     assert (program.returncode, first) == (0, "ready\n"), errors

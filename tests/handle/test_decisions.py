@@ -10,6 +10,7 @@ import pytest
 from tests.handle.support import params, refused, results_in, scene, user
 from toolloop import Answer, Approve, Ask, Continue, Deny, Rerun, Texts, ToolLoopHandle, tool
 from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.machine import Deciding
 from toolloop.testing import call, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
@@ -126,10 +127,13 @@ def test_approve_all_approves_what_waits_for_approval_alone() -> None:
         turn = at.turn()
         turn.approve_all(by="ana")
         assert [call.name for call in turn.pending] == ["lookup"]
-        decided = [call.decision for call in turn.calls if call.name == "write"]
-        assert [(ruling.by, ruling.digest) for ruling in decided if ruling] == [
-            ("ana", call.digest) for call in turn.calls if call.name == "write"
-        ]
+        state = at.handle.state
+        assert isinstance(state, Deciding)
+        rulings = {call.id: call.ruling for call in state.round.calls}
+        for shown in (turn.calls[0], turn.calls[2]):
+            ruling = rulings[shown.id]
+            assert ruling is not None
+            assert (ruling.by, ruling.digest) == ("ana", shown.digest)
 
 
 def test_an_external_call_waits_for_its_answer() -> None:
@@ -247,6 +251,22 @@ def test_a_decision_is_bound_to_what_was_shown() -> None:
                 at.handle.decide(bound)  # type: ignore[arg-type]
         at.handle.decide({shown: Deny("no")})
         elsewhere.handle.decide({"toolu_w": Deny("no")})
+
+
+def test_a_call_shown_in_an_earlier_round_is_not_one_of_the_same_id_later() -> None:
+    """Ids may come again: a decision for what was shown then does not fit now."""
+    with scene([reply(calls=[WRITE]), reply(calls=[WRITE]), reply("fine")]) as at:
+        turn = at.turn()
+        (shown,) = turn.pending
+        turn.approve(shown)
+        turn.continue_loop()
+        at.turn().continue_loop()
+        turn = at.turn()
+        with refused(at.handle, DecisionConflict, "toolu_w"):
+            turn.approve(shown)
+        turn.approve("toolu_w")
+        assert at.handle.run().unwrap().text == "fine"
+        assert at.ran == [("write", "a", "b")] * 2
 
 
 def test_a_settled_call_takes_no_decision() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.handle.support import results_in, scene, user, yielded
 from tests.handle.test_members import STATES, standing
-from toolloop import Approve, Deny, Texts, tool
+from toolloop import Approve, Budget, Deny, Texts, tool
 from toolloop.errors import DecisionConflict
 from toolloop.testing import call, reply
 
@@ -102,6 +102,21 @@ def test_a_copy_of_an_ended_loop_takes_a_follow_up() -> None:
         assert (at.handle.run().unwrap().text, copy.run().unwrap().text) == ("one", "two")
         assert at.sent(1)[:2] == at.sent(2)[:2]
         assert (at.sent(1)[2], at.sent(2)[2]) == (user("first"), user("second"))
+
+
+def test_a_copy_of_a_loop_that_a_limit_ended_asks_about_what_had_not_run() -> None:
+    """After `extend` the open call of the copy waits; the one that ran keeps its result."""
+    calls = [call("add", {"a": number, "b": 0}, id=f"toolu_{number}") for number in range(2)]
+    with scene([reply(calls=calls), reply("fine")], budget=Budget(tool_calls=1)) as at:
+        at.handle.run()
+        copy = at.handle.fork()
+        copy.extend(budget=Budget(tool_calls=5))
+        turn = yielded(copy.next_turn())
+        assert [(call.id, call.why) for call in turn.pending] == [("toolu_1", "approval")]
+        turn.approve_all()
+        assert copy.run().unwrap().text == "fine"
+        assert [block["content"] for block in results_in(at.sent()[-1])] == ["0", "1"]
+        assert at.ran == [("add", 0, 0), ("add", 1, 0)]
 
 
 def test_headers_of_one_copy_do_not_change_with_the_other() -> None:

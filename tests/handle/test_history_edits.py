@@ -109,10 +109,19 @@ BROKEN: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("state", ["Ready", "Deciding", "Executed", "Finished"])
-@pytest.mark.parametrize("edit", BROKEN.values(), ids=BROKEN)
-def test_a_broken_edit_is_refused_where_it_would_be_adopted(state: str, edit: Callable[[list[Any]], Any]) -> None:
+@pytest.mark.parametrize(
+    ("state", "broken"),
+    [
+        (state, broken)
+        for state in ("Ready", "Deciding", "Executed", "Finished")
+        for broken in BROKEN
+        # In Deciding the open round's own reply follows, and the API merges the two: then it is not at the end.
+        if (state, broken) != ("Deciding", "thinking at the end")
+    ],
+)
+def test_a_broken_edit_is_refused_where_it_would_be_adopted(state: str, broken: str) -> None:
     """Nothing is sent, the loop stands as before, and the list stays to be mended."""
+    edit = BROKEN[broken]
     with standing(state, reply("fine")) as at:
         count = at.count
         original = list(at.handle.messages)

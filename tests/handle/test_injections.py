@@ -172,3 +172,40 @@ def test_a_follow_up_to_a_held_system_message_is_in_order() -> None:
         at.handle.follow_up([user("again")])
         assert at.handle.run().unwrap().text == "fine"
         assert at.sent() == [user(), user("hurry"), user("again"), SYSTEM]
+
+
+@pytest.mark.parametrize("end", ["stop", "max_pauses", "max_iterations", "refusal", "max_tokens"])
+def test_a_system_message_before_a_dropped_pause_leaves_a_history_that_goes_on(end: str) -> None:
+    """What was injected during the pause may not join behind a system message: the follow-up must be possible."""
+    paused = reply("so far", content=[OPEN], stop_reason="pause_turn")
+    later = {
+        "refusal": [reply(stop_reason="refusal")],
+        "max_tokens": [reply(content=[FOUND], stop_reason="max_tokens")],
+    }
+    limits = {"max_pauses": {"max_pauses": 0}, "max_iterations": {"max_iterations": 1}}
+    asked = params(tools=[SEARCH], messages=[user(), SYSTEM])
+    with scene([paused, *later.get(end, []), reply("fine")], asked=asked, **limits.get(end, {})) as at:
+        at.turn().inject_and_continue([user("hurry")])
+        if end == "stop":
+            at.handle.resume(Stop())
+        at.done()
+        at.handle.follow_up([user("again")])
+        assert at.handle.run().unwrap().text == "fine"
+        said = [message["content"] for message in at.sent() if message["role"] != "assistant"]
+        assert sorted(said) == sorted(["hello", SYSTEM["content"], "hurry", "again"])
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_system_message_alone_is_refused_beside_an_open_server_call(decided: bool) -> None:
+    """The round waits for the server's result too, so the message would follow the reply that brings it."""
+    script = [reply(content=[OPEN], calls=[WRITE]), reply(content=[FOUND, SAID]), reply("fine")]
+    with scene(script, asked=params(tools=[SEARCH]), execution="barrier" if decided else "ready") as at:
+        turn = at.turn()
+        if decided:
+            turn.approve_all()
+        with refused(at.handle, InvalidHistory, "follows an assistant message"):
+            turn.inject_and_continue([SYSTEM])
+        turn.approve_all()
+        turn.inject_and_continue([user("hurry"), SYSTEM])
+        assert at.handle.run().unwrap().text == "fine"
+        assert at.sent()[-2:] == [user("hurry"), SYSTEM]

@@ -222,6 +222,18 @@ def test_a_refused_follow_up_after_an_edit_does_not_adopt_the_edit() -> None:
         assert at.sent()[0] == user("edited")
 
 
+def test_a_refused_replacement_after_an_edit_does_not_adopt_the_edit() -> None:
+    """The edit alone would be fine; what is to replace the last turn is not: neither is taken."""
+    with scene([reply(stop_reason="refusal"), END]) as at:
+        at.done()
+        at.handle.messages_mut()[0] = user("edited")
+        with refused(at.handle, InvalidHistory):
+            at.handle.follow_up([{"role": "system", "content": "x"}], replace_last=True)
+        at.handle.follow_up([user("fine")])
+        at.done()
+        assert at.sent() == [user("edited"), user("fine")]
+
+
 def test_one_handle_can_serve_a_chat() -> None:
     """Many user turns, each with a round of its own, over one client and one history that only grows."""
     with FakeMessagesAPI([ADD, END] * 5) as api:

@@ -1,7 +1,7 @@
 """What a model may say, and what a caller may: drawn.
 
-A call carries its own fate in its input: `ask` is read by the policy, `do` by the tool. So a failing example says in its
-replies what happens.
+A call carries its own fate in its input: `ask` is read by the policy, `do` by the tool. So the replies of a failing
+example say what happens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ PAUSES = ("pause_turn", "compaction")
 STOP, BOOM = "say stop", "say boom"  # what `stop_when` listens for
 
 ASKS = st.sampled_from(["", "", "", "approve", "deny", "answer", "edit", "human", "human", "raise"])
-DOES = st.sampled_from(["return", "return", "return", "raise", "image", "nothing", "interrupt", "interrupt", "inject", "stop"])
+DOES = st.sampled_from(
+    ["return", "return", "return", "raise", "image", "nothing", "interrupt", "interrupt", "inject", "stop"]
+)
 NAMES = st.sampled_from(["work", "work", "pure", "gate", "gate", "maybe", "ask_user", "nobody"])
 
 
@@ -98,17 +100,23 @@ class WholeScript:
 
     Args:
         said: the answers, in order; when they have run out, the model says goodbye.
+        binds: whether the model binds thinking to what came before it. Server calls that are open at the end of a loop
+            leave the history, which such a model minds; so it makes none here.
 
     """
 
-    def __init__(self, said: list[Any] | None = None) -> None:
+    def __init__(self, said: list[Any] | None = None, *, binds: bool = False) -> None:
         """Nothing was said yet."""
         self.said = said or []
+        self._binds = binds
         self._count = 0
 
     def __call__(self, body: dict[str, Any]) -> Any:
         """Answer a request."""
         said = self.said.pop(0) if self.said else Said(("text",), (), "end_turn", True, False, {"input_tokens": 1})
+        if self._binds and isinstance(said, Said):
+            kinds = tuple({"search_open": "search"}.get(kind, kind) for kind in said.kinds)
+            said = evolve(said, kinds=kinds, by_code=False)
         return self._whole(said, body) if isinstance(said, Said) else said
 
     def _whole(self, said: Said, body: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +132,6 @@ class WholeScript:
             content.append(run)
             caller = {"caller": {"type": "code_execution_20250825", "tool_id": run["id"]}}
         for name, given in said.calls:
-            given = {**given, "do": "return"} if said.by_code and given.get("do") == "image" else given
             content.append({"input": given, "type": "tool_use", "name": name, "id": self._new("toolu"), **caller})
         if said.stop_reason == "compaction":
             content.append({"type": "compaction", "content": self._new("summary")})
@@ -152,13 +159,6 @@ class WholeScript:
     def _new(self, word: str) -> str:
         self._count += 1
         return f"{word}_{self._count}"
-
-
-def without_thinking(said: Any) -> Any:
-    """The same answer of a model that does not think."""
-    if not isinstance(said, Said):
-        return said
-    return evolve(said, kinds=tuple(kind for kind in said.kinds if kind not in ("thinking", "redacted")))
 
 
 def _found(call: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _broken_edit(handle: ToolLoopHandle) -> None:
     """The list stays to be mended: what was there before puts it right."""
     working = handle.messages_mut()
     kept = list(working)
-    working.insert(1, ORPHAN)
+    working.insert(1, {"role": "nobody", "content": "?"})
     try:
         _go_on(handle)
     finally:
@@ -85,9 +85,7 @@ def _go_on(handle: ToolLoopHandle) -> None:
 
 NONSENSE: dict[str, Nonsense] = {
     "drive while a turn waits": Nonsense(_in(*WAITING), lambda h: h.next_turn(), IllegalCommand),
-    "go on where nothing waits": Nonsense(
-        _in(Ready, Judging, Running), lambda h: h.resume(Continue()), IllegalCommand
-    ),
+    "go on where nothing waits": Nonsense(_in(Ready, Judging, Running), lambda h: h.resume(Continue()), IllegalCommand),
     "go on while calls wait": Nonsense(_is_strict, lambda h: h.resume(Continue()), UndecidedCalls),
     "inject while calls wait": Nonsense(
         _is_strict, lambda h: h.resume(InjectMessages([{"role": "user", "content": "x"}])), UndecidedCalls

@@ -88,7 +88,10 @@ def test_a_bad_request_is_refused_over_http_and_found_by_check(bad: BadRequest) 
     if "messages" not in bad.body:
         return
     problems = check(
-        bad.body["messages"], model=bad.body.get("model"), tools=bad.body.get("tools"), thinking=bad.body.get("thinking")
+        bad.body["messages"],
+        model=bad.body.get("model"),
+        tools=bad.body.get("tools"),
+        thinking=bad.body.get("thinking"),
     )
     levels = {problem.level for problem in problems if problem.rule == bad.rule}
     assert levels == ({bad.checked} if bad.checked else set())

@@ -16,7 +16,7 @@ class Exact(dict[str, Any]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, dict) and list(self.items()) == list(other.items())
 
-    __hash__ = None  # type: ignore[assignment]  # as of any dict
+    __hash__ = None
 
 
 def exact(raw: bytes) -> Any:

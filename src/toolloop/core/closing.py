@@ -38,17 +38,24 @@ def close_round(ledger: Ledger, round_: Round) -> Executed:
     """
     results, notes = _results(round_, ledger.setup.texts)
     closed = (*round_.tail, *_reply(round_), user_message(results))
-    if any(call.by_code for call in round_.calls) or open_server_calls(closed):
+    if stays_beside(round_):
         held = (user_message(notes), *ledger.held) if notes else ledger.held
         return Executed(evolve(ledger, held=held), round_, tail=closed)
-    closed = (*closed[:-1], user_message((*results, *notes)), *ledger.held)
-    return Executed(evolve(ledger, messages=ledger.messages.extend(closed), held=()), round_)
+    return Executed(join(ledger, (*closed[:-1], user_message((*results, *notes)))), round_)
+
+
+def stays_beside(round_: Round) -> bool:
+    """Whether nothing but its results may follow a round: its calls were made by code, or a server call is open."""
+    return any(call.by_code for call in round_.calls) or bool(open_server_calls((*round_.tail, *_reply(round_))))
 
 
 def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
     """The ledger with messages of a turn that is over, and with what was held until then."""
-    joined = (*without_open_calls(messages), *ledger.held)
-    return evolve(ledger, messages=ledger.messages.extend(joined), held=())
+    history = ledger.messages.extend(without_open_calls(messages))
+    if ledger.held:
+        history, last = _part_system(history)
+        history = history.extend((*ledger.held, *last))
+    return evolve(ledger, messages=history, held=())
 
 
 def end(state: Ready | Judging | Deciding | Running | Executed | Paused, termination: Termination) -> Finished:
@@ -68,12 +75,17 @@ def end(state: Ready | Judging | Deciding | Running | Executed | Paused, termina
 
 def finish(ledger: Ledger, termination: Termination, back: Back | None = None) -> Finished:
     """The end. A system message may stand only after a user turn, so one that would come last waits for the next."""
-    messages, waiting = ledger.messages, []
-    while messages and _is_system(messages[-1]):
-        waiting.append(messages[-1])
-        messages = Chain(messages[:-1])
-    ledger = evolve(ledger, messages=messages, held=(*reversed(waiting), *ledger.held))
-    return Finished(ledger, termination, back)
+    messages, waiting = _part_system(ledger.messages)
+    return Finished(evolve(ledger, messages=messages, held=(*waiting, *ledger.held)), termination, back)
+
+
+def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
+    """A history, and the system messages that came last in it: nothing but a reply may follow those (rule 21)."""
+    length = len(messages)
+    while length and _is_system(messages[length - 1]):
+        length -= 1
+    last = messages[length:]
+    return (Chain(messages[:length]), last) if last else (messages, last)
 
 
 def _is_system(text: str) -> bool:

@@ -162,13 +162,17 @@ def without_open_calls(messages: Sequence[str]) -> list[str]:
 
 
 def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
-    """The messages without these calls and their results."""
+    """The messages without these calls and their results.
+
+    Thinking that came after them goes too: newer models bind it to all that was before it (source: rule 29).
+    """
     if not lost:
         return list(messages)
-    kept = []
+    kept, bound = [], False
     for text in messages:
-        message = decode(text)
-        left = [block for block in _blocks(text) if _own_id(block) not in lost]
+        message, blocks = decode(text), _blocks(text)
+        left = [block for block in blocks if _own_id(block) not in lost and not (bound and block["type"] in _THINKING)]
+        bound = bound or len(left) < len(blocks)
         left = acceptable(left) if message["role"] == "assistant" else left
         if left:
             kept.append(encode({**message, "content": left}))

@@ -22,7 +22,7 @@ from toolloop.handle.judging import misfit
 from toolloop.handle.params import check_params, split
 from toolloop.handle.reading import Reading
 from toolloop.handle.recording import LOG
-from toolloop.handle.turns import bound
+from toolloop.handle.turns import Moves, bound
 from toolloop.handle.views import ToolCall
 
 _SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide which histories are valid
@@ -30,6 +30,10 @@ _SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide w
 
 class Commanding(Reading):
     """The commands of both handles."""
+
+    def _assemble(self, *args: Any, **kwargs: Any) -> None:
+        super()._assemble(*args, **kwargs)
+        self._moves = Moves(decide=self._take_decisions, command=self._take_command)
 
     def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
         """Decide calls by id, or by the `ToolCall` that was shown: all of them, or none.
@@ -44,9 +48,9 @@ class Commanding(Reading):
         """
         if not isinstance(decisions, Mapping):
             raise TypeError(f"decide() got a {type(decisions).__name__}; give a mapping of calls to decisions")
-        self.take_decisions([bound(call, decision) for call, decision in decisions.items()])
+        self._take_decisions([bound(call, decision) for call, decision in decisions.items()])
 
-    def take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
+    def _take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
         """Record decisions, all or none. See `decide`."""
         with self._recorder.lock:
             now = self._recorder.now()
@@ -101,9 +105,9 @@ class Commanding(Reading):
             if isinstance(self._state, Finished | Failed | TooDeep):
                 LOG.info("a command after the end does nothing", extra={"loop_id": self.loop_id})
                 return
-            self.take_command(command)
+            self._take_command(command)
 
-    def take_command(self, command: Command) -> None:
+    def _take_command(self, command: Command) -> None:
         """Record a command. See `resume`."""
         with self._recorder.lock:
             match command:
@@ -170,10 +174,10 @@ class Commanding(Reading):
             )
             if not event.messages:
                 raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
-            step(self._state, event)
-            self._adopt("follow_up()", event.messages)
-            then = step(self._state, event)
-            self._refuse(list(then.ledger.messages), "follow_up()")
+            edit = self._edit()
+            before = self._state if edit is None else step(self._state, edit)
+            self._refuse(list(step(before, event).ledger.messages), "follow_up()")
+            self._take_edit(edit)
             self._record(event)
             self._move_on()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.errors import BadTool, IllegalCommand, MaxDepthExceeded, ModelError, ProtocolError
@@ -33,7 +33,7 @@ from toolloop.handle.judging import Judges
 from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
 from toolloop.handle.recording import LOG, Recorder
 from toolloop.handle.tooling import Job, Stopwatch, Toolbox, facts_of
-from toolloop.handle.turns import Commanded, Completed, Error, Yielded, text_of
+from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
 from toolloop.tools import Tool, ToolRegistry, as_tool
 
 _WAITING = (Deciding, Executed, Paused)
@@ -43,6 +43,7 @@ class HandleCore:
     """What a handle is made of. Not public: see `ToolLoopHandle` and `AsyncToolLoopHandle`."""
 
     _is_async = False
+    _moves: Moves
 
     _config: LoopConfig
     _context: LoopContext
@@ -130,7 +131,7 @@ class HandleCore:
         with self._recorder.lock:
             state = self._recorder.record(event)
             if self._yielded is not None and isinstance(state, Deciding):
-                self._yielded.show(state.round)
+                self._yielded._show(state.round)  # noqa: SLF001 - a Yielded is its handle's own
             return state
 
     # --- turns ---
@@ -177,23 +178,33 @@ class HandleCore:
             InvalidHistory: the API would refuse what would go out next; the list stays to be mended.
 
         """
-        working = self._working
-        if working is None:
-            return
-        texts = to_texts(working)
-        if list(texts) != list(self._state.ledger.messages):
+        edit = self._edit()
+        if edit is not None:
             params = all_params(decode(self._state.ledger.setup.params), self._tools)
-            refuse_invalid(outgoing(self._state, texts, injected), params, asked=asked)
-            self._record(ev.HistoryEdited(texts, at=self._recorder.now()))
-        working.spent = True
-        self._working = None
+            refuse_invalid(outgoing(self._state, edit.messages, injected), params, asked=asked)
+        self._take_edit(edit)
+
+    def _edit(self) -> ev.HistoryEdited | None:
+        """What the caller made of the closed history, if that is another."""
+        if self._working is None:
+            return None
+        texts = to_texts(self._working)
+        changed = list(texts) != list(self._state.ledger.messages)
+        return ev.HistoryEdited(texts, at=self._recorder.now()) if changed else None
+
+    def _take_edit(self, edit: ev.HistoryEdited | None) -> None:
+        if edit is not None:
+            self._record(edit)
+        if self._working is not None:
+            self._working.spent = True
+            self._working = None
 
     def _wake_up(self) -> None:
         """What nobody here runs has ended unseen; and in another process the policies judge once more."""
         if isinstance(self._state, Running):
             for call in self._state.round.having(Status.RUNNING):
                 job = self._jobs.get(call.id)
-                if job is None or not job.entered:
+                if job is None or not job.has_runner:
                     self._jobs.pop(call.id, None)
                     self._record(ev.Cancelled(call.id, at=self._recorder.now()))
         if self._asleep:
@@ -212,7 +223,7 @@ class HandleCore:
         if not isinstance(state, _WAITING):
             return None
         if self._yielded is None:
-            self._yielded = Yielded(state, cast("Commanded", self), self._recorder.drain())
+            self._yielded = Yielded(state, self._moves, self._recorder.drain())
         return self._yielded
 
     def _finish(self) -> Completed | Error:
@@ -254,7 +265,7 @@ class HandleCore:
     def _move_on(self) -> None:
         """A command was given: what the last turn returned is over."""
         if self._yielded is not None:
-            self._yielded.spend()
+            self._yielded._spend()  # noqa: SLF001 - likewise
             self._yielded = None
         self._terminal = None
         self._live_error = None

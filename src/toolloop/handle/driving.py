@@ -62,7 +62,6 @@ class Driving(Waking):
         try:
             with self._recorder.lock:
                 request = self._take_request()
-                self._in_flight = request is not None
             yield request
         finally:
             with self._recorder.lock:
@@ -77,6 +76,7 @@ class Driving(Waking):
         state = self._state
         if not isinstance(state, Ready) or outstanding(state) != (SendRequest(),):
             return None
+        self._in_flight = True  # before anybody is told: what an observer says now counts afterwards, too
         self._recorder.request_starts()
         return self._requests.make(state.ledger.setup.params, [*state.ledger.messages, *state.tail])
 
@@ -180,11 +180,13 @@ class Driving(Waking):
         """Run a sync tool in a thread of its own, which never holds up the exit of the process."""
         target = contextvars.copy_context().run
         name = f"toolloop-{job.context.call_id}"
-        thread = threading.Thread(target=target, args=(self._run_job, job), name=name, daemon=True)
         try:
-            thread.start()
+            job.thread = threading.Thread(target=target, args=(self._run_job, job), name=name, daemon=True)
+            job.thread.start()
         except BaseException:
-            self._cut(job)
+            with self._recorder.lock:
+                if not job.has_runner:  # else it runs, whatever befell us meanwhile
+                    self._cut(job)
             raise
 
     def _run_job(self, job: Job) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
-from toolloop.core.closing import result_block, user_message
+from toolloop.core.closing import result_block, stays_beside, user_message
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON
-from toolloop.core.replies import ends_in_reply, open_server_calls
+from toolloop.core.replies import ends_in_reply
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
 from toolloop.core.values import Result, Round
 
@@ -73,13 +73,16 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
     held = state.ledger.held
     match state:
         case Judging() | Deciding() | Running():
-            return [*closed, *_with_results(state.round), *held, *injected]
+            later = () if stays_beside(state.round) else (*held, *injected)
+            return [*closed, *_with_results(state.round), *later]
         case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*closed, *injected]
         case Ready() | Executed() | Paused() | Failed():
-            # A paused reply may come last; the checker sees that only by the server call that is open in it.
-            unseen = ends_in_reply(state.tail) and not open_server_calls(state.tail)
-            return [*closed, *state.tail, *([_ANYBODY] if unseen else [])]
+            # A paused reply is sent back as it came; that the API takes it last, no checker can know.
+            judged = list(state.tail)
+            while ends_in_reply(judged):
+                judged.pop()
+            return [*closed, *judged]
         case Finished():
             return [*closed, *(injected or (_ANYBODY,)), *held]
     return list(closed)
@@ -89,9 +92,7 @@ def landing(state: State, injected: Sequence[str]) -> list[str]:
     """Injected messages with what they will follow: enough to judge them by, whatever the length of the history."""
     held = state.ledger.held
     match state:
-        case Judging() | Deciding() | Running() if not state.round.tail and not any(
-            call.by_code for call in state.round.calls
-        ):
+        case Judging() | Deciding() | Running() if not stays_beside(state.round):
             return [*_with_results(state.round), *held, *injected]
         case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*_last_round(state.ledger.messages), *held, *injected]

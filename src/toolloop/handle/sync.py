@@ -113,7 +113,8 @@ class ToolLoopHandle(Driving):
                 case (RunCall(), *_):
                     self._run_in_threads([effect.call_id for effect in effects if isinstance(effect, RunCall)])
                 case _ if isinstance(self._state, Running):
-                    self._bell.wait()
+                    # Not for ever: a Ctrl-C in the instant before the wait is seen only when it ends (CPython).
+                    self._bell.wait(0.5)
                 case _:
                     if (result := self._result()) is not None:
                         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -40,6 +41,7 @@ class Job:
     Attributes:
         text_only: the call was made by code, whose result may hold nothing but text.
         entered: a thread or task has it, so that somebody will tell its end.
+        thread: the thread that was made for it.
 
     """
 
@@ -48,7 +50,13 @@ class Job:
     context: ToolContext
     text_only: bool = False
     entered: bool = False
+    thread: threading.Thread | None = None
     begun: float = field(factory=time.monotonic)
+
+    @property
+    def has_runner(self) -> bool:
+        """Whether somebody runs it, or is about to."""
+        return self.entered or (self.thread is not None and self.thread.is_alive())
 
     def run(self) -> Any:
         """Run the tool; of an async one, what is to be awaited."""

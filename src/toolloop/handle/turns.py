@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, NoReturn
 
 from attrs import field, frozen
 
@@ -24,14 +24,12 @@ _REASONS: dict[type, Reason] = {
 }
 
 
-class Commanded(Protocol):
-    """What a `Yielded` needs of its handle."""
+@frozen
+class Moves:
+    """What a `Yielded` needs of its handle: to record decisions, all or none, and to record a command."""
 
-    def take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
-        """Record decisions: all, or none."""
-
-    def take_command(self, command: Command) -> None:
-        """Record a command."""
+    decide: Callable[[Sequence[tuple[str, Decision]]], None]
+    command: Callable[[Command], None]
 
 
 class Yielded:
@@ -48,9 +46,7 @@ class Yielded:
 
     """
 
-    def __init__(
-        self, state: Deciding | Executed | Paused, handle: Commanded, events: tuple[WatchEvent, ...] = ()
-    ) -> None:
+    def __init__(self, state: Deciding | Executed | Paused, moves: Moves, events: tuple[WatchEvent, ...] = ()) -> None:
         """Made by a handle, for the state it waits in."""
         ledger = state.ledger
         self.reason: Reason = _REASONS[type(state)]
@@ -61,7 +57,7 @@ class Yielded:
         self._setup = ledger.setup
         self._response = ledger.response or "{}"
         self._round: Round | None = None if isinstance(state, Paused) else state.round
-        self._handle: Commanded | None = handle
+        self._moves: Moves | None = moves
 
     # --- what the model said ---
 
@@ -129,7 +125,7 @@ class Yielded:
     def approve_all(self, by: str | None = None) -> None:
         """Approve every call that waits for approval, bound to what is shown now."""
         waiting = [call for call in self.pending if call.why == "approval"]
-        self._alive("approve_all()").take_decisions([(call.id, Approve(by=by, digest=call.digest)) for call in waiting])
+        self._alive("approve_all()").decide([(call.id, Approve(by=by, digest=call.digest)) for call in waiting])
 
     # --- the command ---
 
@@ -140,7 +136,7 @@ class Yielded:
             UndecidedCalls: calls wait, and the loop is not set to run the others meanwhile.
 
         """
-        self._alive("continue_loop()").take_command(Continue())
+        self._alive("continue_loop()").command(Continue())
 
     def inject_and_continue(self, messages: Sequence[JSON]) -> None:
         """Add messages, then go on.
@@ -149,11 +145,11 @@ class Yielded:
             InvalidHistory: the API would refuse them there.
 
         """
-        self._alive("inject_and_continue()").take_command(InjectMessages(messages))
+        self._alive("inject_and_continue()").command(InjectMessages(messages))
 
     def stop(self, reason: str | None = None) -> None:
         """End the loop; the next `next_turn()` returns `Completed` without a request."""
-        self._alive("stop()").take_command(Stop(reason))
+        self._alive("stop()").command(Stop(reason))
 
     def unwrap(self) -> NoReturn:
         """Raise: nothing is complete yet."""
@@ -168,31 +164,31 @@ class Yielded:
     @property
     def is_spent(self) -> bool:
         """Whether its command was given."""
-        return self._handle is None
+        return self._moves is None
 
-    def show(self, round_: Round) -> None:
+    def _show(self, round_: Round) -> None:
         """Take a later version of the round; called by the handle."""
         self._round = round_
 
-    def spend(self) -> None:
+    def _spend(self) -> None:
         """A command was given; called by the handle."""
-        self._handle = None
+        self._moves = None
 
     def _decide(self, call: str | ToolCall, decision: Decision) -> None:
-        self._alive("a decision").take_decisions([bound(call, decision)])
+        self._alive("a decision").decide([bound(call, decision)])
 
-    def _alive(self, asked: str) -> Commanded:
-        if self._handle is None:
+    def _alive(self, asked: str) -> Moves:
+        if self._moves is None:
             raise IllegalCommand(
                 f"{asked}: this Yielded is spent; a command was given. Call next_turn(), or see handle.pending_turn",
                 state="spent",
                 asked=asked,
                 allowed=("next_turn()",),
             )
-        return self._handle
+        return self._moves
 
     def __repr__(self) -> str:
-        spent = "" if self._handle is not None else ", spent"
+        spent = "" if self._moves is not None else ", spent"
         return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from attrs import field, frozen
@@ -12,7 +13,7 @@ from toolloop.core.policy import digest_of
 from toolloop.core.setup import Setup
 from toolloop.core.states import Ledger, State
 from toolloop.core.usage import Usage
-from toolloop.core.values import Call, Ruling, Status
+from toolloop.core.values import Call, Status
 
 
 @frozen
@@ -22,6 +23,27 @@ class ToolResult:
     tool_use_id: str
     content: JSON
     is_error: bool = False
+
+
+@frozen
+class Decided:
+    """A decision that was made on a call.
+
+    Attributes:
+        kind: `approve`, `deny`, `answer` or `rerun`.
+        content: the edited input of an approval, or what was answered; else None.
+        digest: of the call as it was shown, if the decision was bound to that.
+        at: when, an aware UTC time.
+
+    """
+
+    kind: str
+    content: JSON
+    is_error: bool
+    by: str | None
+    reason: str | None
+    digest: str | None
+    at: datetime
 
 
 @frozen(eq=False)
@@ -83,9 +105,14 @@ class ToolCall:
         return digest_of(self._setup, self.iteration, self._call)
 
     @property
-    def decision(self) -> Ruling | None:
+    def decision(self) -> Decided | None:
         """What was decided, by whom, when and why; None while nothing is."""
-        return self._call.ruling
+        ruling = self._call.ruling
+        if ruling is None:
+            return None
+        content = None if ruling.content is None else decode(ruling.content)
+        at = datetime.fromtimestamp(ruling.at, UTC)
+        return Decided(ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at)
 
     @property
     def result(self) -> ToolResult | None:

@@ -46,7 +46,7 @@ def load(snapshot: Mapping[str, JSON]) -> states.State:
     """
     if "format" not in _mapping(snapshot):
         raise UnreadableSnapshot("this is no snapshot of toolloop: it has no `format`. Give what `snapshot()` returned")
-    if snapshot["format"] != FORMAT:
+    if snapshot["format"] != FORMAT or type(snapshot["format"]) is not int:
         raise UnreadableSnapshot(
             f"the snapshot has format {snapshot['format']!r}; this version of toolloop reads format {FORMAT}. "
             "Read it with the version that wrote it, or a newer one"
