@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from hypothesis import strategies as st
 
 from toolloop.testing import dropped, fault, html
@@ -100,23 +100,17 @@ class WholeScript:
 
     Args:
         said: the answers, in order; when they have run out, the model says goodbye.
-        binds: whether the model binds thinking to what came before it. Server calls that are open at the end of a loop
-            leave the history, which such a model minds; so it makes none here.
 
     """
 
-    def __init__(self, said: list[Any] | None = None, *, binds: bool = False) -> None:
+    def __init__(self, said: list[Any] | None = None) -> None:
         """Nothing was said yet."""
         self.said = said or []
-        self._binds = binds
         self._count = 0
 
     def __call__(self, body: dict[str, Any]) -> Any:
         """Answer a request."""
         said = self.said.pop(0) if self.said else Said(("text",), (), "end_turn", True, False, {"input_tokens": 1})
-        if self._binds and isinstance(said, Said):
-            kinds = tuple({"search_open": "search"}.get(kind, kind) for kind in said.kinds)
-            said = evolve(said, kinds=kinds, by_code=False)
         return self._whole(said, body) if isinstance(said, Said) else said
 
     def _whole(self, said: Said, body: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Loop:
         """Start the servers, and make the handle."""
         self.setting = setting
         self.taken = taken
-        self.script = WholeScript(binds=setting.model == BINDS)
+        self.script = WholeScript()
         self.edited = False
         self.meddled = 0
         self.injected: list[str] = []

@@ -51,29 +51,36 @@ def check_verbatim(body: Any, received: list[Any], *, edited: bool) -> None:
     """
     done = {block.get("tool_use_id") for message in body["messages"] for block in _all(message)}
     left = list(received)
+    cut = False  # whether a call was taken out, which may take the thinking that was bound to it along
     for message in body["messages"]:
         if message["role"] != "assistant":
             continue
-        while left and not _is_rest_of(message["content"], left[0], done):
+        while left and (missing := _missing(message["content"], left[0], done, cut=cut)) is None:
             assert edited or not _must_join(left[0]), f"a reply is missing: {left[0]}"
-            left.pop(0)
+            cut = cut or _has_call(left.pop(0)["content"])
         assert left, f"nobody said this: {message}"
+        cut = cut or _has_call(missing or [])
         left.pop(0)
     for reply in left:
         assert edited or not _must_join(reply), f"a reply is missing: {reply}"
 
 
-def _is_rest_of(content: list[Any], reply: Any, done: set[str]) -> bool:
-    rest = list(content)
-    missing = []
-    for block in reply["content"]:
+def _missing(content: list[Any], reply: Any, done: set[str], *, cut: bool) -> list[Any] | None:
+    """What a message leaves out of a reply; None if it is not of this reply, or something is missing that must not."""
+    rest, missing, last = list(content), [], -1
+    for place, block in enumerate(reply["content"]):
         if rest and rest[0] == block:
             rest.pop(0)
+            last = place
         else:
             missing.append(block)
-    last = max((reply["content"].index(block) for block in content if block in reply["content"]), default=-1)
     ended = reply["content"][last + 1 :]
-    return not rest and all(_may_go(block, reply, done) or (_thinks(block) and block in ended) for block in missing)
+    may_go = all(_may_go(block, reply, done) or (_thinks(block) and (cut or block in ended)) for block in missing)
+    return missing if not rest and may_go else None
+
+
+def _has_call(blocks: list[Any]) -> bool:
+    return any(block["type"] in {"tool_use", "server_tool_use"} for block in blocks)
 
 
 def _thinks(block: Any) -> bool:
