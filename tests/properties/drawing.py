@@ -45,7 +45,7 @@ class Said:
     usage: dict[str, int] = field(repr=False)
 
 
-KINDS = ["text", "text", "blank", "thinking", "redacted", "hologram", "search", "search_open", STOP, BOOM]
+KINDS = ["text", "text", "blank", "thinking", "redacted", "hologram", "search", "search_open", STOP, BOOM, BOOM]
 
 
 @st.composite

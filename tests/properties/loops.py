@@ -20,7 +20,7 @@ from toolloop import InjectMessages, LoopConfig, LoopContext, Stop, ToolLoopHand
 from toolloop.core import events as ev
 from toolloop.core.effects import SendRequest
 from toolloop.core.machine import outstanding
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
+from toolloop.core.states import Deciding, Executed, Finished, Judging, Paused, Ready, Running
 from toolloop.history import rounds
 from toolloop.testing import FakeMessagesAPI, fault
 

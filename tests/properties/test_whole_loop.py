@@ -31,12 +31,11 @@ from toolloop import Answer, Approve, Continue, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
-SHRINK = False
 TAKEN: Counter[Way] = Counter()
 
 SETTINGS = st.builds(
     Setting,
-    model=st.sampled_from([BINDS, FREE]),
+    model=st.sampled_from([BINDS, FREE, FREE]),
     execution=st.sampled_from(["barrier", "ready"]),
     parallel=st.sampled_from([1, 1, 1, 8]),
     iterations=st.sampled_from([1, 3, 20, 20]),
@@ -205,6 +204,15 @@ class WholeLoop(RuleBasedStateMachine):
     def edit_the_history(self, data: st.DataObject) -> None:
         self.loop.edit(data.draw(st.sampled_from(self.loop.edits()), label="edit"))
 
+    @in_state(Judging, Running)
+    @rule(data=st.data())
+    @drives
+    def edit_the_history_and_run(self, data: st.DataObject) -> None:
+        """These states do not last: an edit in them is rare unless it is asked for."""
+        self.loop.edit(data.draw(st.sampled_from(self.loop.edits()), label="edit"))
+        self.loop.script.said.clear()
+        self.loop.next_turn()
+
     # --- sleep, wake, copy --------------------------------------------------------------------------------------
 
     @rule()
@@ -244,13 +252,13 @@ def test_a_whole_loop() -> None:
     run_state_machine_as_test(
         WholeLoop,
         settings=settings(
-            max_examples=250 * DEEP,
+            max_examples=240 * DEEP,
             stateful_step_count=50,
             derandomize=DEEP == 1,
             database=None,
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate, *([Phase.shrink] if SHRINK else [])],
+            phases=[Phase.generate, Phase.shrink],
         ),
     )
     print(f"\n{report(TAKEN)}\n{sum(TAKEN.values())} transitions")  # noqa: T201 - the counts are the point; see pytest -s

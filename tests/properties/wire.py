@@ -57,9 +57,9 @@ def check_verbatim(body: Any, received: list[Any], *, edited: bool) -> None:
             continue
         while left and (missing := _missing(message["content"], left[0], done, cut=cut)) is None:
             assert edited or not _must_join(left[0]), f"a reply is missing: {left[0]}"
-            cut = cut or _has_call(left.pop(0)["content"])
+            cut |= _has_call(left.pop(0)["content"])
         assert left, f"nobody said this: {message}"
-        cut = cut or _has_call(missing or [])
+        cut |= _has_call(missing or [])
         left.pop(0)
     for reply in left:
         assert edited or not _must_join(reply), f"a reply is missing: {reply}"

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 from toolloop.core.closing import result_block, stays_beside, user_message
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON
-from toolloop.core.replies import ends_in_reply
+from toolloop.core.replies import ends_in_reply, without_open_calls
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
 from toolloop.core.values import Result, Round
 
@@ -72,6 +72,8 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
     """
     held = state.ledger.held
     match state:
+        case Judging(round=Round(calls=())):  # the reply ends the loop, or pauses it
+            return [*closed, *without_open_calls(_with_results(state.round)), _ANYBODY]
         case Judging() | Deciding() | Running():
             later = () if stays_beside(state.round) else (*held, *injected)
             return [*closed, *_with_results(state.round), *later]
