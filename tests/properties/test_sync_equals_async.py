@@ -73,7 +73,7 @@ def told(handle: Any) -> Any:
 def test_the_two_handles_do_the_same(backend: str) -> None:
     """Requests to the byte, results, refusals, events, starts and snapshots are the same, times aside."""
 
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=120, deadline=None, derandomize=True, database=None)
     @given(programs())
     def agree(program: Program) -> None:
         expected, actual = in_sync(program), anyio.run(in_async, program, backend=backend)

@@ -28,12 +28,8 @@ def encode(value: JSON) -> str:
 
     """
     text = _COMPACT(value)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:  # a lone surrogate: only an escape can carry it
-            return _ASCII(value)
-    return text
+    # A lone surrogate in the model's own words: only an escape can carry it.
+    return text if text.isascii() or _utf8(text) else _ASCII(value)
 
 
 def decode(text: str | bytes) -> JSON:
@@ -71,6 +67,8 @@ def _plain(value: JSON, where: str) -> JSON:
     match value:
         case float() if not isfinite(value):
             raise TypeError(f"{where} is {value}, which is not JSON")
+        case str() if not (value.isascii() or _utf8(value)):
+            raise TypeError(f"{where} holds a lone surrogate, which no request can carry")
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
@@ -83,6 +81,14 @@ def _plain(value: JSON, where: str) -> JSON:
     raise TypeError(
         f"{where} is a {type(value).__name__}, which is not JSON: give a dict, list, str, number, bool or None"
     )
+
+
+def _utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _key(key: object, where: str) -> str:

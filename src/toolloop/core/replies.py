@@ -53,7 +53,7 @@ class Reply:
         )
 
 
-def read_reply(body: Mapping[str, JSON], *, text: str | None = None, request_id: str | None = None) -> Reply:
+def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = None) -> Reply:
     """Read the JSON of an API message.
 
     Args:
@@ -65,22 +65,12 @@ def read_reply(body: Mapping[str, JSON], *, text: str | None = None, request_id:
         ProtocolError: it makes no sense as a message.
 
     """
-    blocks = body.get("content")
-    if not isinstance(blocks, list) or not all(
-        isinstance(block, Mapping) and _filled(block.get("type")) for block in blocks
-    ):
-        raise ProtocolError("the reply has no list of content blocks; it is no message of the API", retryable=True)
+    blocks = _checked(body.get("content") if isinstance(body, Mapping) else None)
     if not isinstance(body.get("stop_reason"), str | None):
         raise ProtocolError("the reply has a stop reason that is no word", retryable=True)
-    calls = [block for block in blocks if block["type"] == "tool_use" or block["type"] in _SERVER_CALLS]
-    for block in calls:
-        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), Mapping)):
-            raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
-    if len({block["id"] for block in calls}) < len(calls):
-        raise ProtocolError("the reply has two calls of one id", retryable=True)
     try:
         whole = encode(dict(body)) if text is None else text
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the reply is not JSON: {error}") from error
     return Reply(
         text=whole,
@@ -91,6 +81,23 @@ def read_reply(body: Mapping[str, JSON], *, text: str | None = None, request_id:
         usage=Usage.read(body.get("usage")),
         stop_details=_mapping(body.get("stop_details")),
     )
+
+
+def _checked(blocks: JSON) -> list[JSON]:
+    """The content of a reply, if each block has what the loop reads of it."""
+    if not isinstance(blocks, list) or not all(
+        isinstance(block, Mapping) and _filled(block.get("type")) for block in blocks
+    ):
+        raise ProtocolError("the reply has no list of content blocks; it is no message of the API", retryable=True)
+    if any(block["type"] == "text" and not isinstance(block.get("text"), str) for block in blocks):
+        raise ProtocolError("the reply has a text block without a text", retryable=True)
+    calls = [block for block in blocks if block["type"] == "tool_use" or block["type"] in _SERVER_CALLS]
+    for block in calls:
+        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), Mapping)):
+            raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
+    if len({block["id"] for block in calls}) < len(calls):
+        raise ProtocolError("the reply has two calls of one id", retryable=True)
+    return blocks
 
 
 def _by_code(block: JSON) -> bool:

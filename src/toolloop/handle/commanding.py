@@ -15,7 +15,7 @@ from toolloop.core.setup import Budget
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, Running, TooDeep
 from toolloop.core.values import Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
-from toolloop.handle.core import all_params, check_names
+from toolloop.handle.core import all_params, check_request
 from toolloop.handle.decisions import refuse_invalid, to_ruling, to_texts
 from toolloop.handle.editing import landing, outgoing
 from toolloop.handle.judging import misfit
@@ -137,7 +137,8 @@ class Commanding(Reading):
         event = ev.Injected(texts, hold=self._in_flight, at=self._recorder.now())
         step(state, event)
         params = all_params(decode(state.ledger.setup.params), self._tools)
-        refuse_invalid(landing(state, texts), params, asked=asked)
+        judged = outgoing(state, list(state.ledger.messages), texts) if _has_marks(texts) else landing(state, texts)
+        refuse_invalid(judged, params, asked=asked)
         if not self._driver.locked():
             self._adopt(asked, texts)
         self._record(event)
@@ -248,7 +249,7 @@ class Commanding(Reading):
                 raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be taken away; give another value")
             old = {name: value for name, value in decode(setup.params).items() if name not in removed}
             new = old | stored
-            check_names(new, self._tools)
+            check_request(new, self._tools, asked=asked)
             event = ev.ParamsChanged(encode(new), at=self._recorder.now())
             step(self._state, event)
             if _SHAPING & given.keys():
@@ -263,3 +264,8 @@ class Commanding(Reading):
 
     def _ring(self) -> None:
         """Wake the driver up, if one waits for calls to end."""
+
+
+def _has_marks(texts: Sequence[str]) -> bool:
+    """Whether messages carry cache marks: those are counted over the whole history."""
+    return any('"cache_control"' in text for text in texts)

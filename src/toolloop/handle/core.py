@@ -30,7 +30,7 @@ from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, to_texts
 from toolloop.handle.editing import WorkingList, outgoing
 from toolloop.handle.judging import Judges
-from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
+from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, refuse_bad, split
 from toolloop.handle.recording import LOG, Recorder
 from toolloop.handle.tooling import Job, Stopwatch, Toolbox, facts_of
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
@@ -71,8 +71,8 @@ class HandleCore:
         messages = to_texts(given.pop("messages"))
         stored, secrets = split(given)
         registry = registry_of(tools, is_async=self._is_async)
+        check_request(stored, registry, asked="ToolLoopHandle(...)")
         refuse_invalid(messages, all_params(stored, registry), asked="ToolLoopHandle(...)")
-        check_names(stored, registry)
         setup = Setup(
             loop_id=loop_id,
             params=encode(stored),
@@ -188,8 +188,9 @@ class HandleCore:
         """What the caller made of the closed history, if that is another."""
         if self._working is None:
             return None
-        texts = to_texts(self._working)
-        changed = list(texts) != list(self._state.ledger.messages)
+        closed = list(self._state.ledger.messages)
+        texts = to_texts(self._working, known=frozenset(closed))
+        changed = list(texts) != closed
         return ev.HistoryEdited(texts, at=self._recorder.now()) if changed else None
 
     def _take_edit(self, edit: ev.HistoryEdited | None) -> None:
@@ -338,13 +339,15 @@ def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, 
     return {**stored, "tools": tools or None}
 
 
-def check_names(stored: Mapping[str, JSON], registry: ToolRegistry) -> None:
-    """Refuse two tools of one name, whether the loop defines them or the parameters do.
+def check_request(stored: Mapping[str, JSON], registry: ToolRegistry, *, asked: str) -> None:
+    """Refuse what the API is certain to refuse of a request, its messages aside.
 
     Raises:
-        BadTool: two tools of one name.
+        BadTool: two tools of one name, whether the loop defines them or the parameters do.
+        ValueError: a parameter that the API refuses.
 
     """
+    refuse_bad(all_params(stored, registry), asked=asked)
     seen = set(registry.names)
     for tool in stored.get("tools") or ():
         name = tool.get("name") if isinstance(tool, dict) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from toolloop.core.errors import IllegalCommand, InvalidHistory
@@ -53,26 +53,9 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, text_only: bool =
 
 def _answer(decision: Answer, call_id: str, *, text_only: bool) -> str:
     try:
-        content = rendered(decision.content, text_only=text_only)
-        text = encode(content)
+        return encode(rendered(decision.content, text_only=text_only, is_error=bool(decision.is_error)))
     except (TypeError, ValueError) as error:
         raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error
-    block = {"type": "tool_result", "tool_use_id": "call", "content": content, "is_error": bool(decision.is_error)}
-    call = {"type": "tool_use", "id": "call", "name": "tool", "input": {}}
-    problems = [
-        problem
-        for problem in check(
-            [
-                {"role": "user", "content": "-"},
-                {"role": "assistant", "content": [call]},
-                {"role": "user", "content": [block]},
-            ]
-        )
-        if problem.level == "error"
-    ]
-    if problems:
-        raise _refused(f"the answer to the call {call_id!r} cannot be sent: {problems[0].message}", "answer")
-    return text
 
 
 def _json(value: Any, asked: str, call_id: str) -> str:
@@ -86,8 +69,15 @@ def _refused(text: str, asked: str) -> IllegalCommand:
     return IllegalCommand(text, state="Deciding", asked=asked, allowed=("approve", "deny", "answer", "rerun"))
 
 
-def to_texts(messages: Iterable[Any], *, where: str = "messages") -> tuple[str, ...]:
+def to_texts(
+    messages: Iterable[Any], *, where: str = "messages", known: Collection[str] = frozenset()
+) -> tuple[str, ...]:
     """Messages as JSON texts; SDK objects become the JSON that the SDK would send.
+
+    Args:
+        messages: what the caller gave.
+        where: what it is called in an error.
+        known: texts that are taken as they are.
 
     Raises:
         TypeError: they are no list, or something in them is not JSON; the message says where.
@@ -97,6 +87,9 @@ def to_texts(messages: Iterable[Any], *, where: str = "messages") -> tuple[str, 
         raise TypeError(f"{where} is a {type(messages).__name__}; give a list of messages")
     texts = []
     for index, message in enumerate(messages):
+        if known and (text := _as_it_is(message)) in known:
+            texts.append(str(text))  # the model's own words may hold what no caller may say
+            continue
         value = plain(message, f"{where}[{index}]")
         if isinstance(value, dict) and hasattr(message, "to_dict"):
             value = {name: value[name] for name in ("role", "content") if name in value}  # a reply of the SDK
@@ -107,6 +100,13 @@ def to_texts(messages: Iterable[Any], *, where: str = "messages") -> tuple[str, 
     return tuple(texts)
 
 
+def _as_it_is(message: Any) -> str | None:
+    try:
+        return encode(message)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
 def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: str) -> None:
     """Refuse messages that the API would refuse.
 
@@ -115,7 +115,7 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
 
     """
     messages = [decode(text) for text in texts]
-    found = check(messages, model=params.get("model"), tools=params.get("tools"), thinking=params.get("thinking"))
+    found = check(messages, model=params.get("model"), tools=_marked(params), thinking=params.get("thinking"))
     problems = tuple(problem for problem in found if problem.level == "error")
     if problems:
         first = problems[0]
@@ -126,3 +126,15 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
             problems=problems,
             messages=messages,
         )
+
+
+def _marked(params: Mapping[str, JSON]) -> list[JSON] | None:
+    """The tools, and whatever else beside the messages has a cache mark, for these are counted together (rule 34).
+
+    The top-level mark stands for one at the very end, so it comes first here and outlasts all others.
+    """
+    system = params.get("system")
+    beside = [{"cache_control": {"type": "ephemeral", "ttl": "1h"}}] if params.get("cache_control") else []
+    marked = [block for block in system if isinstance(block, dict)] if isinstance(system, list) else []
+    tools = params.get("tools")
+    return [*beside, *(tools or ()), *marked] if beside or marked or tools else tools

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from toolloop.core import events as ev
-from toolloop.core.effects import Effect, EndTurn, Judge, SendRequest
+from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import ModelError, OutsideError
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Judging, Ready, Running
 from toolloop.core.values import Result, Status
+from toolloop.handle.editing import outgoing
 from toolloop.handle.judging import Question
 from toolloop.handle.recording import LOG
 from toolloop.handle.tooling import Job, failed, returned
@@ -76,9 +77,12 @@ class Driving(Waking):
         state = self._state
         if not isinstance(state, Ready) or outstanding(state) != (SendRequest(),):
             return None
+        request = self._requests.make(state.ledger.setup.params, [*state.ledger.messages, *state.tail])
+        if self._requests.may_be_overmarked:  # marks add up over rounds that were each judged by themselves
+            self._refuse(outgoing(state, list(state.ledger.messages)), "next_turn()")
         self._in_flight = True  # before anybody is told: what an observer says now counts afterwards, too
         self._recorder.request_starts()
-        return self._requests.make(state.ledger.setup.params, [*state.ledger.messages, *state.tail])
+        return request
 
     def _answer(self, reply: Any) -> None:
         with self._recorder.lock:
@@ -88,7 +92,7 @@ class Driving(Waking):
     def _fault(self, error: Exception) -> None:
         """A provider raised. Whatever it was, the outside world failed, and the loop is as it was before."""
         if not isinstance(error, OutsideError):
-            wrapped = ModelError(f"the provider raised {type(error).__name__}: {error}")
+            wrapped = ModelError(f"the provider raised {type(error).__name__}: {_told(error)}")
             wrapped.__cause__ = error
             error = wrapped
         with self._recorder.lock:
@@ -119,7 +123,7 @@ class Driving(Waking):
         with self._recorder.lock:
             state = self._state
             call = state.round.find(call_id) if isinstance(state, Running) else None
-            if not isinstance(state, Running) or call is None or call.status is not Status.CLEARED:
+            if not isinstance(state, Running) or call is None or RunCall(call_id) not in outstanding(state):
                 return None
             iteration = state.round.iteration
             job = self._toolbox.job(state, call, cancelled=lambda: not self._runs(call_id, iteration))
@@ -200,6 +204,13 @@ class Driving(Waking):
         with self._recorder.lock:
             if outstanding(self._state) == (EndTurn(),):
                 self._record(ev.TurnEnded(at=self._recorder.now()))
+
+
+def _told(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
+        return "it says nothing more"
 
 
 def outcome(job: Job) -> Result:

@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex
 
 from toolloop.core.closing import result_block, stays_beside, user_message
 from toolloop.core.errors import IllegalCommand
-from toolloop.core.jsontext import JSON
+from toolloop.core.jsontext import JSON, decode
 from toolloop.core.replies import ends_in_reply, without_open_calls
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
 from toolloop.core.values import Result, Round
@@ -107,7 +107,7 @@ def _last_round(messages: Sequence[str]) -> list[str]:
     start = len(messages)
     while start:
         start -= 1
-        if '"assistant"' in messages[start]:
+        if '"assistant"' in messages[start] and decode(messages[start])["role"] == "assistant":
             break
     return list(messages[start:])
 

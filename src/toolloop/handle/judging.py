@@ -53,7 +53,7 @@ class Judges:
             if inspect.isawaitable(said):
                 _discard(said)
                 raise TypeError("stop_when is async; use AsyncToolLoopHandle, or an ordinary function")
-            if said is not None and said is not False:
+            if said:
                 return ev.Judged(at=now, stop=True, reason=said if isinstance(said, str) else None)
         verdicts: list[tuple[str, Verdict]] = []
         for call_id in effect.calls:
@@ -86,7 +86,8 @@ class Judges:
                 except IllegalCommand as error:
                     return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, f"of the policy: {error}")
             case Ask():
-                return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, opinion.reason)
+                reason = None if opinion.reason is None else str(opinion.reason)
+                return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, reason)
         return None if tool is not None else Wait(Why.EXTERNAL)
 
     def _opinion(self, state: Judging, call: Call, tool: Tool[..., Any] | None) -> Answers:
@@ -103,7 +104,10 @@ class Judges:
         if tool.needs_approval is True:
             return Ask()
         needed = yield from _safely(tool.needs_approval, (shown,))
-        return needed if isinstance(needed, Ask) else Ask() if needed else None
+        try:
+            return needed if isinstance(needed, Ask) else Ask() if needed else None
+        except Exception as error:  # noqa: BLE001 - an answer that is neither true nor false asks, like any failure
+            return Ask(f"needs_approval gave an answer that raised {type(error).__name__}")
 
 
 def _safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Answers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -14,6 +14,8 @@ from toolloop.providers.options import given
 from toolloop.providers.protocol import Request
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
+_CACHE_MARK = b'"cache_control":{'
+_MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
 _REFUSED = {
     "stream": "streaming is a way to drive a turn, not a parameter; leave it out",
     "thread": "the history lives in the handle and goes out whole; leave it out",
@@ -62,6 +64,77 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
     return stored, secrets
 
 
+def refuse_bad(params: Mapping[str, JSON], *, asked: str) -> None:
+    """Refuse parameters of which it is certain that the API refuses them (source: rules 5 and 35 of the Messages API).
+
+    Args:
+        params: stored parameters, with the loop's own tools among `tools`.
+        asked: what the caller asked for.
+
+    Raises:
+        ValueError: names the parameter, and what it may be.
+
+    """
+    for name, fits, may_be in _SHAPES:
+        if params.get(name) is not None and not fits(params[name]):
+            raise ValueError(f"{asked}: params[{name!r}] is {_short(params[name])}; it is to be {may_be}")
+    tools = params.get("tools") or []
+    choice = params.get("tool_choice")
+    if choice is not None and not tools:
+        raise ValueError(f"{asked}: params['tool_choice'] is given, and there are no tools to choose from")
+    if choice is not None and choice["type"] == "tool":
+        names = [tool.get("name") for tool in tools]
+        if choice.get("name") not in names:
+            raise ValueError(f"{asked}: params['tool_choice'] names {choice.get('name')!r}; the tools are: {names}")
+
+
+def _is_tool(tool: JSON) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    if tool.get("type") not in (None, "custom"):
+        return True  # a tool of the API's own, whose fields are the API's affair
+    return isinstance(tool.get("name"), str) and isinstance(tool.get("input_schema"), dict)
+
+
+def _is_system(system: JSON) -> bool:
+    if isinstance(system, str):
+        return bool(system.strip())
+    return isinstance(system, list) and all(isinstance(block, dict) and block.get("type") for block in system)
+
+
+def _short(value: JSON) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+_LONGEST = 80
+_CHOICES = frozenset({"auto", "any", "tool", "none"})
+_SHAPES: tuple[tuple[str, Callable[[JSON], bool], str], ...] = (
+    ("model", lambda value: isinstance(value, str) and bool(value), "the name of a model"),
+    (
+        "max_tokens",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "a whole number of tokens",
+    ),
+    ("system", _is_system, "a text that is not blank, or a list of text blocks"),
+    (
+        "tools",
+        lambda value: all(_is_tool(tool) for tool in value),
+        "a list of tool definitions, each with a name and an input_schema",
+    ),
+    (
+        "tool_choice",
+        lambda value: isinstance(value, dict) and value.get("type") in _CHOICES,
+        "an object whose type is auto, any, tool or none",
+    ),
+    (
+        "betas",
+        lambda value: isinstance(value, list) and all(isinstance(beta, str) for beta in value),
+        "a list of names",
+    ),
+)
+
+
 def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozenset[str]:
     """The names of tools that only the parameters define: their results come from the caller."""
     named = {tool.get("name") for tool in stored.get("tools") or () if isinstance(tool, dict)}
@@ -80,6 +153,8 @@ class RequestMaker:
         self._options: dict[str, Any] = {}
         self._texts: list[str] = []
         self._pieces: list[bytes] = []
+        self._marks: list[int] = []
+        self._body_marks = 0
 
     def make(self, stored: str, messages: Sequence[str]) -> Request:
         """The request for these stored parameters and messages, all JSON texts."""
@@ -96,9 +171,16 @@ class RequestMaker:
                 (at for at, (old, new) in enumerate(zip(self._texts, texts, strict=False)) if old is not new),
                 len(texts),
             )
-        self._pieces = [*self._pieces[:known], *(text.encode() for text in texts[known:])]
+        fresh = [text.encode() for text in texts[known:]]
+        self._pieces = [*self._pieces[:known], *fresh]
+        self._marks = [*self._marks[:known], *(piece.count(_CACHE_MARK) for piece in fresh)]
         self._texts = texts
         return self._pieces
+
+    @property
+    def may_be_overmarked(self) -> bool:
+        """Whether the request that was made last may have more cache marks than the API takes; a look tells."""
+        return self._body_marks + sum(self._marks) > _MOST_CACHE_MARKS
 
     def update(self, secrets: Secrets, removed: Iterable[str] = ()) -> None:
         """Take other secrets from the next request on, and forget some."""
@@ -118,4 +200,5 @@ class RequestMaker:
             if (token := self.secrets.mcp_tokens.get(str(server.get("name")))) is not None:
                 server[_MCP_TOKEN] = token
         self._body = encode(params)
+        self._body_marks = self._body.encode().count(_CACHE_MARK)
         self._stored = stored

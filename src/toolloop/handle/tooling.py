@@ -15,6 +15,7 @@ from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
 from toolloop.core.values import Call, Outcome, Result
+from toolloop.history import check
 from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, render
 
 LOG = logging.getLogger("toolloop.tools")
@@ -99,32 +100,55 @@ def returned(job: Job, value: Any) -> Result:
     """The result of a tool that came back with a value; one that cannot be sent is an error result."""
     try:
         return Result(encode(rendered(value, text_only=job.text_only)))
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a value may raise anything while it is read
         return failed(error)
 
 
-def rendered(value: Any, *, text_only: bool) -> JSON:
+def rendered(value: Any, *, text_only: bool, is_error: bool = False) -> JSON:
     """The content of a result, from what a tool returned or a person answered.
 
     Args:
         value: what was returned or answered.
         text_only: the call was made by code (source: rule 25 of the Messages API).
+        is_error: it is the content of an error, which may not be empty.
 
     Raises:
-        TypeError: it is nothing that can be sent there.
-        ValueError: likewise.
+        TypeError: it is nothing that can be sent there; whatever else the value raises comes through.
 
     """
     content = render(value)
-    if text_only and not (isinstance(content, str) or all(block["type"] == "text" for block in content)):
+    if isinstance(content, str):
+        if is_error and not content.strip():
+            raise TypeError("the content of an error may not be empty; say what went wrong")
+        return content
+    if text_only and any(block["type"] != "text" for block in content):
         raise TypeError("the call was made by code, and the result of such a call may hold nothing but text")
+    if problem := _misfit(content, is_error=is_error):
+        if any(block["type"] != "text" for block in content):
+            raise TypeError(problem)
+        return encode(content)  # data that only looks like text blocks
     return content
+
+
+def _misfit(content: JSON, *, is_error: bool) -> str | None:
+    """What the API would not take of content blocks in a result."""
+    block = {"type": "tool_result", "tool_use_id": "call", "content": content, "is_error": is_error}
+    history = [
+        {"role": "user", "content": "-"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "call", "name": "tool", "input": {}}]},
+        {"role": "user", "content": [block]},
+    ]
+    return next((problem.message for problem in check(history) if problem.level == "error"), None)
 
 
 def failed(error: BaseException) -> Result:
     """The error result of a tool that raised."""
     LOG.info("a tool failed: %s", type(error).__name__)
-    return Result(encode(describe_failure(error)), is_error=True, outcome=Outcome.FAILED)
+    try:
+        content = rendered(describe_failure(error), text_only=True, is_error=True)
+    except Exception:  # noqa: BLE001 - an exception may raise anything while it is read, too
+        content = f"The tool failed with {type(error).__name__}, which says nothing more."
+    return Result(encode(content), is_error=True, outcome=Outcome.FAILED)
 
 
 def facts_of(tool: Tool[..., Any]) -> ToolFacts:

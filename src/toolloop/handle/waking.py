@@ -18,7 +18,9 @@ from toolloop.core.states import Running, State
 from toolloop.core.values import Status
 from toolloop.handle.commanding import Commanding
 from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.core import registry_of
+from toolloop.handle.core import all_params, check_request, registry_of
+from toolloop.handle.decisions import refuse_invalid
+from toolloop.handle.editing import outgoing
 from toolloop.handle.params import Secrets, check_params, split
 from toolloop.handle.tooling import facts_of
 from toolloop.providers import provider_for
@@ -67,6 +69,8 @@ class Waking(Commanding):
         Raises:
             UnreadableSnapshot: it is damaged, foreign, or of a newer format.
             Drift: what changed.
+            BadTool: two tools of one name.
+            InvalidHistory: the API would refuse the history with these parameters.
 
         """
         from toolloop.stores.codec import load  # noqa: PLC0415 - likewise
@@ -85,6 +89,11 @@ class Waking(Commanding):
                 'Bring them back, or pass on_drift="accept" to go on with what there is now',
                 changes=changes,
             )
+        if new != state.ledger.setup:
+            merged = decode(new.params)
+            check_request(merged, registry, asked="restore()")
+            judged = outgoing(state, list(state.ledger.messages))
+            refuse_invalid(judged, all_params(merged, registry), asked="restore()")
         if new != state.ledger.setup or _has_running(state):
             state = step(state, ev.Woken(setup=new, at=clock()))
         handle = cls._made(
