@@ -9,7 +9,19 @@ from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.policy import settle_open
 from toolloop.core.replies import open_server_calls, settle_tail, without_open_calls
-from toolloop.core.states import Back, Deciding, Executed, Finished, Judging, Ledger, Paused, Ready, Running
+from toolloop.core.states import (
+    Back,
+    Deciding,
+    Executed,
+    Failed,
+    Finished,
+    Judging,
+    Ledger,
+    Open,
+    Paused,
+    Ready,
+    Running,
+)
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
 from toolloop.core.texts import Texts
@@ -58,7 +70,7 @@ def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
     return evolve(ledger, messages=history, held=())
 
 
-def end(state: Ready | Judging | Deciding | Running | Executed | Paused, termination: Termination) -> Finished:
+def end(state: Ready | Open | Executed | Paused | Failed, termination: Termination) -> Finished:
     """End a loop wherever it stands: every open call gets its result, and what can join the history does."""
     ledger = state.ledger
     back = Back(ledger.messages, ledger.held, getattr(state, "tail", ()), None)

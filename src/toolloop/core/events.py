@@ -45,6 +45,11 @@ class RequestFailed(Event):
 
 
 @frozen
+class RequestCancelled(Event):
+    """A request was given up before its reply came."""
+
+
+@frozen
 class Judged(Event):
     """The policies had their say. A call without a verdict may run.
 

@@ -79,6 +79,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         **_here(Ready),
         ev.Replied: Rule(rules.take_reply, to=(Judging, Paused, Ready, Finished, Failed)),
         ev.RequestFailed: Rule(rules.fail, to=(Failed,)),
+        ev.RequestCancelled: Rule(rules.give_up, to=(Ready,)),
         ev.TurnEnded: Rule(rules.end_before_request, to=(Finished, TooDeep)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
@@ -89,6 +90,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Forked: Rule(rules.fork, to=(Judging, Deciding)),
         ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
         ev.Started: Rule(rules.start_unjudged, to=(Running,)),
+        ev.Decided: Rule(rules.decide_calls, to=(Judging,)),
         ev.Injected: Rule(rules.inject, to=(Judging,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
         ev.HistoryEdited: Rule(rules.edit_history, to=(Judging,)),
@@ -138,6 +140,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     Failed: {
         **_here(Failed),
         ev.Retried: Rule(rules.retry, to=(Ready,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
         ev.HistoryEdited: Rule(rules.edit_history, to=(Failed,)),
     },
     TooDeep: {},

@@ -36,19 +36,24 @@ def error_result(text: str, outcome: Outcome) -> Result:
     return Result(encode(text), is_error=True, outcome=outcome)
 
 
-def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:
+def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:  # noqa: PLR0911 - one return for each verdict
     """The call after a policy's verdict; None lets it run."""
     call = evolve(call, judged=True)
-    asked_already = call.ruling is not None
+    by_person = call.ruling is not None and not call.ruling.by_policy
     match verdict:
-        case Wait() if not asked_already:
-            return evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason)
+        case Wait(why=Why.APPROVAL) if by_person:  # a person's decision satisfies the ask, a policy's does not
+            return evolve(call, status=Status.CLEARED)
+        case Wait():
+            return evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason, ruling=None)
+        case Reject() if call.started:
+            return settle(call, error_result(texts.uncertain.format(reason=verdict.text), Outcome.UNCERTAIN))
         case Reject():
             return settle(call, error_result(verdict.text, verdict.outcome))
         case Ruling(kind="approve"):
-            return evolve(_edit(call, verdict.content), status=Status.CLEARED, ruling=verdict, judged=True)
+            ruling = evolve(verdict, by_policy=True)
+            return evolve(_edit(call, verdict.content), status=Status.CLEARED, ruling=ruling, judged=True)
         case Ruling():
-            return _settle_by(call, verdict, texts)
+            return _settle_by(call, evolve(verdict, by_policy=True), texts)
         case _:
             return evolve(call, status=Status.CLEARED)
 
@@ -118,7 +123,8 @@ def _check_repeat(call: Call, ruling: Ruling) -> None:
     if call.status is Status.SETTLED:
         raise UnknownCall(f"the call {call.id!r} has its result; nothing is left to decide", call=call.id, known=())
     raise IllegalCommand(
-        f"{ruling.kind} of the call {call.id!r} is not possible: it is {call.status}, and does not wait for you",
+        f"{ruling.kind} of the call {call.id!r} is not possible: it is {call.status}, and does not wait for you. "
+        "Go on with next_turn(), or stop the loop",
         state=str(call.status),
         asked=ruling.kind,
         allowed=(),

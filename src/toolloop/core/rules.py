@@ -36,7 +36,7 @@ from toolloop.core.states import (
 from toolloop.core.stops import Fate, fate_of
 from toolloop.core.terminations import LIMITS, NaturalEnd, Refused, StopCondition, Truncated
 from toolloop.core.usage import IterationUsage
-from toolloop.core.values import Call, Outcome, Round, Status, Why
+from toolloop.core.values import Call, Outcome, Round, Status
 
 S = TypeVar("S", bound=State)
 
@@ -96,6 +96,11 @@ def _conclude(state: Judging) -> State:
     unheard = bool(ledger.held)  # what was injected meanwhile is still to be answered: the loop goes on
     ledger = settled_and_joined(ledger, round_)
     return Ready(ledger) if unheard else finish(ledger, NaturalEnd())
+
+
+def give_up(state: Ready, event: ev.RequestCancelled) -> Ready:
+    """A request was cancelled: as if it had not been made. What was injected meanwhile goes out with the next one."""
+    return _ready(state.ledger, state.tail)
 
 
 def fail(state: Ready, event: ev.RequestFailed) -> Failed:
@@ -210,15 +215,13 @@ def _wake_round(round_: Round, setup: Setup) -> Round:
 def _woken(call: Call, setup: Setup) -> Call:
     if call.status is Status.RUNNING:
         return lose(call, setup)
-    if call.status in (Status.DECIDED, Status.CLEARED) and call.why is not Why.UNCERTAIN:
-        return evolve(call, judged=False)
-    return call
+    return call if call.status is Status.SETTLED else evolve(call, judged=False)
 
 
 # --- the caller ------------------------------------------------------------------------------------------------------
 
 
-def decide_calls(state: Deciding | Running, event: ev.Decided) -> State:
+def decide_calls(state: Open, event: ev.Decided) -> State:
     """Decisions of the caller: all apply, or none does."""
     return evolve(state, round=decide(state.ledger.setup, state.round, event.rulings))
 
@@ -281,7 +284,7 @@ def _hold(ledger: Ledger, event: ev.Injected) -> Ledger:
     return evolve(ledger, held=(*ledger.held, *event.messages))
 
 
-def stop(state: Ready | Open | Executed | Paused, event: ev.Stopped) -> Finished:
+def stop(state: Ready | Open | Executed | Paused | Failed, event: ev.Stopped) -> Finished:
     """End the loop, wherever it stands."""
     return end(state, StopCondition(event.reason))
 

@@ -7,7 +7,7 @@ from typing import Literal
 from attrs import field, frozen
 
 from toolloop.core.texts import Texts
-from toolloop.core.values import Effect
+from toolloop.core.values import ToolEffect
 
 Execution = Literal["barrier", "ready"]
 
@@ -48,7 +48,7 @@ class ToolFacts:
     """What the machine must know of a tool, and what is compared when a loop wakes up. `digest`: of its definition."""
 
     name: str
-    effect: Effect
+    effect: ToolEffect
     approval: Literal["always", "never", "predicate"]
     digest: str
 
@@ -59,6 +59,7 @@ class Setup:
 
     Attributes:
         params: JSON text of the request parameters but `messages`, and but what is secret.
+        gone: the names of tools that the loop had before it woke up without them.
         callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`).
 
     """
@@ -71,6 +72,7 @@ class Setup:
     max_parallel_tools: int | None = 8
     texts: Texts = field(factory=Texts)
     tools: tuple[ToolFacts, ...] = ()
+    gone: frozenset[str] = frozenset()
     callables: frozenset[str] = frozenset()
 
     def repeatable(self, name: str) -> bool:

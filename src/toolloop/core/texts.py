@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from attrs import frozen
 
+# The places in braces that each text may have, with what might stand there.
+PLACES: dict[str, dict[str, str]] = {
+    "denied": {"reason": "not today"},
+    "not_run": {},
+    "cancelled": {},
+    "uncertain": {"reason": "nobody knows"},
+    "unknown_tool": {"name": "add", "known": "sub, mul"},
+    "tool_gone": {"name": "add"},
+    "invalid_input": {"name": "add", "problems": "a: expected a number"},
+    "failed": {"error": "ValueError: no"},
+    "edited": {"id": "toolu_1", "name": "add", "input": "{}"},
+}
+
 
 @frozen
 class Texts:
-    """The texts the model sees. Each is a format string; the names in braces are filled in.
+    """The texts the model sees. Each is a format string; only its own names in braces are filled in.
 
-    Give another one as `LoopConfig(texts=Texts(denied="..."))`. None may be blank: the API refuses an error without a
-    text.
+    Give another one as `LoopConfig(texts=Texts(denied="Not allowed: {reason}"))`. None may be blank: the API refuses an
+    error without a text.
     """
 
     denied: str = "This call was denied and did not run. Reason: {reason}"
@@ -18,5 +31,7 @@ class Texts:
     cancelled: str = "This call was cancelled while it ran. It may have had effects."
     uncertain: str = "This call was started, and nobody saw it end. It may have had effects. Note: {reason}"
     unknown_tool: str = "There is no tool named {name!r}. The tools are: {known}."
+    tool_gone: str = "The tool {name!r} is no longer there. This call did not run."
     invalid_input: str = "The input does not fit the schema of {name}, so the call did not run. {problems}"
-    edited: str = "Note: the call {id} ({name}) ran with an input that was edited by a person: {input}"
+    failed: str = "{error}"
+    edited: str = "Note: the call {id} ({name}) ran with another input than the one you gave: {input}"

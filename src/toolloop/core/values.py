@@ -10,7 +10,8 @@ from attrs import field, frozen
 
 from toolloop.core.jsontext import JSON, canonical, decode
 
-Effect = Literal["pure", "keyed", "once"]
+# What a tool does to the world: may it be run again?
+ToolEffect = Literal["pure", "keyed", "once"]
 
 
 class Status(StrEnum):
@@ -63,6 +64,7 @@ class Ruling:
         kind: `approve`, `deny`, `answer` or `rerun`.
         content: JSON text: the edited input of an approval, or the content of an answer.
         digest: binds the decision to the call that was shown; None binds to the id alone.
+        by_policy: a policy decided, not a person.
 
     """
 
@@ -73,6 +75,7 @@ class Ruling:
     reason: str | None = None
     digest: str | None = field(default=None, eq=False)
     at: float = field(default=0.0, eq=False)
+    by_policy: bool = field(default=False, eq=False)
 
     def same_as(self, other: Ruling) -> bool:
         """Whether two decisions say the same: kind, input and content, whoever said it and why."""

@@ -49,7 +49,7 @@ class AsyncToolLoopHandle(Driving):
     ) -> None:
         """Set the loop up; nothing is sent and no clock starts. See `ToolLoopHandle`."""
         context = DEFAULT_CONTEXT if context is None else context
-        check_parts(config, context)
+        check_parts(config, context, loop_id=loop_id, clock=clock)
         self._make_bell()
         self._open(
             provider_for(provider, is_async=True),
@@ -164,7 +164,7 @@ class AsyncToolLoopHandle(Driving):
         if isinstance(error, BaseExceptionGroup):
             rest = error.split(cancelled)[1]
         if isinstance(rest, Exception):
-            self._end(job, failed(rest))
+            self._end(job, failed(job, rest))
         else:
             self._cut(job, rest)
 
@@ -179,7 +179,7 @@ async def _outcome(job: Job) -> Result:
     try:
         value = await _settled(job.run())
     except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
-        return failed(error)
+        return failed(job, error)
     return returned(job, value)
 
 

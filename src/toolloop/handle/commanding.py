@@ -12,7 +12,7 @@ from toolloop.core.errors import IllegalCommand, UnknownCall
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import refusal, step
 from toolloop.core.setup import Budget
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, Running, TooDeep
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
 from toolloop.core.values import Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.core import all_params, check_request
@@ -31,9 +31,8 @@ _SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide w
 class Commanding(Reading):
     """The commands of both handles."""
 
-    def _assemble(self, *args: Any, **kwargs: Any) -> None:
-        super()._assemble(*args, **kwargs)
-        self._moves = Moves(decide=self._take_decisions, command=self._take_command)
+    def _moves(self) -> Moves:
+        return Moves(decide=self._take_decisions, command=self._take_command)
 
     def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
         """Decide calls by id, or by the `ToolCall` that was shown: all of them, or none.
@@ -57,7 +56,7 @@ class Commanding(Reading):
             state = self._state
             if not decisions:
                 return
-            if not isinstance(state, Deciding | Running):
+            if not isinstance(state, Judging | Deciding | Running):
                 named = decisions[0][0]
                 raise UnknownCall(
                     f"a decision names the call {named!r}, and no call waits: the loop is {type(state).__name__}",
@@ -77,7 +76,7 @@ class Commanding(Reading):
     def _check_edit(self, call_id: str, decision: Decision) -> None:
         """An edited input that does not fit the schema is the caller's mistake, not the model's."""
         state = self._state
-        call = state.round.find(call_id) if isinstance(state, Deciding | Running) else None
+        call = state.round.find(call_id) if isinstance(state, Judging | Deciding | Running) else None
         tool = self._tools.get(call.name) if call is not None else None
         if tool is None or not isinstance(decision, Approve) or decision.input is None:
             return
@@ -93,7 +92,9 @@ class Commanding(Reading):
         """Give a command without the `Yielded` in hand: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
 
         `Stop` and `InjectMessages` are possible also where none waits, and from any thread; while a request is under
-        way they count once it is answered. After a terminal result this does nothing, and logs that.
+        way they count once it is answered. A stop lets running tools be: they are told through `ToolContext.cancelled`,
+        and what they return no longer counts. A call that runs alone in the driver's own thread is waited for.
+        After a terminal result this does nothing, and logs that.
 
         Raises:
             IllegalCommand: nothing waits for `Continue`.
@@ -136,9 +137,8 @@ class Commanding(Reading):
         state, asked = self._state, "inject_and_continue()"
         event = ev.Injected(texts, hold=self._in_flight, at=self._recorder.now())
         step(state, event)
-        params = all_params(decode(state.ledger.setup.params), self._tools)
         judged = outgoing(state, list(state.ledger.messages), texts) if _has_marks(texts) else landing(state, texts)
-        refuse_invalid(judged, params, asked=asked)
+        self._refuse(judged, asked)
         if not self._driver.locked():
             self._adopt(asked, texts)
         self._record(event)
@@ -177,7 +177,10 @@ class Commanding(Reading):
                 raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
             edit = self._edit()
             before = self._state if edit is None else step(self._state, edit)
-            self._refuse(list(step(before, event).ledger.messages), "follow_up()")
+            then = list(step(before, event).ledger.messages)
+            if edit is None and not replace_last and not _has_marks(event.messages):
+                then = landing(self._state, event.messages)  # the rest was judged when it came
+            self._refuse(then, "follow_up()")
             self._take_edit(edit)
             self._record(event)
             self._move_on()
@@ -190,6 +193,8 @@ class Commanding(Reading):
         budget: Budget | None = None,
     ) -> None:
         """Set other limits; None leaves one as it is. Where a limit ended the loop, it goes on where it stopped.
+
+        A limit can be raised as far as you like, but not taken away.
 
         Raises:
             IllegalCommand: the loop may not run at all.
@@ -253,14 +258,11 @@ class Commanding(Reading):
             event = ev.ParamsChanged(encode(new), at=self._recorder.now())
             step(self._state, event)
             if _SHAPING & given.keys():
-                closed = list(self._state.ledger.messages)
+                edit = self._edit()  # what the caller has mended by now is what will go out
+                closed = self._state.ledger.messages if edit is None else edit.messages
                 refuse_invalid(outgoing(self._state, closed), all_params(new, self._tools), asked=asked)
             self._record(event)
-            self._requests.update(secrets, removed=removed)
-
-    def _refuse(self, texts: Sequence[str], asked: str) -> None:
-        params = all_params(decode(self._state.ledger.setup.params), self._tools)
-        refuse_invalid(texts, params, asked=asked)
+            self._requests.update(secrets, changed=given.keys())
 
     def _ring(self) -> None:
         """Wake the driver up, if one waits for calls to end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, get_args
@@ -9,7 +10,7 @@ from typing import Any, get_args
 from attrs import field, fields, frozen
 
 from toolloop.core.setup import Budget, Execution, Limits
-from toolloop.core.texts import Texts
+from toolloop.core.texts import PLACES, Texts
 from toolloop.tools import ToolContext
 
 
@@ -52,6 +53,8 @@ def _budget(_config: Any, attribute: Any, value: Any) -> None:
 def _observers(_config: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, tuple) or not all(callable(observer) for observer in value):
         raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
+    if any(inspect.iscoroutinefunction(observer) for observer in value):
+        raise ValueError(f"{attribute.name} holds an async function, and nobody would await it; give ordinary ones")
 
 
 def _tuple(value: Any) -> Any:
@@ -67,11 +70,10 @@ def _depth(_context: Any, attribute: Any, value: Any) -> None:
 def _texts(_config: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, Texts):
         raise ValueError(f"{attribute.name} is {value!r}; give a Texts")  # noqa: TRY004 - likewise
-    names = {"id": "", "name": "", "known": "", "reason": "", "problems": "", "input": ""}
     for part in fields(Texts):
         text = getattr(value, part.name)
         try:
-            said = isinstance(text, str) and text.format(**names).strip()
+            said = isinstance(text, str) and text.format(**PLACES[part.name]).strip()
         except (LookupError, ValueError) as error:
             raise ValueError(f"{attribute.name}.{part.name} cannot be filled in: {error!r}") from error
         if not said:
@@ -124,6 +126,16 @@ class LoopConfig:
     )
     texts: Texts = field(factory=Texts, validator=_texts, repr=False)
 
+    def parts(self) -> dict[str, Any]:
+        """What of it a loop keeps, by the fields of `Setup`."""
+        return {
+            "limits": self.limits(),
+            "execution": self.execution,
+            "max_parallel_tools": self.max_parallel_tools,
+            "texts": self.texts,
+            "callables": self.callables(),
+        }
+
     def limits(self) -> Limits:
         """What of it the machine counts."""
         return Limits(
@@ -153,8 +165,8 @@ class LoopContext:
     depth: int = field(default=0, validator=_depth)
 
 
-def check_parts(config: object, context: object) -> None:
-    """Refuse what is no configuration, and what is no context.
+def check_parts(config: object, context: object, *, loop_id: object = None, clock: object = None) -> None:
+    """Refuse what is no configuration, no context, no id, no clock.
 
     Raises:
         TypeError: names which, and what to give.
@@ -164,6 +176,10 @@ def check_parts(config: object, context: object) -> None:
         raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
     if not isinstance(context, LoopContext | ToolContext):
         raise TypeError(f"context is a {type(context).__name__}; give a LoopContext, or inside a tool its ToolContext")
+    if not isinstance(loop_id, str | None):
+        raise TypeError(f"loop_id is a {type(loop_id).__name__}; give a string")
+    if clock is not None and not callable(clock):
+        raise TypeError(f"clock is a {type(clock).__name__}; give a callable that returns seconds since the epoch")
 
 
 DEFAULT_CONFIG = LoopConfig()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +44,9 @@ class HandleCore:
     """What a handle is made of. Not public: see `ToolLoopHandle` and `AsyncToolLoopHandle`."""
 
     _is_async = False
-    _moves: Moves
+
+    # What a `Yielded` may ask for; made anew for each, so that handle and moves keep no circle alive.
+    _moves: Callable[[], Moves]
 
     _config: LoopConfig
     _context: LoopContext
@@ -76,13 +79,9 @@ class HandleCore:
         setup = Setup(
             loop_id=loop_id,
             params=encode(stored),
-            limits=config.limits(),
             depth=context.depth,
-            execution=config.execution,
-            max_parallel_tools=config.max_parallel_tools,
-            texts=config.texts,
             tools=tuple(facts_of(tool) for tool in registry),
-            callables=config.callables(),
+            **config.parts(),
         )
         state = begin(ev.Opened(setup=setup, messages=messages))
         self._assemble(provider, state, tools=registry, config=config, context=context, secrets=secrets, clock=clock)
@@ -158,6 +157,7 @@ class HandleCore:
 
     def _get_ready(self) -> Completed | Error | None:
         if isinstance(self._state, Finished | Failed | TooDeep):
+            self._adopt("next_turn()")
             return self._finish()
         if isinstance(self._state, _WAITING):
             raise IllegalCommand(
@@ -180,9 +180,12 @@ class HandleCore:
         """
         edit = self._edit()
         if edit is not None:
-            params = all_params(decode(self._state.ledger.setup.params), self._tools)
-            refuse_invalid(outgoing(self._state, edit.messages, injected), params, asked=asked)
+            self._refuse(outgoing(self._state, edit.messages, injected), asked)
         self._take_edit(edit)
+
+    def _refuse(self, texts: Sequence[str], asked: str) -> None:
+        """Refuse messages that the API would refuse with the present parameters."""
+        refuse_invalid(texts, all_params(decode(self._state.ledger.setup.params), self._tools), asked=asked)
 
     def _edit(self) -> ev.HistoryEdited | None:
         """What the caller made of the closed history, if that is another."""
@@ -224,7 +227,7 @@ class HandleCore:
         if not isinstance(state, _WAITING):
             return None
         if self._yielded is None:
-            self._yielded = Yielded(state, self._moves, self._recorder.drain())
+            self._yielded = Yielded(state, self._moves(), self._recorder.drain())
         return self._yielded
 
     def _finish(self) -> Completed | Error:
@@ -303,7 +306,7 @@ class HandleCore:
 
     def _say_staged(self) -> None:
         staged, self._stop_staged = self._stop_staged, None
-        if staged is not None and not isinstance(self._state, Finished | Failed):
+        if staged is not None and not isinstance(self._state, Finished):
             self._record(staged)
 
     def __repr__(self) -> str:
@@ -328,6 +331,11 @@ def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
         if tool.is_async and not is_async:
             raise BadTool(
                 f"the tool {tool.name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle", tool=tool.name
+            )
+        if inspect.iscoroutinefunction(tool.needs_approval) and not is_async:
+            raise BadTool(
+                f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
+                tool=tool.name,
             )
     registry.definitions()  # a schema that cannot be made is said now, not in the middle of a loop
     return registry

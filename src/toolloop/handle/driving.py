@@ -13,6 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from attrs import evolve
+
 from toolloop.core import events as ev
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import ModelError, OutsideError
@@ -66,12 +68,10 @@ class Driving(Waking):
             yield request
         finally:
             with self._recorder.lock:
-                self._in_flight = False
+                if self._in_flight:  # neither answered nor failed
+                    self._in_flight = False
+                    self._record(ev.RequestCancelled(at=self._recorder.now(), seconds=self._lap()))
                 self._say_staged()
-                state = self._state
-                if isinstance(state, Ready) and not state.tail and state.ledger.held:
-                    # Cancelled: what was injected meanwhile goes out with the next request.
-                    self._record(ev.Injected((), at=self._recorder.now()))
 
     def _take_request(self) -> Request | None:
         state = self._state
@@ -114,7 +114,9 @@ class Driving(Waking):
         """Record a judgement, unless the caller stopped the loop meanwhile."""
         with self._recorder.lock:
             if isinstance(self._state, Judging):
-                self._record(event)
+                quiet = not event.stop and not event.verdicts and self._state.round.calls
+                # A judgement that lets all run is in no journal, so its time goes with the first start.
+                self._record(event if quiet else evolve(event, seconds=self._lap()))
 
     # --- calls ---
 
@@ -218,5 +220,5 @@ def outcome(job: Job) -> Result:
     try:
         value = job.run()
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
-        return failed(error)
+        return failed(job, error)
     return returned(job, value)

@@ -98,6 +98,8 @@ def landing(state: State, injected: Sequence[str]) -> list[str]:
             return [*_with_results(state.round), *held, *injected]
         case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*_last_round(state.ledger.messages), *held, *injected]
+        case Finished():
+            return [*_last_round(state.ledger.messages), *injected, *held]
     # They join after the reply that ends the pause, which is the model's.
     return [_ANYBODY, '{"role":"assistant","content":"-"}', *held, *injected]
 

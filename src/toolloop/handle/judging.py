@@ -68,6 +68,8 @@ class Judges:
     ) -> Generator[Question, Any, Verdict | None]:
         texts = state.ledger.setup.texts
         tool = self._tools.get(call.name)
+        if tool is None and call.name in state.ledger.setup.gone and call.name not in external:
+            return Reject(Outcome.UNKNOWN_TOOL, texts.tool_gone.format(name=call.name))
         if tool is None and call.name not in external:
             known = ", ".join(sorted({*self._tools.names, *external})) or "none"
             return Reject(Outcome.UNKNOWN_TOOL, texts.unknown_tool.format(name=call.name, known=known))

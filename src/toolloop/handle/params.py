@@ -14,6 +14,7 @@ from toolloop.providers.options import given
 from toolloop.providers.protocol import Request
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
+_OWNED = frozenset({"messages", "tools", "system", "mcp_servers", "stream", "thread", "model"})  # the loop reads these
 _CACHE_MARK = b'"cache_control":{'
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
 _REFUSED = {
@@ -27,7 +28,7 @@ class Secrets:
     """What never enters a state or a snapshot: headers, timeouts, authorization tokens of MCP servers."""
 
     options: dict[str, Any] = field(factory=dict, repr=False)
-    mcp_tokens: dict[str, str] = field(factory=dict, repr=False)
+    mcp_tokens: dict[tuple[str, str], str] = field(factory=dict, repr=False)
 
 
 def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
@@ -43,6 +44,8 @@ def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
     for name, why in _REFUSED.items():
         if name in params:
             raise ValueError(f"{asked}: params has {name!r}: {why}")
+    if isinstance(extra := params.get("extra_body"), Mapping) and (owned := _OWNED & extra.keys()):
+        raise ValueError(f"{asked}: extra_body has {', '.join(sorted(owned))}; give it as a parameter of its own")
     return given(params)
 
 
@@ -60,7 +63,7 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
             raise TypeError(f"params[{name!r}] is a {type(stored[name]).__name__}; give a list")
     for server in stored.get("mcp_servers") or ():
         if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
-            secrets.mcp_tokens[str(server.get("name"))] = server.pop(_MCP_TOKEN)
+            secrets.mcp_tokens[_server_key(server)] = server.pop(_MCP_TOKEN)
     return stored, secrets
 
 
@@ -141,6 +144,11 @@ def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozense
     return frozenset(name for name in named if isinstance(name, str)) - frozenset(known)
 
 
+def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
+    """A token is for this name at this address, and for no other."""
+    return str(server.get("name")), str(server.get("url"))
+
+
 class RequestMaker:
     """Makes requests of ready pieces: the text of the parameters is made once for each change of them."""
 
@@ -182,10 +190,12 @@ class RequestMaker:
         """Whether the request that was made last may have more cache marks than the API takes; a look tells."""
         return self._body_marks + sum(self._marks) > _MOST_CACHE_MARKS
 
-    def update(self, secrets: Secrets, removed: Iterable[str] = ()) -> None:
-        """Take other secrets from the next request on, and forget some."""
-        for name in removed:
+    def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
+        """Take other secrets from the next request on, in the place of those of the changed parameters."""
+        for name in changed:
             self.secrets.options.pop(name, None)
+        if "mcp_servers" in changed:
+            self.secrets.mcp_tokens.clear()
         self.secrets.options.update(secrets.options)
         self.secrets.mcp_tokens.update(secrets.mcp_tokens)
         self._stored = ""
@@ -197,7 +207,7 @@ class RequestMaker:
         if tools := [*self._definitions, *(params.pop("tools", None) or ())]:
             params["tools"] = tools
         for server in params.get("mcp_servers") or ():
-            if (token := self.secrets.mcp_tokens.get(str(server.get("name")))) is not None:
+            if (token := self.secrets.mcp_tokens.get(_server_key(server))) is not None:
                 server[_MCP_TOKEN] = token
         self._body = encode(params)
         self._body_marks = self._body.encode().count(_CACHE_MARK)

@@ -7,7 +7,7 @@ from typing import Any
 from toolloop.core import limits
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON, decode
-from toolloop.core.states import Deciding, Failed, Finished, Running, State, TooDeep
+from toolloop.core.states import Deciding, Failed, Finished, Judging, Running, State, TooDeep
 from toolloop.core.terminations import Unfinished
 from toolloop.core.usage import IterationUsage, Usage
 from toolloop.handle.core import HandleCore
@@ -63,7 +63,7 @@ class Reading(HandleCore):
     def pending(self) -> tuple[ToolCall, ...]:
         """The calls that wait for the caller's word."""
         state = self._state
-        if not isinstance(state, Deciding | Running):
+        if not isinstance(state, Judging | Deciding | Running):
             return ()
         calls = (ToolCall(call, state.ledger.setup, state.round.iteration) for call in state.round.calls)
         return tuple(call for call in calls if call.why is not None)
@@ -86,7 +86,11 @@ class Reading(HandleCore):
         if self._driver.locked() or isinstance(self._state, TooDeep):
             raise IllegalCommand(
                 "messages_mut(): the caller has not the word: "
-                + ("this loop may not run at all" if isinstance(self._state, TooDeep) else "a turn is in progress"),
+                + (
+                    "this loop may not run at all"
+                    if isinstance(self._state, TooDeep)
+                    else "a turn is in progress; wait until next_turn() returns"
+                ),
                 state=type(self._state).__name__,
                 asked="messages_mut()",
                 allowed=(),

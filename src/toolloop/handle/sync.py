@@ -51,7 +51,7 @@ class ToolLoopHandle(Driving):
     ) -> None:
         """Set the loop up; nothing is sent and no clock starts."""
         context = DEFAULT_CONTEXT if context is None else context
-        check_parts(config, context)
+        check_parts(config, context, loop_id=loop_id, clock=clock)
         if inspect.iscoroutinefunction(config.on_tool_call) or inspect.iscoroutinefunction(config.stop_when):
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         self._make_bell()

@@ -14,6 +14,7 @@ from attrs import define, field
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
+from toolloop.core.texts import Texts
 from toolloop.core.values import Call, Outcome, Result
 from toolloop.history import check
 from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, render
@@ -40,6 +41,7 @@ class Job:
     """One run of a call.
 
     Attributes:
+        texts: what the model is told.
         text_only: the call was made by code, whose result may hold nothing but text.
         entered: a thread or task has it, so that somebody will tell its end.
         thread: the thread that was made for it.
@@ -49,6 +51,7 @@ class Job:
     tool: Tool[..., Any]
     given: JSON
     context: ToolContext
+    texts: Texts
     text_only: bool = False
     entered: bool = False
     thread: threading.Thread | None = None
@@ -87,12 +90,13 @@ class Toolbox:
             state=self._caller_state,
             cancelled=cancelled,
         )
-        return Job(tool, decode(call.effective_input), context, text_only=call.by_code)
+        return Job(tool, decode(call.effective_input), context, setup.texts, text_only=call.by_code)
 
 
-def idempotency_key(setup: Setup, iteration: int, call: Call, run: int = 1) -> str:
+def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     """The same for every repeat of one uncertain run of a call, and for nothing else."""
-    parts = [setup.loop_id, [call.id], iteration, call.id, run]
+    first_run = 1  # a run that somebody asks for anew will have a number of its own
+    parts = [setup.loop_id, [call.id], iteration, call.id, first_run]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -101,7 +105,7 @@ def returned(job: Job, value: Any) -> Result:
     try:
         return Result(encode(rendered(value, text_only=job.text_only)))
     except Exception as error:  # noqa: BLE001 - a value may raise anything while it is read
-        return failed(error)
+        return failed(job, error)
 
 
 def rendered(value: Any, *, text_only: bool, is_error: bool = False) -> JSON:
@@ -141,13 +145,15 @@ def _misfit(content: JSON, *, is_error: bool) -> str | None:
     return next((problem.message for problem in check(history) if problem.level == "error"), None)
 
 
-def failed(error: BaseException) -> Result:
+def failed(job: Job, error: BaseException) -> Result:
     """The error result of a tool that raised."""
     LOG.info("a tool failed: %s", type(error).__name__)
     try:
         content = rendered(describe_failure(error), text_only=True, is_error=True)
     except Exception:  # noqa: BLE001 - an exception may raise anything while it is read, too
         content = f"The tool failed with {type(error).__name__}, which says nothing more."
+    if isinstance(content, str):
+        content = job.texts.failed.format(error=content)
     return Result(encode(content), is_error=True, outcome=Outcome.FAILED)
 
 

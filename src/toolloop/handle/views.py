@@ -26,7 +26,7 @@ class ToolResult:
 
 
 @frozen
-class Decided:
+class RecordedDecision:
     """A decision that was made on a call.
 
     Attributes:
@@ -105,14 +105,14 @@ class ToolCall:
         return digest_of(self._setup, self.iteration, self._call)
 
     @property
-    def decision(self) -> Decided | None:
+    def decision(self) -> RecordedDecision | None:
         """What was decided, by whom, when and why; None while nothing is."""
         ruling = self._call.ruling
         if ruling is None:
             return None
         content = None if ruling.content is None else decode(ruling.content)
         at = datetime.fromtimestamp(ruling.at, UTC)
-        return Decided(ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at)
+        return RecordedDecision(ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at)
 
     @property
     def result(self) -> ToolResult | None:

@@ -140,19 +140,15 @@ def _setup_now(
     old: Setup, registry: ToolRegistry, config: LoopConfig | None, stored: Mapping[str, JSON] | None
 ) -> Setup:
     """The set-up that a loop wakes up with."""
-    new = evolve(old, tools=tuple(facts_of(tool) for tool in registry))
+    had = {facts.name for facts in old.tools} | old.gone
+    tools = tuple(facts_of(tool) for tool in registry)
+    new = evolve(old, tools=tools, gone=frozenset(had) - set(registry.names))
     before = decode(old.params)
     if canonical(after := {**before, **(stored or {})}) != canonical(before):
         new = evolve(new, params=encode(after))
     if config is not None:
-        new = evolve(
-            new,
-            limits=config.limits(),
-            execution=config.execution,
-            max_parallel_tools=config.max_parallel_tools,
-            texts=config.texts,
-        )
-    return evolve(new, callables=(LoopConfig() if config is None else config).callables())
+        return evolve(new, **config.parts())
+    return evolve(new, callables=frozenset())
 
 
 def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:

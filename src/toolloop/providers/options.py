@@ -12,9 +12,9 @@ OPTION_NAMES = frozenset(
     {"betas", "extra_body", "extra_headers", "extra_query", "timeout", "user_profile_id", "workspace_id"}
 )
 
-# Never stored: headers may hold keys, and a timeout may be an object of the HTTP library. They come back through the
-# parameters given at `restore`.
-SECRET_OPTIONS = frozenset({"extra_headers", "timeout"})
+# Never stored: headers and queries may hold keys, and a timeout may be an object of the HTTP library. They come back
+# through the parameters given at `restore`.
+SECRET_OPTIONS = frozenset({"extra_headers", "extra_query", "timeout"})
 
 
 def given(params: Mapping[str, Any]) -> dict[str, Any]:

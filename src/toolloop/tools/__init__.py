@@ -1,17 +1,18 @@
 """Tools: functions, their schema and validation, the registry, what they return."""
 
+from toolloop.core.values import ToolEffect
 from toolloop.tools.context import ToolContext
 from toolloop.tools.failures import InvalidInput, ToolError
-from toolloop.tools.function import Effect, Tool, tool
+from toolloop.tools.function import Tool, tool
 from toolloop.tools.registry import ToolRegistry
 from toolloop.tools.results import describe_failure, render
 from toolloop.tools.sdk import as_tool
 
 __all__ = [
-    "Effect",
     "InvalidInput",
     "Tool",
     "ToolContext",
+    "ToolEffect",
     "ToolError",
     "ToolRegistry",
     "as_tool",

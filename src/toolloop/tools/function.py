@@ -9,7 +9,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    Literal,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -23,6 +22,7 @@ from attrs import frozen
 
 from toolloop.core.errors import BadTool
 from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.core.values import ToolEffect
 from toolloop.tools.schema import Arguments
 from toolloop.tools.signature import check_name, read_signature
 
@@ -35,7 +35,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # What running a tool a second time does to the world: nothing; nothing if it is given the same idempotency key; harm.
-Effect = Literal["pure", "keyed", "once"]
 
 
 class Intake(Protocol):
@@ -68,7 +67,7 @@ class Tool(Generic[P, R]):
     description: str
     function: Callable[P, R]
     needs_approval: bool | Callable[[Any], Any]
-    effect: Effect
+    effect: ToolEffect
     is_async: bool
     _intake: Intake
     _contexts: tuple[str, ...] = ()
@@ -126,7 +125,7 @@ class ToolOptions(TypedDict, total=False):
     name: str | None
     description: str | None
     needs_approval: bool | Callable[[Any], Any]
-    effect: Effect
+    effect: ToolEffect
     strict: bool | None
     cache_control: Mapping[str, JSON] | None
     defer_loading: bool | None
@@ -146,7 +145,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     name: str | None = None,
     description: str | None = None,
     needs_approval: bool | Callable[[Any], Any] = False,
-    effect: Effect = "once",
+    effect: ToolEffect = "once",
     strict: bool | None = None,
     cache_control: Mapping[str, JSON] | None = None,
     defer_loading: bool | None = None,
@@ -189,7 +188,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         signature = read_signature(function, outer)
         own = check_name(name or signature.name)
         told = signature.description if description is None else description
-        if effect not in get_args(Effect):
+        if effect not in get_args(ToolEffect):
             raise BadTool(f'effect of {own} is {effect!r}; it is "pure", "keyed" or "once"', tool=own)
         try:
             extra = plain({key: value for key, value in fields.items() if value is not None}, own)
