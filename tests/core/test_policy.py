@@ -285,11 +285,16 @@ def test_a_call_is_run_again_by_name() -> None:
     assert list(state.ledger.ran) == ["c", "c"]
 
 
-def test_what_a_person_asked_to_run_again_is_not_judged_again() -> None:
-    """A policy judges what may start for the first time; `rerun` is a person's word on it, after a wake too."""
+def test_what_a_person_asked_to_run_again_is_judged_once_more_after_a_wake() -> None:
+    """The caller's word satisfies a policy's question; but what cannot run any more does not, and the text is true."""
     woken = m.go(uncertain(), m.decided(c=m.RERUN), ev.Woken(), ev.Continued())
-    assert isinstance(woken, Running)
-    assert outstanding(woken) == (RunCall("c"),)
+    assert outstanding(woken) == (Judge(calls=("c",)),)
+    assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED
+    gone = step(woken, ev.Judged((("c", Reject(Outcome.UNKNOWN_TOOL, "It is gone.")),)))
+    result = the_call(gone).result
+    assert result is not None
+    assert result.outcome is Outcome.UNCERTAIN
+    assert "It is gone." in result.content
 
 
 def test_what_was_decided_is_judged_again_after_a_wake() -> None:

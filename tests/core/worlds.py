@@ -176,6 +176,7 @@ class World:
         return {
             ev.Replied: self.some_reply,
             ev.RequestFailed: lambda: ev.RequestFailed(Failure("model", "overloaded", 529, retryable=True)),
+            ev.RequestCancelled: ev.RequestCancelled,
             ev.Judged: self._judged,
             ev.Decided: self._decided,
             ev.Started: lambda: ev.Started(self._a_call(Status.CLEARED, Status.PROPOSED)),
@@ -245,7 +246,11 @@ class World:
             return self.make(ev.Cancelled if self.chance(6) else ev.Ended)
         match self.rng.choice(effects):
             case SendRequest():
+                if self.chance(12):
+                    return self.make(ev.RequestCancelled)
                 return self.make(ev.RequestFailed if self.chance(12) else ev.Replied)
+            case Judge() if self.chance(6) and any(call.status is Status.WAITING for call in self.calls()):
+                return self.make(ev.Decided)  # while the others are judged
             case Judge(calls=calls):
                 return self.make(ev.Started if calls and self.chance(10) else ev.Judged)
             case RunCall(call_id=call_id):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.handle.support import params, refused, results_in, scene, user
-from toolloop import Answer, Approve, Ask, Continue, Deny, Rerun, Texts, ToolLoopHandle, tool
+from toolloop import Answer, Approve, Ask, Continue, Deny, Rerun, Stop, Texts, ToolLoopHandle, tool
 from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.machine import Deciding
 from toolloop.testing import call, reply
@@ -336,3 +336,27 @@ def test_stop_settles_what_is_open() -> None:
         at.handle.follow_up([user("go on")])
         assert at.handle.run().unwrap().text == "fine"
         assert at.ran == []
+
+
+NO_WORDS: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[Exception], str]] = {
+    "a list of pairs": (lambda at: at.decide([("toolu_w", Approve())]), TypeError, "mapping"),  # type: ignore[arg-type]
+    "a single decision": (lambda at: at.decide(Approve()), TypeError, "mapping"),  # type: ignore[arg-type]
+    "nothing": (lambda at: at.decide(None), TypeError, "mapping"),  # type: ignore[arg-type]
+    "approved by a number": (lambda at: at.decide({"toolu_w": Approve(by=5)}), IllegalCommand, "by"),  # type: ignore[arg-type]
+    "denied by a list": (lambda at: at.decide({"toolu_w": Deny("no", by=["ana"])}), IllegalCommand, "by"),  # type: ignore[arg-type]
+    "answered by a number": (lambda at: at.decide({"toolu_w": Answer("x", by=5)}), IllegalCommand, "by"),  # type: ignore[arg-type]
+    "approved for a number": (lambda at: at.decide({"toolu_w": Approve(reason=5)}), IllegalCommand, "reason"),  # type: ignore[arg-type]
+    "bound to a number": (lambda at: at.decide({"toolu_w": Approve(digest=5)}), IllegalCommand, "digest"),  # type: ignore[arg-type]
+    "stopped for a number": (lambda at: at.resume(Stop(5)), TypeError, "reason"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize(("move", "kind", "word"), NO_WORDS.values(), ids=NO_WORDS)
+def test_a_word_of_another_type_is_refused(move: Any, kind: type[Exception], word: str) -> None:
+    """It would be in the record as something else than it is; the calls wait as before."""
+    with scene([reply(calls=[WRITE])]) as at:
+        turn = at.turn()
+        before = at.handle.snapshot()
+        with pytest.raises(kind, match=word):
+            move(at.handle)
+        assert (at.handle.snapshot(), len(turn.pending), turn.is_spent) == (before, 1, False)

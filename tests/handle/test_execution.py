@@ -186,3 +186,35 @@ def test_a_second_driver_is_told_so_at_once() -> None:
         handles.append(at.handle)
         assert [result.content for result in at.turn().results if result] == ["ok"]
         assert seen == ["Running", "Running", "Running", ((), "Running", 1, "Running")]
+
+
+@pytest.mark.parametrize("most", [1, 8])
+@pytest.mark.parametrize("kind", [GeneratorExit, SystemExit, KeyboardInterrupt])
+def test_after_an_exit_in_one_call_the_others_wait_and_the_loop_goes_on(kind: type[BaseException], most: int) -> None:
+    """Under barrier nothing starts beside an uncertain call; the exit comes out once, and nothing else does."""
+    rude = [kind]
+    ran: list[str] = []
+
+    @tool
+    def first() -> str:
+        """Exit."""
+        raise rude.pop()
+
+    @tool
+    def second() -> str:
+        """Be quiet."""
+        ran.append("second")
+        return "quiet"
+
+    calls = [call("first", id="toolu_1"), call("second", id="toolu_2")]
+    with scene([reply(calls=calls), reply("fine")], tools=[first, second], max_parallel_tools=most) as at:
+        with pytest.raises(kind):
+            at.handle.next_turn()
+        turn = at.turn()
+        assert [(each.id, each.why) for each in turn.pending] == [("toolu_1", "uncertain")]
+        if most == 1:
+            assert ran == []
+        turn.answer("toolu_1", "it did")
+        assert at.handle.run().unwrap().text == "fine"
+        assert ran == ["second"]
+        assert [block["content"] for block in results_in(at.sent()[-1])] == ["it did", "quiet"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.handle.support import assistant, params, refused, results_in, scene, user
-from toolloop import InjectMessages, Stop
+from tests.handle.support import Scene, assistant, params, refused, results_in, scene, user
+from toolloop import Continue, InjectMessages, Stop, tool
 from toolloop.errors import InvalidHistory
 from toolloop.events import MessageHeld
 from toolloop.testing import call, reply, server_call, server_result
@@ -209,3 +210,52 @@ def test_a_system_message_alone_is_refused_beside_an_open_server_call(decided: b
         turn.inject_and_continue([user("hurry"), SYSTEM])
         assert at.handle.run().unwrap().text == "fine"
         assert at.sent()[-2:] == [user("hurry"), SYSTEM]
+
+
+@pytest.mark.parametrize("title", ["assistant", '"role":"assistant"'])
+def test_a_result_that_names_the_assistant_is_no_message_of_the_model(title: str) -> None:
+    """What a message may follow is judged by its roles, not by words in it."""
+
+    @tool
+    def fetch() -> list[dict[str, Any]]:
+        """Fetch a document."""
+        return [
+            {"type": "document", "title": title, "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
+        ]
+
+    with scene([reply(calls=[("fetch", {})]), reply("fine")], tools=[fetch]) as at:
+        at.turn().inject_and_continue([user("hurry")])
+        assert at.done().text == "fine"
+        assert at.sent()[-1] == user("hurry")
+
+
+HALF = "half a pair: \ud83d"
+SAYINGS: dict[str, Callable[[Scene], Any]] = {
+    "injected": lambda at: at.turn().inject_and_continue([user(HALF)]),
+    "injected as a block": lambda at: at.turn().inject_and_continue([user([{"type": "text", "text": HALF}])]),
+    "resumed": lambda at: (at.turn(), at.handle.resume(InjectMessages([user(HALF)]))),
+    "a system prompt": lambda at: at.handle.update_params(system=HALF),
+    "an edit": lambda at: (at.turn(), at.handle.messages_mut().append(user(HALF)), at.handle.resume(Continue())),
+}
+
+
+@pytest.mark.parametrize("say", SAYINGS.values(), ids=SAYINGS)
+def test_half_a_surrogate_pair_is_refused_wherever_a_caller_speaks(say: Callable[[Scene], Any]) -> None:
+    """No request can carry it: who says it is told where it is, before anything is sent."""
+    with scene([reply(calls=[ADD])]) as at, pytest.raises(TypeError, match="surrogate"):
+        say(at)
+    with (
+        pytest.raises(TypeError, match=r"messages\[0\]\.content .*surrogate"),
+        scene([], asked=params(messages=[user(HALF)])),
+    ):
+        pass
+
+
+def test_half_a_surrogate_pair_is_refused_in_a_follow_up() -> None:
+    """The loop stays where it ended, and takes another one."""
+    with scene([reply("so"), reply("fine")]) as at:
+        at.done()
+        with pytest.raises(TypeError, match="surrogate"):
+            at.handle.follow_up([user(HALF)])
+        at.handle.follow_up([user("a whole one: \U0001f600")])
+        assert at.done().text == "fine"

@@ -206,6 +206,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a newer format": (_damaged(lambda snapshot: snapshot.update(format=99)), "99"),
     "a format that is none": (_damaged(lambda snapshot: snapshot.update(format="1")), "'1'"),
     "a format that is true": (_damaged(lambda snapshot: snapshot.update(format=True)), "True"),
+    "a format that is a fraction": (_damaged(lambda snapshot: snapshot.update(format=1.0)), r"1\.0"),
     "no digest": (_damaged(lambda snapshot: snapshot.pop("digest")), "damaged"),
     "a changed limit": (_damaged(lambda snapshot: snapshot["ledger"].update(iterations=0)), "damaged"),
     "a lost field": (_damaged(lambda snapshot: snapshot.pop("round")), "damaged"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+from types import FrameType
 
 import anyio
 import pytest
@@ -31,7 +33,7 @@ from toolloop import (
     tool,
 )
 from toolloop.terminations import NaturalEnd, StopCondition
-from toolloop.testing import reply
+from toolloop.testing import call, reply
 
 KINDS = ("sync", *BACKENDS)
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -279,3 +281,50 @@ def test_an_end_that_wins_against_a_stop_keeps_its_name() -> None:
     driver = Background(handle.next_turn, held)
     held.meanwhile(handle, lambda: handle.resume(Stop("late")))
     assert completed(driver.result()).termination in (NaturalEnd(), StopCondition("late"))
+
+
+def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:
+    """Another call's exit ends the turn while its thread stands at the start: the next turn waits for it."""
+    standing, go = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    @tool
+    def exits() -> str:
+        """Exit, as soon as the other thread is there."""
+        awaited(standing)
+        raise SystemExit
+
+    @tool
+    def slow_to_start() -> str:
+        """Run."""
+        ran.append("ran")
+        return "done"
+
+    def hold(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == "_enter" and threading.current_thread().name == "toolloop-toolu_2":
+            standing.set()
+            awaited(go)
+
+    def let_go(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == "_effects":  # the turn has looked at what it woke up with
+            go.set()
+
+    calls = [call("exits", id="toolu_1"), call("slow_to_start", id="toolu_2")]
+    handle = sync_loop([reply(calls=calls), reply("fine")], [exits, slow_to_start])
+    before, before_threads = sys.gettrace(), threading.gettrace()
+    try:
+        threading.settrace(hold)
+        with pytest.raises(SystemExit):
+            handle.next_turn()
+        threading.settrace(before_threads)  # type: ignore[arg-type]
+        assert ran == []
+        sys.settrace(let_go)
+        turn = yielded(handle.next_turn())
+    finally:
+        sys.settrace(before)
+        threading.settrace(before_threads)  # type: ignore[arg-type]
+        go.set()
+    assert [(each.id, each.why) for each in turn.pending] == [("toolu_1", "uncertain")]
+    assert ran == ["ran"]
+    turn.answer("toolu_1", "it exited")
+    assert completed(handle.run()).text == "fine"

@@ -312,22 +312,18 @@ OTHER = [
         "mixed-search-results",
         answered(content=[SEARCH_RESULT, text()]),
     ),
-    BadRequest(
-        "five-cache-marks", 34, "cache-marks", body(user(*[text(cache_control=EPHEMERAL)] * 5)), checked="warning"
-    ),
+    BadRequest("five-cache-marks", 34, "cache-marks", body(user(*[text(cache_control=EPHEMERAL)] * 5))),
     BadRequest(
         "five-cache-marks-with-tools",
         34,
         "cache-marks",
         body(user(*[text(cache_control=EPHEMERAL)] * 4), tools=[TOOL | {"cache_control": EPHEMERAL}]),
-        checked="warning",
     ),
     BadRequest(
         "five-cache-marks-inside-results",
         34,
         "cache-marks",
         answered(content=[text(cache_control=EPHEMERAL)] * 4, cache_control=EPHEMERAL),
-        checked="warning",
     ),
     BadRequest(
         "cache-mark-on-thinking",
@@ -341,7 +337,6 @@ OTHER = [
         34,
         "cache-marks",
         body(user(text(cache_control=EPHEMERAL | {"ttl": "5m"}), text(cache_control=EPHEMERAL | {"ttl": "1h"}))),
-        checked="warning",
     ),
     BadRequest("tool-name-with-space", 35, "tools", body(HI, tools=[TOOL | {"name": "look up"}]), checked=None),
     BadRequest("tool-name-too-long", 35, "tools", body(HI, tools=[TOOL | {"name": "x" * 65}]), checked=None),

@@ -8,7 +8,7 @@ from toolloop.core.chain import Chain
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.policy import settle_open
-from toolloop.core.replies import open_server_calls, settle_tail, without_open_calls
+from toolloop.core.replies import ended, open_server_calls, settle_tail, without_open_calls
 from toolloop.core.states import (
     Back,
     Deciding,
@@ -63,7 +63,7 @@ def stays_beside(round_: Round) -> bool:
 
 def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
     """The ledger with messages of a turn that is over, and with what was held until then."""
-    history = ledger.messages.extend(without_open_calls(messages))
+    history = ledger.messages.extend(ended(without_open_calls(messages)))
     if ledger.held:
         history, last = _part_system(history)
         history = history.extend((*ledger.held, *last))

@@ -112,23 +112,36 @@ def _filled(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def assistant_message(blocks: Iterable[JSON], *, calls: bool = True) -> str | None:
+def assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool = True) -> str | None:
     """The text of the assistant message made of a reply's blocks, or None if nothing of them may be sent back.
 
     Args:
         blocks: the reply's content.
         calls: False leaves the client's calls out, for a reply in which they may be cut off.
+        ends: False keeps thinking at the end, for a paused reply, which the next one goes on with.
 
     """
-    kept = acceptable([block for block in blocks if calls or block["type"] != "tool_use"])
+    kept = acceptable([block for block in blocks if calls or block["type"] != "tool_use"], ends=ends)
     return f"{_ASSISTANT}{encode(kept)}}}" if kept else None
 
 
-def acceptable(blocks: Sequence[JSON]) -> list[JSON]:
-    """The blocks that the API takes back: no blank text, no thinking at the end."""
+def acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
+    """The blocks that the API takes back: no blank text, no thinking at the end of the model's turn."""
     kept = [block for block in blocks if block["type"] != "text" or str(block.get("text", "")).strip()]
-    while kept and kept[-1]["type"] in _THINKING:
+    while ends and kept and kept[-1]["type"] in _THINKING:
         kept.pop()
+    return kept
+
+
+def ended(messages: Sequence[str]) -> list[str]:
+    """The messages of a turn that is over: if a paused reply comes last, the thinking at its end goes."""
+    kept = list(messages)
+    while ends_in_reply(kept):
+        blocks = _blocks(kept[-1])
+        left = acceptable(blocks)
+        if len(left) == len(blocks):
+            break
+        kept[-1:] = [f"{_ASSISTANT}{encode(left)}}}"] if left else []
     return kept
 
 

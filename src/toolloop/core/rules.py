@@ -61,7 +61,8 @@ def take_reply(state: Ready, event: ev.Replied) -> State:
             cut = assistant_message(reply.blocks, calls=False)
             kept = join(ledger, [*state.tail, *([cut] if cut else [])])
             return finish(kept, Truncated(str(reply.stop_reason)))
-    round_ = Round(ledger.iterations, assistant_message(reply.blocks), reply.calls(), state.tail)
+    text = assistant_message(reply.blocks, ends=fate is not Fate.PAUSE)
+    round_ = Round(ledger.iterations, text, reply.calls(), state.tail)
     judging = Judging(ledger, round_, fate)
     if fate is Fate.RUN or "stop_when" in ledger.setup.callables:
         return judging

@@ -102,7 +102,10 @@ def _is_tool(tool: JSON) -> bool:
 def _is_system(system: JSON) -> bool:
     if isinstance(system, str):
         return bool(system.strip())
-    return isinstance(system, list) and all(isinstance(block, dict) and block.get("type") for block in system)
+    return isinstance(system, list) and all(
+        isinstance(block, dict) and block.get("type") == "text" and str(block.get("text", "")).strip()
+        for block in system
+    )
 
 
 def _short(value: JSON) -> str:

@@ -165,6 +165,10 @@ def _call_each(questions: Generator[Any, Any, Any]) -> Any:
             function, arguments = questions.send(answer) if error is None else questions.throw(error)
         except StopIteration as done:
             return done.value
+        except RuntimeError as wrapped:
+            if error is not None and wrapped.__cause__ is error:
+                raise error from None  # Python wraps a StopIteration that passes through a generator
+            raise
         answer, error = None, None
         try:
             answer = function(*arguments)

@@ -177,5 +177,5 @@ def _left_out(reply: Reply) -> tuple[str, ...]:
     if fate is Fate.REFUSE:
         return ()
     joining = [block for block in reply.blocks if fate is not Fate.CUT or block["type"] != "tool_use"]
-    kept = {id(block) for block in acceptable(joining)}
+    kept = {id(block) for block in acceptable(joining, ends=fate is not Fate.PAUSE)}
     return tuple(block["type"] for block in reply.blocks if id(block) not in kept)

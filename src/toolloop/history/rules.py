@@ -223,7 +223,7 @@ RULES: Final[dict[str, Rule]] = {
         "33, documented",
     ),
     "cache-marks": Rule(
-        "warning",
+        "error",
         "There are at most four cache marks, those of an hour before those of five minutes.",
         "Keep the last marks only.",
         "34, reported",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import anthropic
 
-_OK = 200
 _CLIENT_ERROR = 400
 _SERVER_ERROR = 500
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})  # and all from 500 on (anthropic-sdk 2.12, `_should_retry`)

@@ -79,7 +79,19 @@ def _intact(body: Mapping[str, JSON], digest: object) -> bool:
 
 def _digest(body: Mapping[str, JSON]) -> str:
     """Catches damage, not attackers: never take a snapshot from a client."""
-    return hashlib.sha256(canonical(body).encode()).hexdigest()
+    return hashlib.sha256(canonical(_one_kind_of_number(body)).encode()).hexdigest()
+
+
+def _one_kind_of_number(value: JSON) -> JSON:
+    """60.0 and 60 are one number in most of the world's JSON, so a snapshot may come back with either."""
+    match value:
+        case dict():
+            return {key: _one_kind_of_number(item) for key, item in value.items()}
+        case list():
+            return [_one_kind_of_number(item) for item in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value
 
 
 def _reasons(error: Exception) -> list[str]:

@@ -97,7 +97,6 @@ SERVER_RESULTS = (
     "advisor_tool_result",
     "mcp_tool_result",
 )
-USES = ("tool_use", "server_tool_use", "mcp_tool_use")
 THINKING = ("thinking", "redacted_thinking")
 
 BLOCKS: dict[str, Shape] = {
