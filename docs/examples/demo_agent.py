@@ -91,7 +91,7 @@ def _outcome(call: dict[str, Any], result: dict[str, Any]) -> str:
     """What became of a call, as far as its result tells."""
     name, path, said = call["name"], call["input"]["path"], _text(result)
     denied = Texts().denied.partition("{reason}")[0]
-    edit = said.partition("edited by a person: ")[2]
+    edit = said.partition("than the one you gave: ")[2]
     if said.startswith(denied):
         return f"{path} is as it was, because you denied {name}: “{said.removeprefix(denied)}”."
     if result.get("is_error"):

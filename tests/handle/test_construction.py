@@ -318,3 +318,27 @@ def chunks() -> Iterator[dict[str, Any]]:
 def test_any_iterable_of_messages_is_taken() -> None:
     """A tuple or a generator is as good as a list."""
     assert made(params=params(messages=chunks())).messages == (user("one"), user("two"))
+
+
+@pytest.mark.parametrize(("part", "value"), [("loop_id", 5), ("loop_id", b"x"), ("clock", 5), ("clock", "now")])
+def test_a_part_of_another_type_is_refused_at_once(part: str, value: Any) -> None:
+    """It would fail in the middle of a loop, or be another after a sleep."""
+    with pytest.raises(TypeError, match=part):
+        made(**{part: value})
+
+
+def test_an_observer_or_a_predicate_that_nobody_would_await_is_refused() -> None:
+    """An async observer under any handle, an async `needs_approval` under the sync one."""
+
+    async def later(*_: Any) -> bool:
+        return True
+
+    @tool(needs_approval=later)
+    def guarded() -> str:
+        """Guarded."""
+        return "x"
+
+    with pytest.raises(ValueError, match="observers"):
+        LoopConfig(observers=[later])
+    with pytest.raises(BadTool, match="guarded"):
+        made(tools=[guarded])

@@ -247,3 +247,26 @@ def test_sdk_objects_are_taken_in_an_edit() -> None:
         at.handle.messages_mut().extend([assistant([TextBlock(type="text", text="I said")]), user("go on")])
         at.done()
         assert at.sent()[1] == assistant([{"type": "text", "text": "I said"}])
+
+
+def test_other_parameters_are_judged_with_the_edited_history() -> None:
+    """Whoever has mended the list need not mend it again."""
+    asked = params(messages=[user(), {"role": "system", "content": "Be quick."}])
+    with scene([reply("so"), reply("fine")], asked=asked) as at:
+        at.done()
+        with refused(at.handle, InvalidHistory, "update_params()"):
+            at.handle.update_params(model="claude-sonnet-4-5")
+        del at.handle.messages_mut()[1]
+        at.handle.update_params(model="claude-sonnet-4-5")
+        at.handle.follow_up([user("more")])
+        assert at.done().text == "fine"
+        assert [message["role"] for message in at.sent()] == ["user", "assistant", "user"]
+
+
+def test_next_turn_adopts_an_edit_after_the_end() -> None:
+    """The result stays the same object, and reads show the edit."""
+    with scene([reply("so")]) as at:
+        done = at.done()
+        at.handle.messages_mut()[0] = user("edited")
+        assert at.handle.next_turn() is done
+        assert at.handle.messages[0] == user("edited")

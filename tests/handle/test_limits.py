@@ -208,3 +208,21 @@ def test_a_failed_request_counts_for_no_limit() -> None:
         assert at.failed().iterations == 0
         at.handle.retry()
         assert at.done().text == "end"
+
+
+@pytest.mark.parametrize("opinion", [Ask(), Deny("no")])
+def test_the_time_of_a_policy_is_active_time(opinion: Any) -> None:
+    """Whether the turn ends in a question or goes on: only waiting for the caller is free."""
+    asked = threading.Event()
+
+    def slow(*_: Any) -> Any:
+        asked.wait(0.05)
+        return opinion
+
+    with scene([reply(calls=[("add", {"a": 1, "b": 2})])], on_tool_call=slow, timeout=0.04) as at:
+        turn = at.turn()
+        if turn.pending:
+            turn.answer(turn.pending[0], "3")
+        turn.continue_loop()
+        assert at.handle.run().unwrap().termination == Timeout(0.04)
+        assert at.count == 1

@@ -145,3 +145,54 @@ def test_errors_of_the_caller_hold_no_secret() -> None:
             ToolLoopHandle.restore(snapshot, api.client(api_key=KEY), tools=TOOLS, params=other)
         for caught in (invalid.value, drift.value):
             assert found_in(caught, vars(caught), pickle.dumps(caught)) == []
+
+
+def tokens(api: FakeMessagesAPI) -> list[Any]:
+    """The server and the token of each entry in the last request."""
+    servers = api.requests[-1].json.get("mcp_servers") or []
+    return [(server["url"], server.get("authorization_token")) for server in servers]
+
+
+def server(name: str, url: str, token: str | None = None) -> dict[str, Any]:
+    entry = {"type": "url", "name": name, "url": url}
+    return entry if token is None else {**entry, "authorization_token": token}
+
+
+def test_a_token_goes_to_its_own_server_and_to_no_other() -> None:
+    """Two servers of one name keep their own; a server that moved, came back or is new gets none that is not its."""
+    one, two = server("a", "https://one.example", TOKEN), server("a", "https://two.example", HEADER)
+    moved = server("a", "https://three.example")
+    with FakeMessagesAPI([reply("end")] * 4, enforce=False) as api:
+        handle = ToolLoopHandle(api.client(), params=params(betas=[BETA], mcp_servers=[one, two]))
+        handle.run()
+        assert tokens(api) == [("https://one.example", TOKEN), ("https://two.example", HEADER)]
+        for servers, sent in (
+            ([moved], [("https://three.example", None)]),
+            (None, []),
+            ([server("a", "https://one.example")], [("https://one.example", None)]),
+        ):
+            handle.update_params(mcp_servers=servers)
+            handle.follow_up([{"role": "user", "content": "again"}])
+            handle.run()
+            assert tokens(api) == sent
+        check(handle)
+
+
+def test_a_token_in_the_extra_body_is_refused() -> None:
+    """There it could not be told from what is stored; as a parameter it can."""
+    with FakeMessagesAPI([]) as api:
+        with pytest.raises(ValueError, match="mcp_servers"):
+            ToolLoopHandle(api.client(), params=params(extra_body={"mcp_servers": [dict(MCP)]}))
+        handle = ToolLoopHandle(api.client(), params=params())
+        with pytest.raises(ValueError, match="mcp_servers"):
+            handle.update_params(extra_body={"mcp_servers": [dict(MCP)]})
+        check(handle)
+
+
+def test_a_key_in_the_query_is_stored_nowhere() -> None:
+    """Gateways take keys there."""
+    with FakeMessagesAPI([reply("end")]) as api:
+        handle = ToolLoopHandle(api.client(), params=params(extra_query={"key": HEADER}))
+        check(handle)
+        handle.run()
+        assert HEADER in api.requests[0].path

@@ -227,3 +227,14 @@ def test_what_is_left_out_is_told(content: str, kinds_out: tuple[str, ...]) -> N
     with scene([reply(**CONTENTS[content])]) as at:
         left = [event for event in at.done().events if isinstance(event, BlocksLeftOut)]
         assert left == [BlocksLeftOut(1, kinds_out)]
+
+
+def test_a_stop_during_a_request_wins_over_a_reply_that_makes_no_sense() -> None:
+    """It was said before the reply came; nothing of it is lost."""
+    answer = delayed(threading.Event(), reply("hm", stop_reason="tool_use"))
+    with scene([answer]) as at:
+        driver = Background(at.handle.next_turn)
+        awaited(answer.arrived)
+        at.handle.resume(Stop("enough"))
+        answer.release()
+        assert completed(driver.result()).termination == StopCondition("enough")
