@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.handle.support import Scene, assistant, refused, scene, user
+from tests.handle.support import Scene, assistant, params, refused, scene, user
 from tests.handle.test_members import standing
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.events import HistoryReplaced

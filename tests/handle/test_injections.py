@@ -230,12 +230,25 @@ def test_a_result_that_names_the_assistant_is_no_message_of_the_model(title: str
 
 
 HALF = "half a pair: \ud83d"
+
+
+def resume_with_half(at: Scene) -> None:
+    at.turn()
+    at.handle.resume(InjectMessages([user(HALF)]))
+
+
+def edit_with_half(at: Scene) -> None:
+    at.turn()
+    at.handle.messages_mut().append(user(HALF))
+    at.handle.resume(Continue())
+
+
 SAYINGS: dict[str, Callable[[Scene], Any]] = {
     "injected": lambda at: at.turn().inject_and_continue([user(HALF)]),
     "injected as a block": lambda at: at.turn().inject_and_continue([user([{"type": "text", "text": HALF}])]),
-    "resumed": lambda at: (at.turn(), at.handle.resume(InjectMessages([user(HALF)]))),
+    "resumed": resume_with_half,
     "a system prompt": lambda at: at.handle.update_params(system=HALF),
-    "an edit": lambda at: (at.turn(), at.handle.messages_mut().append(user(HALF)), at.handle.resume(Continue())),
+    "an edit": edit_with_half,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.handle.support import HUNDRED, TOOLS, params, refused, results_in, scene, user, yielded
-from toolloop import Budget, LoopConfig, Texts, ToolLoopHandle, tool
+from toolloop import Ask, Budget, Deny, LoopConfig, Texts, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.terminations import BudgetExceeded, MaxIterations, NaturalEnd, Timeout
 from toolloop.testing import ScriptedProvider, call, fault, reply
@@ -213,10 +213,11 @@ def test_a_failed_request_counts_for_no_limit() -> None:
 @pytest.mark.parametrize("opinion", [Ask(), Deny("no")])
 def test_the_time_of_a_policy_is_active_time(opinion: Any) -> None:
     """Whether the turn ends in a question or goes on: only waiting for the caller is free."""
-    asked = threading.Event()
 
     def slow(*_: Any) -> Any:
-        asked.wait(0.05)
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
         return opinion
 
     with scene([reply(calls=[("add", {"a": 1, "b": 2})])], on_tool_call=slow, timeout=0.04) as at:

@@ -197,9 +197,16 @@ def test_four_cache_marks_are_none_too_many(asked: dict[str, Any]) -> None:
 
 
 MARKED = [user([marked()])]
+
+
+def resume_with_a_mark(at: Scene) -> None:
+    at.turn()
+    at.handle.resume(InjectMessages(MARKED))
+
+
 AFTER_A_ROUND: dict[str, Callable[[Scene], Any]] = {
     "inject_and_continue": lambda at: at.turn().inject_and_continue(MARKED),
-    "resume": lambda at: (at.turn(), at.handle.resume(InjectMessages(MARKED))),
+    "resume": resume_with_a_mark,
 }
 
 
@@ -283,6 +290,11 @@ def test_too_many_marks_in_one_result_are_an_error_result() -> None:
         assert at.handle.run().unwrap().text == "fine"
 
 
+def change_and_go_on(at: Scene, changes: dict[str, Any]) -> None:
+    at.handle.update_params(**changes)
+    at.handle.next_turn()
+
+
 @pytest.mark.parametrize(
     "changes", [{"system": many(1)}, {"cache_control": SHORT}, {"tools": [{**LOOKUP, "cache_control": SHORT}]}]
 )
@@ -290,8 +302,7 @@ def test_marks_of_changed_parameters_are_counted_with_those_of_the_history(chang
     """Refused at the change, or before the request at the latest; the change can be taken back."""
     with scene([reply("fine")], asked=params(messages=[user(many(4))])) as at:
         with pytest.raises(InvalidHistory, match="cache-marks"):
-            at.handle.update_params(**changes)
-            at.handle.next_turn()
+            change_and_go_on(at, changes)
         assert at.count == 0
         at.handle.update_params(**dict.fromkeys(changes))
         assert at.done().text == "fine"

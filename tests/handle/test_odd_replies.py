@@ -1,4 +1,4 @@
-"""What a provider, a policy or `stop_when` gives, however odd: an `Error`, a question or a word, never a broken loop."""
+"""What a provider, a policy or `stop_when` gives, however odd: the loop is never broken by it."""
 
 from __future__ import annotations
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
 
-from tests.handle.support import assistant, params, results_in, scene, user
+from tests.handle.concurrency import Background, awaited
+from tests.handle.support import assistant, completed, params, results_in, scene, user
+from toolloop import Stop
 from toolloop.errors import ProtocolError
 from toolloop.events import BlocksLeftOut
 from toolloop.terminations import NaturalEnd, PauseLimit, Refused, StopCondition, Truncated
-from toolloop.testing import call, reply, server_call, server_result, verbatim
+from toolloop.testing import call, delayed, reply, server_call, server_result, verbatim
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCHING = params(tools=[SEARCH])

@@ -316,13 +316,13 @@ def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:
         threading.settrace(hold)
         with pytest.raises(SystemExit):
             handle.next_turn()
-        threading.settrace(before_threads)  # type: ignore[arg-type]
+        threading.settrace(before_threads)
         assert ran == []
         sys.settrace(let_go)
         turn = yielded(handle.next_turn())
     finally:
         sys.settrace(before)
-        threading.settrace(before_threads)  # type: ignore[arg-type]
+        threading.settrace(before_threads)
         go.set()
     assert [(each.id, each.why) for each in turn.pending] == [("toolu_1", "uncertain")]
     assert ran == ["ran"]

@@ -7,7 +7,7 @@ from collections import Counter
 from toolloop import ToolLoopHandle
 from toolloop.core import events as ev
 from toolloop.core.machine import TRANSITIONS, step
-from toolloop.core.states import Judging, Running, State
+from toolloop.core.states import Failed, Judging, Ready, Running, State
 from toolloop.handle.recording import Recorder
 
 Way = tuple[type[State], type[ev.Event], type[State]]
@@ -15,8 +15,21 @@ Way = tuple[type[State], type[ev.Event], type[State]]
 #: What only a journal does, in which the implied event before was left out.
 JOURNAL_ONLY: set[tuple[type[State], type[ev.Event]]] = {(Judging, ev.Started), (Running, ev.Continued)}
 
+#: What takes another thread or an interrupt at the right moment; shown one by one in tests/handle/test_late_words.py
+#: and tests/handle/test_cancel_*.py.
+AT_THE_RIGHT_MOMENT: set[tuple[type[State], type[ev.Event]]] = {
+    (Ready, ev.RequestCancelled),
+    (Judging, ev.Decided),
+    (Failed, ev.Stopped),
+}
+
 #: The pairs of the table that the caller, the tools and the network can bring about through a handle.
-BY_A_HANDLE = {(state, event) for state, row in TRANSITIONS.items() for event in row} - JOURNAL_ONLY
+BY_A_HANDLE = (
+    {(state, event) for state, row in TRANSITIONS.items() for event in row} - JOURNAL_ONLY - AT_THE_RIGHT_MOMENT
+)
+
+#: How often each way was taken in this run.
+TAKEN: Counter[Way] = Counter()
 
 
 class CountingRecorder(Recorder):

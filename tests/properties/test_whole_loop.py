@@ -7,7 +7,6 @@ The checks after every step are in `loops.Loop.check`; what a tool checks when i
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -23,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.properties.counting import BY_A_HANDLE, Way, report
+from tests.properties.counting import BY_A_HANDLE, TAKEN
 from tests.properties.drawing import answers
 from tests.properties.loops import BINDS, FREE, Loop, Setting
 from tests.properties.nonsense import NONSENSE
@@ -31,8 +30,6 @@ from toolloop import Answer, Approve, Continue, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
-TAKEN: Counter[Way] = Counter()
-
 SETTINGS = st.builds(
     Setting,
     model=st.sampled_from([BINDS, FREE, FREE]),
@@ -261,6 +258,5 @@ def test_a_whole_loop() -> None:
             phases=[Phase.generate, Phase.shrink],
         ),
     )
-    print(f"\n{report(TAKEN)}\n{sum(TAKEN.values())} transitions")  # noqa: T201 - the counts are the point; see pytest -s
     never = BY_A_HANDLE - {(state, event) for state, event, _ in TAKEN}
     assert sorted(f"{state.__name__}, {event.__name__}" for state, event in never) == []
