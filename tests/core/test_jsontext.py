@@ -106,6 +106,7 @@ def test_a_copy_is_made() -> None:
         ({"a": {1: 2}}, r"messages\.a has the key 1"),
         (b"bytes", "messages is a bytes"),
         ({1, 2}, "messages is a set"),
+        (["half a pair: \ud83d"], r"messages\[0\] holds a lone surrogate"),
         ([float("nan")], r"messages\[0\] is nan, which is not JSON"),
         ({"a": -float("inf")}, r"messages\.a is -inf"),
     ],

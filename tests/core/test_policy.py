@@ -286,7 +286,7 @@ def test_a_call_is_run_again_by_name() -> None:
 
 
 def test_what_a_person_asked_to_run_again_is_judged_once_more_after_a_wake() -> None:
-    """The caller's word satisfies a policy's question; but what cannot run any more does not, and the text is true."""
+    """The caller's word satisfies a policy's question; but what cannot run any more does not, and the model is told no lie."""
     woken = m.go(uncertain(), m.decided(c=m.RERUN), ev.Woken(), ev.Continued())
     assert outstanding(woken) == (Judge(calls=("c",)),)
     assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED
@@ -294,7 +294,8 @@ def test_what_a_person_asked_to_run_again_is_judged_once_more_after_a_wake() -> 
     result = the_call(gone).result
     assert result is not None
     assert result.outcome is Outcome.UNCERTAIN
-    assert "It is gone." in result.content
+    assert "could not be run again" in result.content
+    assert "It is gone." not in result.content
 
 
 def test_what_was_decided_is_judged_again_after_a_wake() -> None:

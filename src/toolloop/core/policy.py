@@ -46,7 +46,9 @@ def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:  # noqa: P
         case Wait():
             return evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason, ruling=None)
         case Reject() if call.started:
-            return settle(call, error_result(texts.uncertain.format(reason=verdict.text), Outcome.UNCERTAIN))
+            return settle(
+                call, error_result(texts.uncertain.format(reason="it could not be run again"), Outcome.UNCERTAIN)
+            )
         case Reject():
             return settle(call, error_result(verdict.text, verdict.outcome))
         case Ruling(kind="approve"):
