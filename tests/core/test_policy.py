@@ -286,7 +286,7 @@ def test_a_call_is_run_again_by_name() -> None:
 
 
 def test_what_a_person_asked_to_run_again_is_judged_once_more_after_a_wake() -> None:
-    """The caller's word satisfies a policy's question; but what cannot run any more does not, and the model is told no lie."""
+    """The caller's word satisfies a policy's question. What cannot run any more does not, and nobody is told a lie."""
     woken = m.go(uncertain(), m.decided(c=m.RERUN), ev.Woken(), ev.Continued())
     assert outstanding(woken) == (Judge(calls=("c",)),)
     assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED

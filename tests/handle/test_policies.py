@@ -259,3 +259,12 @@ def test_an_observer_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> 
         assert at.handle.run().unwrap().text == "fine"
     assert len(seen) > 4
     assert "an observer failed" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [Answer(object()), Answer("", is_error=True), Deny(None), Approve(["x"])])  # type: ignore[arg-type]
+def test_a_decision_of_a_policy_that_cannot_be_used_asks(answer: Any) -> None:
+    """The policy fails closed: the caller sees what was wrong with it."""
+    with scene([reply(calls=[ADD])], on_tool_call=lambda call, view: answer) as at:
+        (pending,) = at.turn().pending
+        assert (pending.why, at.ran) == ("approval", [])
+        assert "policy" in str(pending.reason)

@@ -13,6 +13,7 @@ from tests.handle.test_history_edits import ONWARD
 from tests.handle.test_members import PAUSED, STATES, standing
 from toolloop import Approve, InjectMessages, LoopConfig, LoopContext, Stop, ToolLoopHandle, tool
 from toolloop.errors import DecisionConflict, MaxDepthExceeded, ModelError, UnreadableSnapshot
+from toolloop.stores.codec import _digest
 from toolloop.terminations import MaxIterations, StopCondition
 from toolloop.testing import FakeMessagesAPI, call, fault, reply
 
@@ -237,3 +238,25 @@ def test_the_same_snapshot_restored_twice_is_two_loops() -> None:
             yielded(copy.pending_turn).deny("toolu_w", "no")
             assert copy.run().unwrap().text == words
         assert json.dumps(snapshot) == text
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "an unknown state": lambda body: body.update(state="Dreaming"),
+    "no ledger": lambda body: body.pop("ledger"),
+    "a ledger of another type": lambda body: body.update(ledger=5),
+    "an unknown field": lambda body: body.update(more=1),
+    "a message that is no JSON": lambda body: body["ledger"].update(messages=["{"]),
+    "a message without a role": lambda body: body["ledger"].update(messages=["{}"]),
+    "an unknown termination": lambda body: body["termination"].update(kind="bored"),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forge: Callable[[Any], Any]) -> None:
+    """One error for whatever a foreign hand wrote, never a half-made loop."""
+    with scene([reply("so")]) as at:
+        at.done()
+        body = {key: value for key, value in at.handle.snapshot().items() if key not in ("format", "digest")}
+        forge(body)
+        with pytest.raises(UnreadableSnapshot):
+            ToolLoopHandle.restore({"format": 1, "digest": _digest(body), **body}, at.api.client(), tools=TOOLS)

@@ -52,26 +52,33 @@ class Commanding(Reading):
     def _take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
         """Record decisions, all or none. See `decide`."""
         with self._recorder.lock:
-            now = self._recorder.now()
-            state = self._state
-            if not decisions:
-                return
-            if not isinstance(state, Judging | Deciding | Running):
-                named = decisions[0][0]
-                raise UnknownCall(
-                    f"a decision names the call {named!r}, and no call waits: the loop is {type(state).__name__}",
-                    call=named,
-                    known=(),
-                )
-            by_code = {call.id for call in state.round.calls if call.by_code}
-            rulings = tuple(
-                (call_id, to_ruling(decision, call_id=call_id, now=now, text_only=call_id in by_code))
-                for call_id, decision in decisions
-            )
-            for call_id, decision in decisions:
-                self._check_edit(call_id, decision)
-            self._record(ev.Decided(rulings=rulings, at=now))
+            try:
+                self._decide(decisions)
+            except IllegalCommand as error:
+                error.state = type(self._state).__name__  # one error, one meaning: where the loop is
+                raise
         self._ring()
+
+    def _decide(self, decisions: Sequence[tuple[str, Decision]]) -> None:
+        now = self._recorder.now()
+        state = self._state
+        if not decisions:
+            return
+        if not isinstance(state, Judging | Deciding | Running):
+            named = decisions[0][0]
+            raise UnknownCall(
+                f"a decision names the call {named!r}, and no call waits: the loop is {type(state).__name__}",
+                call=named,
+                known=(),
+            )
+        by_code = {call.id for call in state.round.calls if call.by_code}
+        rulings = tuple(
+            (call_id, to_ruling(decision, call_id=call_id, now=now, text_only=call_id in by_code))
+            for call_id, decision in decisions
+        )
+        for call_id, decision in decisions:
+            self._check_edit(call_id, decision)
+        self._record(ev.Decided(rulings=rulings, at=now))
 
     def _check_edit(self, call_id: str, decision: Decision) -> None:
         """An edited input that does not fit the schema is the caller's mistake, not the model's."""

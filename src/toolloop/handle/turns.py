@@ -50,6 +50,7 @@ class Yielded:
         """Made by a handle, for the state it waits in."""
         ledger = state.ledger
         self.reason: Reason = _REASONS[type(state)]
+        self._state = type(state).__name__
         self.iteration = ledger.iterations
         self.usage: Usage = ledger.usage_log[-1].usage
         self.total_usage = ledger.total_usage
@@ -156,7 +157,7 @@ class Yielded:
         waiting = ", ".join(f"{call.name} ({call.id})" for call in self.pending) or "a command"
         raise IllegalCommand(
             f"the loop is not complete: it waits for {waiting}",
-            state=self.reason,
+            state=self._state,
             asked="unwrap()",
             allowed=("continue_loop()", "inject_and_continue()", "stop()"),
         )
