@@ -31,6 +31,22 @@ def found(content: Any) -> dict[str, Any]:
     return {"type": "search_result", "source": "s", "title": "t", "content": content}
 
 
+# Rows of a program that happen to have a "type" and a "text".
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "no text": [{"type": "text", "text": None}],
+    "a number": [{"type": "text", "text": 5}],
+    "another column": [{"type": "text", "text": "a", "author": "b"}],
+    "text that is a block, and a row": [SAID, {"type": "text", "text": "a", "author": "b"}],
+}
+# Blocks that the API refuses in a result: what they are is clear, and what is wrong with them can be said.
+MISFITS: dict[str, list[Any]] = {
+    "a document without a source object": document("wikipedia"),
+    "an image without a source object": [{"type": "image", "source": "x.png"}],
+    "text beside a search result": [SAID, found([SAID])],
+    "a search result whose content is no list": [found("text")],
+}
+
+
 def result_of(function: Callable[[], Any]) -> dict[str, Any]:
     """The result that goes out for a tool that does this. The API takes it, and the loop ends naturally."""
 
