@@ -15,7 +15,7 @@ from toolloop import Stop
 from toolloop.errors import ProtocolError
 from toolloop.events import BlocksLeftOut
 from toolloop.terminations import NaturalEnd, PauseLimit, Refused, StopCondition, Truncated
-from toolloop.testing import call, delayed, reply, server_call, server_result, verbatim
+from toolloop.testing import call, delayed, fault, reply, server_call, server_result, verbatim
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCHING = params(tools=[SEARCH])
@@ -241,3 +241,16 @@ def test_a_stop_during_a_request_wins_over_a_reply_that_makes_no_sense() -> None
         at.handle.resume(Stop("enough"))
         answer.release()
         assert completed(driver.result()).termination == StopCondition("enough")
+
+
+def test_a_stop_during_a_request_wins_over_its_failure() -> None:
+    """The loop ends as it was told to, not in an `Error`; a follow-up goes on."""
+    answer = delayed(threading.Event(), fault(400))
+    with scene([answer, reply("fine")]) as at:
+        driver = Background(at.handle.next_turn)
+        awaited(answer.arrived)
+        at.handle.resume(Stop("enough"))
+        answer.release()
+        assert completed(driver.result()).termination == StopCondition("enough")
+        at.handle.follow_up([user("again")])
+        assert at.done().text == "fine"
