@@ -14,6 +14,7 @@ from tests.core import making as m
 from toolloop.core import events as ev
 from toolloop.core.effects import EndTurn, Judge, RunCall
 from toolloop.core.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.core.jsontext import decode
 from toolloop.core.machine import outstanding, step
 from toolloop.core.policy import digest_of
 from toolloop.core.states import Deciding, Judging, Running, State
@@ -250,9 +251,20 @@ def test_the_proposed_input_is_no_edit(same: Any) -> None:
 
 
 def test_a_policy_that_takes_an_edit_back_leaves_none() -> None:
-    """The model's own input, given back by a policy, is no edit."""
-    state = m.go(waiting(), m.decided(c=m.approve(EDIT)), ev.Continued(), m.judged(c=m.approve({"a": 1})))
-    assert the_call(state).edited is None
+    """The model's own input, given back by the policy that had changed it, is no edit."""
+    changed = m.after(m.replied("tool_use", m.call("c")), m.judged(c=m.approve(EDIT)))
+    assert the_call(changed).edited is not None
+    assert the_call(m.go(changed, ev.Woken(), m.judged(c=m.approve({"a": 1})))).edited is None
+
+
+def test_what_a_person_edited_stands() -> None:
+    """A policy that is asked about it once more may deny it, but puts no input of its own in its place."""
+    state = m.go(waiting(), m.decided(c=m.approve(EDIT)), ev.Continued(), m.judged(c=m.approve({"a": 3})))
+    call = the_call(state)
+    assert call.edited is not None
+    assert decode(call.edited) == EDIT
+    assert call.ruling is not None
+    assert not call.ruling.by_policy
 
 
 @pytest.mark.parametrize(("tool", "status"), [("pure", "settled"), ("keyed", "settled"), ("once", "waiting")])

@@ -178,3 +178,10 @@ def test_a_paused_reply_that_nothing_resumed_is_dropped() -> None:
     assert settle_tail([*whole, said(m.text("half"))]) == whole
     assert settle_tail([said(m.text("half"))]) == []
     assert settle_tail([said(m.text("a"), m.server_call("s")), said(m.server_result("s"))]) == []
+
+
+@pytest.mark.parametrize("text", [None, 5, ["words"]])
+def test_a_text_block_without_a_text_makes_no_sense(text: object) -> None:
+    """It could never be read, nor sent back."""
+    with pytest.raises(ProtocolError, match="text block without a text"):
+        read_reply({"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})

@@ -24,7 +24,7 @@ from toolloop.core.states import (
 )
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
-from toolloop.core.texts import Texts
+from toolloop.core.texts import Texts, say
 from toolloop.core.values import Call, Result, Round
 
 # What a note may stand beside inside a result; the API wants other kinds of blocks among their own.
@@ -94,13 +94,14 @@ def finish(ledger: Ledger, termination: Termination, back: Back | None = None) -
 def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
     """A history, and the system messages that came last in it: nothing but a reply may follow those (rule 21)."""
     length = len(messages)
-    while length and _is_system(messages[length - 1]):
+    while length and is_system(messages[length - 1]):
         length -= 1
     last = messages[length:]
     return (Chain(messages[:length]), last) if last else (messages, last)
 
 
-def _is_system(text: str) -> bool:
+def is_system(text: str) -> bool:
+    """Whether a message is a system message."""
     return '"system"' in text and decode(text)["role"] == "system"
 
 
@@ -122,7 +123,7 @@ def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
     results, notes = [], []
     for call, result in ((call, call.result) for call in round_.calls if call.result is not None):
         if call.edited is not None and call.started:
-            note = {"type": "text", "text": texts.edited.format(id=call.id, name=call.name, input=call.edited)}
+            note = {"type": "text", "text": say(texts, "edited", id=call.id, name=call.name, input=call.edited)}
             content = decode(result.content)
             inside = [{"type": "text", "text": content}] if isinstance(content, str) else content
             if all(block["type"] in _TAKES_TEXT for block in inside):

@@ -9,7 +9,7 @@ from toolloop.core.errors import DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import canonical, decode, encode
 from toolloop.core.setup import Setup
-from toolloop.core.texts import Texts
+from toolloop.core.texts import Texts, say
 from toolloop.core.values import Call, Outcome, Reject, Result, Round, Ruling, Status, Verdict, Wait, Why, same_json
 
 # What each kind of waiting call takes. Approving is never running a second time: that is `rerun`, said by name.
@@ -47,10 +47,12 @@ def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:  # noqa: P
             return evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason, ruling=None)
         case Reject() if call.started:
             return settle(
-                call, error_result(texts.uncertain.format(reason="it could not be run again"), Outcome.UNCERTAIN)
+                call, error_result(say(texts, "uncertain", reason="it could not be run again"), Outcome.UNCERTAIN)
             )
         case Reject():
             return settle(call, error_result(verdict.text, verdict.outcome))
+        case Ruling(kind="approve") if by_person:  # what a person decided to run is what runs
+            return evolve(call, status=Status.CLEARED)
         case Ruling(kind="approve"):
             ruling = evolve(verdict, by_policy=True)
             return evolve(_edit(call, verdict.content), status=Status.CLEARED, ruling=ruling, judged=True)
@@ -144,9 +146,9 @@ def _settle_by(call: Call, ruling: Ruling, texts: Texts) -> Call:
     if ruling.kind == "answer":
         result = Result(ruling.content or encode(""), ruling.is_error, Outcome.ANSWERED)
     elif call.started:
-        result = error_result(texts.uncertain.format(reason=ruling.reason), Outcome.UNCERTAIN)
+        result = error_result(say(texts, "uncertain", reason=ruling.reason), Outcome.UNCERTAIN)
     else:
-        result = error_result(texts.denied.format(reason=ruling.reason), Outcome.DENIED)
+        result = error_result(say(texts, "denied", reason=ruling.reason), Outcome.DENIED)
     return evolve(settle(call, result), ruling=ruling)
 
 
@@ -181,10 +183,10 @@ def _settle_open(call: Call, texts: Texts) -> Call:
     if call.status is Status.SETTLED:
         return call
     if call.status is Status.RUNNING:
-        return settle(call, error_result(texts.cancelled, Outcome.CANCELLED))
+        return settle(call, error_result(say(texts, "cancelled"), Outcome.CANCELLED))
     if call.started:
-        return settle(call, error_result(texts.uncertain.format(reason="the loop stopped"), Outcome.UNCERTAIN))
-    return settle(call, error_result(texts.not_run, Outcome.NOT_RUN))
+        return settle(call, error_result(say(texts, "uncertain", reason="the loop stopped"), Outcome.UNCERTAIN))
+    return settle(call, error_result(say(texts, "not_run"), Outcome.NOT_RUN))
 
 
 def lose(call: Call, setup: Setup) -> Call:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.chain import Chain
-from toolloop.core.closing import close_round, end, finish, join, settled_and_joined
+from toolloop.core.closing import close_round, end, finish, is_system, join, settled_and_joined
 from toolloop.core.errors import IllegalCommand, ProtocolError, UndecidedCalls, UnknownCall
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode
@@ -35,6 +35,7 @@ from toolloop.core.states import (
 )
 from toolloop.core.stops import Fate, fate_of
 from toolloop.core.terminations import LIMITS, NaturalEnd, Refused, StopCondition, Truncated
+from toolloop.core.texts import say
 from toolloop.core.usage import IterationUsage
 from toolloop.core.values import Call, Outcome, Round, Status
 
@@ -94,7 +95,8 @@ def _conclude(state: Judging) -> State:
     ledger, round_ = state.ledger, state.round
     if state.fate is Fate.PAUSE:
         return Paused(ledger, (*round_.tail, *([round_.reply] if round_.reply else [])))
-    unheard = bool(ledger.held)  # what was injected meanwhile is still to be answered: the loop goes on
+    # What a user said meanwhile is still to be answered: the loop goes on. A system message alone waits for a user's.
+    unheard = any(not is_system(text) for text in ledger.held)
     ledger = settled_and_joined(ledger, round_)
     return Ready(ledger) if unheard else finish(ledger, NaturalEnd())
 
@@ -174,7 +176,7 @@ def cancel_call(state: Running, event: ev.Cancelled) -> Running:
     call = _running(state, event, event.call_id)
     setup = state.ledger.setup
     if setup.repeatable(call.name):
-        call = settle(call, error_result(setup.texts.cancelled, Outcome.CANCELLED))
+        call = settle(call, error_result(say(setup.texts, "cancelled"), Outcome.CANCELLED))
     else:
         call = lose(call, setup)
     return evolve(state, round=replace_call(state.round, call))
@@ -200,6 +202,8 @@ def wake(state: State, event: ev.Woken) -> State:
     setup = event.setup or state.ledger.setup
     state = evolve(state, ledger=evolve(state.ledger, setup=setup))
     match state:
+        case Ready():
+            return _ready(state.ledger, state.tail)  # nobody's request is under way here
         case Running():
             return _run(state.ledger, _wake_round(state.round, setup))
         case Judging() | Deciding():

@@ -35,3 +35,12 @@ class Texts:
     invalid_input: str = "The input does not fit the schema of {name}, so the call did not run. {problems}"
     failed: str = "{error}"
     edited: str = "Note: the call {id} ({name}) ran with another input than the one you gave: {input}"
+
+
+def say(texts: Texts, which: str, /, **places: object) -> str:
+    """One of the texts, filled in. Where a filled one would be blank, or cannot be filled in, the usual one is said."""
+    try:
+        text: str = getattr(texts, which).format(**places)
+    except (LookupError, ValueError, AttributeError):
+        text = ""
+    return text if text.strip() else str(getattr(Texts(), which).format(**places))

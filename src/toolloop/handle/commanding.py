@@ -144,8 +144,9 @@ class Commanding(Reading):
         state, asked = self._state, "inject_and_continue()"
         event = ev.Injected(texts, hold=self._in_flight, at=self._recorder.now())
         step(state, event)
-        judged = outgoing(state, list(state.ledger.messages), texts) if _has_marks(texts) else landing(state, texts)
-        self._refuse(judged, asked)
+        self._refuse(landing(state, texts), asked)
+        if _has_marks(texts):
+            self._refuse(outgoing(state, list(state.ledger.messages), texts), asked)
         if not self._driver.locked():
             self._adopt(asked, texts)
         self._record(event)
@@ -219,8 +220,11 @@ class Commanding(Reading):
         with self._recorder.lock:
             limits = evolve(self._state.ledger.setup.limits, **changes)
             event = ev.Extended(limits, at=self._recorder.now())
-            step(self._state, event)
-            self._adopt("extend()")
+            edit = self._edit()
+            then = step(self._state if edit is None else step(self._state, edit), event)
+            if edit is not None:
+                self._refuse(outgoing(then, list(then.ledger.messages)), "extend()")
+            self._take_edit(edit)
             self._record(event)
             if not self.is_finished:
                 self._terminal = None

@@ -74,7 +74,7 @@ def _texts(_config: Any, attribute: Any, value: Any) -> None:
         text = getattr(value, part.name)
         try:
             said = isinstance(text, str) and text.format(**PLACES[part.name]).strip()
-        except (LookupError, ValueError) as error:
+        except (LookupError, ValueError, AttributeError) as error:
             raise ValueError(f"{attribute.name}.{part.name} cannot be filled in: {error!r}") from error
         if not said:
             raise ValueError(f"{attribute.name}.{part.name} is blank; the API refuses an error without a text")

@@ -15,6 +15,7 @@ from toolloop.core.effects import Judge
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import decode
 from toolloop.core.states import Judging
+from toolloop.core.texts import say
 from toolloop.core.values import (
     Answer,
     Approve,
@@ -69,12 +70,12 @@ class Judges:
         texts = state.ledger.setup.texts
         tool = self._tools.get(call.name)
         if tool is None and call.name in state.ledger.setup.gone and call.name not in external:
-            return Reject(Outcome.UNKNOWN_TOOL, texts.tool_gone.format(name=call.name))
+            return Reject(Outcome.UNKNOWN_TOOL, say(texts, "tool_gone", name=call.name))
         if tool is None and call.name not in external:
             known = ", ".join(sorted({*self._tools.names, *external})) or "none"
-            return Reject(Outcome.UNKNOWN_TOOL, texts.unknown_tool.format(name=call.name, known=known))
+            return Reject(Outcome.UNKNOWN_TOOL, say(texts, "unknown_tool", name=call.name, known=known))
         if tool is not None and (problem := misfit(tool, decode(call.effective_input))):
-            text = texts.invalid_input.format(name=call.name, problems=problem)
+            text = say(texts, "invalid_input", name=call.name, problems=problem)
             return Reject(Outcome.INVALID_INPUT, text)
         opinion = yield from self._opinion(state, call, tool)
         match opinion:

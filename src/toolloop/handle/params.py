@@ -14,8 +14,25 @@ from toolloop.providers.options import given
 from toolloop.providers.protocol import Request
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
-_OWNED = frozenset({"messages", "tools", "system", "mcp_servers", "stream", "thread", "model"})  # the loop reads these
+# The loop reads these, so they are to be where it looks for them.
+_OWNED = frozenset(
+    {
+        "cache_control",
+        "container",
+        "max_tokens",
+        "mcp_servers",
+        "messages",
+        "model",
+        "stream",
+        "system",
+        "thinking",
+        "thread",
+        "tool_choice",
+        "tools",
+    }
+)
 _CACHE_MARK = b'"cache_control":{'
+_HOUR = b'"ttl":"1h"'
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
 _REFUSED = {
     "stream": "streaming is a way to drive a turn, not a parameter; leave it out",
@@ -63,7 +80,10 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
             raise TypeError(f"params[{name!r}] is a {type(stored[name]).__name__}; give a list")
     for server in stored.get("mcp_servers") or ():
         if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
-            secrets.mcp_tokens[_server_key(server)] = server.pop(_MCP_TOKEN)
+            token = server.pop(_MCP_TOKEN)
+            if not isinstance(token, str):
+                raise TypeError(f"the {_MCP_TOKEN} of an MCP server is a {type(token).__name__}; give a string")
+            secrets.mcp_tokens[_server_key(server)] = token
     return stored, secrets
 
 
@@ -165,6 +185,7 @@ class RequestMaker:
         self._texts: list[str] = []
         self._pieces: list[bytes] = []
         self._marks: list[int] = []
+        self._hours: list[int] = []
         self._body_marks = 0
 
     def make(self, stored: str, messages: Sequence[str]) -> Request:
@@ -185,13 +206,15 @@ class RequestMaker:
         fresh = [text.encode() for text in texts[known:]]
         self._pieces = [*self._pieces[:known], *fresh]
         self._marks = [*self._marks[:known], *(piece.count(_CACHE_MARK) for piece in fresh)]
+        self._hours = [*self._hours[:known], *(piece.count(_HOUR) for piece in fresh)]
         self._texts = texts
         return self._pieces
 
     @property
     def may_be_overmarked(self) -> bool:
-        """Whether the request that was made last may have more cache marks than the API takes; a look tells."""
-        return self._body_marks + sum(self._marks) > _MOST_CACHE_MARKS
+        """Whether the cache marks of the request that was made last may be too many, or out of order; a look tells."""
+        marks = self._body_marks + sum(self._marks)
+        return marks > _MOST_CACHE_MARKS or (marks > 1 and sum(self._hours) > 0)
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
         """Take other secrets from the next request on, in the place of those of the changed parameters."""

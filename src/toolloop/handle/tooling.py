@@ -14,7 +14,7 @@ from attrs import define, field
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
-from toolloop.core.texts import Texts
+from toolloop.core.texts import Texts, say
 from toolloop.core.values import Call, Outcome, Result
 from toolloop.history import check
 from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, render
@@ -153,7 +153,7 @@ def failed(job: Job, error: BaseException) -> Result:
     except Exception:  # noqa: BLE001 - an exception may raise anything while it is read, too
         content = f"The tool failed with {type(error).__name__}, which says nothing more."
     if isinstance(content, str):
-        content = job.texts.failed.format(error=content)
+        content = say(job.texts, "failed", error=content)
     return Result(encode(content), is_error=True, outcome=Outcome.FAILED)
 
 

@@ -85,6 +85,8 @@ def results(runs: list[Run]) -> Refusal | None:
 def ending(body: dict[str, Any], runs: list[Run], model: Model, context: Context) -> Refusal | None:
     """Who may have the last word (rules 10 to 12)."""
     for number, run in enumerate(runs):
+        if run is runs[-1] and context.is_paused(run.blocks):
+            break  # the server goes on with what it paused, whatever that ends in
         if run.role == "assistant" and run.blocks and run.blocks[-1]["type"] in THINKING:
             return Refusal(
                 f"messages.{number}: The final block in an assistant message cannot be `{run.blocks[-1]['type']}`."
