@@ -67,7 +67,7 @@ NO_REPLIES: dict[str, Any] = {
     "two calls of one id": saying(*[using()["content"][0]] * 2, stop_reason="tool_use"),
     "something that is no JSON": saying({"type": "text", "text": "x", "more": {1}}),
     "not a number": saying({"type": "text", "text": "x", "more": float("nan")}),
-    "an input nested too deep": using(input=nested(3000)),
+    "an input nested too deep": using(input=nested(100_000)),
 }
 
 
