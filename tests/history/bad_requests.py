@@ -6,10 +6,7 @@ checks the other. Every body is fine but for the one thing its entry names.
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from attrs import frozen
-
+from tests.history.bad_results import BAD_RESULTS
 from tests.history.bodies import (
     BY_CODE,
     DOCUMENT,
@@ -23,6 +20,7 @@ from tests.history.bodies import (
     SEARCH_RESULT,
     SONNET_4_5,
     TOOL,
+    BadRequest,
     answered,
     assistant,
     bare,
@@ -40,33 +38,6 @@ from tests.history.bodies import (
 from tests.history.good_requests import GOOD_REQUESTS, WARNED_REQUESTS
 
 __all__ = ["BAD_REQUESTS", "GOOD_REQUESTS", "WARNED_REQUESTS", "BadRequest"]
-
-Level = Literal["error", "warning"]
-
-
-@frozen
-class BadRequest:
-    """One refused request.
-
-    Args:
-        name: unique, kebab-case.
-        number: the rule's number in section 1 of the API notes; 300 and more: section 3.
-        rule: the id of the rule in `toolloop.history`, or in words where the checker has none.
-        body: the whole body of the request.
-        checked: what `check` says of it; None: nothing, since a local checker cannot or need not know.
-        status: the HTTP status.
-        error: the API's `error.type`.
-
-    """
-
-    name: str
-    number: int
-    rule: str
-    body: dict[str, Any]
-    checked: Level | None = "error"
-    status: int = 400
-    error: str = "invalid_request_error"
-
 
 ENVELOPE = [
     BadRequest("no-messages", 1, "no-messages", body()),
@@ -350,39 +321,6 @@ OTHER = [
     BadRequest("choice-of-unknown-type", 35, "tool_choice", body(HI, tool_choice={"type": "some"}), checked=None),
 ]
 
-RESULTS = [
-    BadRequest(
-        "error-result-without-content",
-        302,
-        "empty-error-result",
-        body(HI, assistant(call()), user(without(result(is_error=True), "content"))),
-    ),
-    BadRequest(
-        "error-result-empty-string",
-        302,
-        "empty-error-result",
-        answered(content="", is_error=True),
-    ),
-    BadRequest(
-        "error-result-empty-list",
-        302,
-        "empty-error-result",
-        answered(content=[], is_error=True),
-    ),
-    BadRequest("empty-text-inside-result", 302, "blank-text", answered(content=[text("")])),
-    BadRequest("result-content-a-number", 302, "result-content", answered(content=42)),
-    BadRequest("result-content-an-object", 302, "result-content", answered(content={"a": 1})),
-    BadRequest(
-        "result-content-list-of-strings",
-        302,
-        "result-content",
-        answered(content=["a"]),
-    ),
-    BadRequest("call-inside-result", 303, "result-content", answered(content=[call("b")])),
-    BadRequest("result-inside-result", 303, "result-content", answered(content=[result("b")])),
-    BadRequest("thinking-inside-result", 303, "result-content", answered(content=[thinking()])),
-]
-
 BAD_REQUESTS: list[BadRequest] = [
     *ENVELOPE,
     *ORDER,
@@ -391,5 +329,5 @@ BAD_REQUESTS: list[BadRequest] = [
     *SERVER_TOOLS,
     *THINKING,
     *OTHER,
-    *RESULTS,
+    *BAD_RESULTS,
 ]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import struct
+from typing import Any, Literal
+
+from attrs import frozen
 
 OPUS = "claude-opus-5-5"
 SONNET_4_5 = "claude-sonnet-4-5"
+
+Level = Literal["error", "warning"]
 
 TOOL = {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
 WEB_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
@@ -13,7 +19,7 @@ CODE = {"type": "code_execution_20250825", "name": "code_execution"}
 TOOLS = [TOOL, WEB_SEARCH, CODE]
 MANUAL = {"type": "enabled", "budget_tokens": 1024}
 EPHEMERAL = {"type": "ephemeral"}
-PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+PNG: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "page"}}
 SEARCH_RESULT = {
     "type": "search_result",
@@ -22,6 +28,30 @@ SEARCH_RESULT = {
     "content": [{"type": "text", "text": "found"}],
 }
 BY_CODE = {"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_c"}}
+
+
+@frozen
+class BadRequest:
+    """One refused request.
+
+    Args:
+        name: unique, kebab-case.
+        number: the rule's number in section 1 of the API notes; 300 and more: section 3.
+        rule: the id of the rule in `toolloop.history`, or in words where the checker has none.
+        body: the whole body of the request.
+        checked: what `check` says of it; None: nothing, since a local checker cannot or need not know.
+        status: the HTTP status.
+        error: the API's `error.type`.
+
+    """
+
+    name: str
+    number: int
+    rule: str
+    body: dict[str, Any]
+    checked: Level | None = "error"
+    status: int = 400
+    error: str = "invalid_request_error"
 
 
 def body(*messages: Any, **more: Any) -> dict[str, Any]:
@@ -61,6 +91,18 @@ def result(call_id: Any = "toolu_1", content: Any = "seen", **more: Any) -> dict
     return {"type": "tool_result", "tool_use_id": call_id, "content": content} | more
 
 
+def image(data: bytes | str, media_type: str = "image/png", **more: Any) -> dict[str, Any]:
+    """An image of these bytes, or of this base64."""
+    encoded = base64.b64encode(data).decode() if isinstance(data, bytes) else data
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": encoded}} | more
+
+
+def png(width: int, height: int) -> dict[str, Any]:
+    """The beginning of a PNG of this size, which is all that anybody reads."""
+    header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height)
+    return image(header + b"\x08\x02\x00\x00\x00\x00\x00\x00\x00")
+
+
 def search(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:
     return {"type": "server_tool_use", "id": call_id, "name": "web_search", "input": {"query": "q"}} | more
 
@@ -78,6 +120,16 @@ HELLO = {"role": "assistant", "content": "Hello"}
 NEXT = {"role": "user", "content": "Go on"}
 #: The server call by which code runs that makes client calls.
 RUN_CODE = search("srvtoolu_c", name="code_execution", input={"code": "look()"})
+
+
+def of_toolset(**more: Any) -> dict[str, Any]:
+    """A body whose one call is of a member of a toolset, with a result made of these parts."""
+    return body(HI, assistant(call(toolset_name="browser")), user(result(**more)))
+
+
+def by_code(**more: Any) -> dict[str, Any]:
+    """A body whose one call was made by code, with a result made of these parts."""
+    return body(HI, assistant(RUN_CODE, call(**BY_CODE)), user(result(**more)), container="container_1")
 
 
 def answered(**more: Any) -> dict[str, Any]:

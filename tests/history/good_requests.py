@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.history.bad_results import NEAREST
 from tests.history.bodies import (
     BY_CODE,
     DOCUMENT,
@@ -119,6 +120,7 @@ GOOD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("systems-in-a-row", body(HI, system(text()), system(text()), HELLO, NEXT)),
     ("system-after-results", body(HI, assistant(call()), user(result()), system(text()))),
     ("system-between-turns", body(HI, system(text()), HELLO, NEXT, system(text()))),
+    *NEAREST,
 ]
 
 #: Name, rule and body: the API may take these, and `check` warns.

@@ -37,6 +37,7 @@ MENDED = {
     "blank-text",
     "empty-content",
     "empty-error-result",
+    "toolset-name",
 }
 
 
@@ -114,6 +115,22 @@ def test_the_mendable_bad_requests_are_mended(bad: BadRequest) -> None:
 @pytest.mark.parametrize(("name", "body"), GOOD_REQUESTS, ids=[name for name, _ in GOOD_REQUESTS])
 def test_the_good_requests_are_left_alone(name: str, body: dict[str, Any]) -> None:
     assert (body["messages"], ()) == (repair(body["messages"]).messages, repair(body["messages"]).changes)
+
+
+def test_the_result_of_a_toolset_member_gets_the_name_of_its_toolset() -> None:
+    """One that is made up, one that names none, and one that names another; where the call names none, it goes."""
+    calls = assistant(call("a", toolset_name="browser"), call("b", toolset_name="browser"), call("c"))
+    repaired = repair([HI, calls, user(result("b", toolset_name="computer"), result("c", toolset_name="browser"))])
+    named = {"toolset_name": "browser"}
+    assert [HI, calls, user(result("b", **named), result("c"), not_run("a") | named)] == repaired.messages
+    assert [(change.path, change.rule, change.what) for change in repaired.changes] == [
+        ("messages[1].content[0]", "unanswered-call", "answered as not run"),
+        ("messages[2].content[0]", "toolset-name", "named the toolset of its call"),
+        ("messages[2].content[1]", "toolset-name", "named no toolset"),
+    ]
+    assert repair([HI, calls, user(result("a"), result("b"), result("c"))]).messages[2:] == [
+        user(result("a", **named), result("b", **named), result("c"))
+    ]
 
 
 def test_dangling_calls_are_answered_in_a_message_of_their_own() -> None:

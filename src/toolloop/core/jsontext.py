@@ -39,7 +39,8 @@ def decode(text: str | bytes) -> JSON:
         ValueError: the text is not JSON, or holds NaN or an infinity.
 
     """
-    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    # `json.loads` would make a decoder for each call.
+    return _DECODE(text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass"))
 
 
 def canonical(value: JSON) -> str:
@@ -111,3 +112,6 @@ def _finite(text: str) -> float:
 
 def _refuse_constant(name: str) -> JSON:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODE = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode

@@ -27,6 +27,12 @@ class Piece:
         name = self.block.get("id" if self.kind in _CALLS else "tool_use_id")
         return name if isinstance(name, str) else None
 
+    @property
+    def toolset(self) -> str | None:
+        """The toolset that a call is of, or that a result names; None where there is no such string."""
+        name = self.block.get("toolset_name")
+        return name if isinstance(name, str) else None
+
 
 _CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 

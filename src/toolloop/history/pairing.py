@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from toolloop.history.reading import (
     SERVER_CALLS,
+    Block,
     Run,
     Spot,
     is_blank,
@@ -92,6 +93,7 @@ def _results(run: Run, walk: _Walk) -> None:
         else:
             answered.add(call)
             displaced = displaced or other
+            _toolset(walk.pending[call].block, spot, walk.findings)
             if made_by_code(walk.pending[call].block):
                 _text_only(spot, walk.findings)
     if displaced is not None:
@@ -101,6 +103,13 @@ def _results(run: Run, walk: _Walk) -> None:
     for call in answered:
         del walk.pending[call]
     _report_unanswered(walk, "in the user message after it")
+
+
+def _toolset(call: Block, spot: Spot, findings: Findings) -> None:
+    wanted, given = text_key(call, "toolset_name"), text_key(spot.block, "toolset_name")
+    if wanted != given:
+        says = "names no toolset" if given is None else f"names the toolset {given!r}"
+        findings.add("toolset-name", spot.path, f"the result {says}, and its call {wanted or 'none'}")
 
 
 def _orphan(call: str, spot: Spot, walk: _Walk) -> None:

@@ -1,7 +1,8 @@
 """Mending a history: the least change after which the API takes it.
 
 What is mended, by rule: `unanswered-call`, `orphan-result`, `repeated-result`, `results-first`, `open-server-call`,
-`blank-text`, `empty-content`, `empty-error-result`, `thinking-last`, and `system-place` where a user message follows.
+`blank-text`, `empty-content`, `empty-error-result`, `toolset-name`, `thinking-last`, and `system-place` where a user
+message follows.
 
 What is not, since only its author can know what was meant: wrong shapes, fields and keys, unknown roles, blocks of the
 other role, two calls of one id in one turn, thinking without words and signature, what stands beside the results of
@@ -12,7 +13,7 @@ empty history, and all that depends on the model or on other parameters of the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 from attrs import frozen
@@ -78,6 +79,7 @@ class _Mender:
             self._drop_empty_messages()
             self._move_system_messages()
             self._pair()
+            self._name_toolsets()
             self._drop_server_calls()
             self._drop_empty_messages()
 
@@ -184,7 +186,13 @@ class _Mender:
         return [
             Piece(
                 call.path,
-                {"type": "tool_result", "tool_use_id": call.block["id"], "content": NOT_RUN, "is_error": True},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": call.block["id"],
+                    "content": NOT_RUN,
+                    "is_error": True,
+                    **({} if call.toolset is None else {"toolset_name": call.toolset}),
+                },
             )
             for call in calls
         ]
@@ -204,6 +212,22 @@ class _Mender:
         self._take(turn.drafts, unwanted)
         missing = self._not_run([piece for call, piece in calls.items() if call not in answered])
         self._results_to_the_front([place for place in turn.places if place[1] not in unwanted], turn, missing)
+
+    def _name_toolsets(self) -> None:
+        for before, turn in pairwise(live_turns(self.drafts)):
+            calls = _calls(before if before.role == "assistant" else None)
+            for draft in turn.drafts:
+                pieces = [self._with_toolset(piece, calls) for piece in draft.pieces]
+                if pieces != draft.pieces:
+                    draft.set(pieces)
+
+    def _with_toolset(self, piece: Piece, calls: dict[str, Piece]) -> Piece:
+        call = calls.get(piece.call or "") if piece.kind == "tool_result" else None
+        if call is None or call.toolset == piece.toolset:
+            return piece
+        self._note(piece.path, "toolset-name", "named the toolset of its call" if call.toolset else "named no toolset")
+        block = {key: value for key, value in piece.block.items() if key != "toolset_name"}
+        return Piece(piece.path, block if call.toolset is None else {**block, "toolset_name": call.toolset})
 
     def _results_to_the_front(self, places: list[tuple[Draft, Piece]], turn: Turn, missing: list[Piece]) -> None:
         front = next((at for at, (_, piece) in enumerate(places) if piece.kind != "tool_result"), len(places))

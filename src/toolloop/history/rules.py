@@ -167,8 +167,9 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "misplaced-block": Rule(
         "error",
-        "Calls, thinking, server results are the assistant's; results, images, documents, search results the user's.",
-        "Move the block to a message of the other role.",
+        "Calls, thinking, server results are the assistant's; results, images, documents, search results the user's; "
+        "references to tools and browser states stand in results only.",
+        "Move the block to where it may stand.",
         "20, 32 and 33, documented",
     ),
     "no-tools": Rule("warning", "A history with calls is sent with tools.", "Keep sending the tools.", "20, reported"),
@@ -222,6 +223,12 @@ RULES: Final[dict[str, Rule]] = {
         "Put the rest into text after the results.",
         "33, documented",
     ),
+    "mixed-citations": Rule(
+        "error",
+        "Citations are on for all documents and search results, or for none.",
+        "Set `citations` alike in all of them.",
+        "33, documented",
+    ),
     "cache-marks": Rule(
         "error",
         "There are at most four cache marks, those of an hour before those of five minutes.",
@@ -230,9 +237,29 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "result-content": Rule(
         "error",
-        "A result holds a string, or a list of text, images, documents, search results and references.",
+        "A result holds a string, or a list of text, images, documents, search results and references; that of an "
+        "error only text; that of a toolset member text, images and one browser state.",
         "Put anything else into text, as JSON.",
         "section 3, SDK",
+    ),
+    "toolset-name": Rule(
+        "error",
+        "The result of a toolset member names the toolset that its call names, and no other result names one.",
+        "Give the result the `toolset_name` of its call; `repair` does.",
+        "section 3, SDK",
+    ),
+    "tool-reference": Rule(
+        "error",
+        "A reference in a result names a tool of the request.",
+        "Send the tool along (it may have `defer_loading`), or drop the reference.",
+        "35, reported",
+    ),
+    "image-limits": Rule(
+        "error",
+        "An image has at most 5 MB of base64 and 8,000 pixels a side (2,000 if there are more than 20 images); a "
+        "request has at most 100 images (more: a warning).",
+        "Make the images smaller, or fewer.",
+        "documented; the size reported",
     ),
     "empty-error-result": Rule(
         "error",

@@ -1,4 +1,4 @@
-"""The order of turns, and what a turn may begin and end with: rules 9 to 13, 20, 21, 27, 34."""
+"""The order of turns, and what a turn may begin and end with: rules 9 to 13, 20, 21, 27, 33 to 35."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from toolloop.history.reading import (
     Run,
     content_path,
     is_server_result,
+    kind_of,
     message_path,
     text_key,
     unanswered_server_calls,
@@ -36,8 +37,11 @@ def check_turns(  # noqa: PLR0913 - the parts of a request, by name
     _system(runs, findings, model=model)
     _thinking_first(runs, findings, model=model, thinking=thinking)
     _cache_marks(runs, findings, tools=tools)
-    if isinstance(tools, list) and not tools:
-        _no_tools(runs, findings)
+    _citations(runs, findings)
+    if isinstance(tools, list):
+        if not tools:
+            _no_tools(runs, findings)
+        _references(runs, findings, tools)
 
 
 def _may_be_prefill(run: Run, model: object) -> bool:
@@ -128,11 +132,42 @@ def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
             yield f"tools[{index}]", mark
     for run in runs:
-        for spot in run.spots:
-            content = spot.block.get("content") if spot.kind == "tool_result" else None
-            for block in (*(content if isinstance(content, list) else ()), spot.block):
-                if isinstance(block, dict) and isinstance(mark := block.get("cache_control"), dict):
-                    yield spot.path, mark
+        for path, block in _with_inner(run):
+            if isinstance(block, dict) and isinstance(mark := block.get("cache_control"), dict):
+                yield path, mark
+
+
+def _citations(runs: list[Run], findings: Findings) -> None:
+    cited: bool | None = None
+    for run in runs:
+        for path, block in _with_inner(run):
+            if kind_of(block) in ("document", "search_result"):
+                switch = block.get("citations")
+                is_on = isinstance(switch, dict) and bool(switch.get("enabled"))
+                if cited is not None and is_on != cited:
+                    findings.add("mixed-citations", path, "citations are on for some sources, and not for others")
+                    return
+                cited = is_on
+
+
+def _with_inner(run: Run) -> Iterator[tuple[str, Any]]:
+    """Every block of a run with its path, what is inside results before these."""
+    for spot in run.spots:
+        content = spot.block.get("content") if spot.kind == "tool_result" else None
+        for block in (*(content if isinstance(content, list) else ()), spot.block):
+            yield spot.path, block
+
+
+def _references(runs: list[Run], findings: Findings, tools: list[Any]) -> None:
+    """References inside results, as a client's own tool search gives them."""
+    named = {tool.get("name") for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
+    if len(named) < len(tools) or any("tool_addition" in run.kinds for run in runs):
+        return  # what the tools of an MCP server are called, and what was added on the way, is not looked up here
+    for run in runs:
+        for path, block in _with_inner(run):
+            name = text_key(block, "tool_name") if kind_of(block) == "tool_reference" else None
+            if name is not None and name not in named:
+                findings.add("tool-reference", path, f"there is no tool {name!r} to refer to")
 
 
 def _no_tools(runs: list[Run], findings: Findings) -> None:

@@ -1,0 +1,105 @@
+"""What each block must have, and may have besides: rules 3, 4, 14 and 20 (source: the parameter types of the SDK)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from toolloop.core.blocks import RESULT_KINDS, Flaw, cache_mark_flaws, flaws, named
+from toolloop.history.reading import THINKING, Block, is_server_result
+from toolloop.history.rules import Findings, Level
+
+_STRING: Final = (str, "a string")
+_OBJECT: Final = (dict, "an object")
+
+# Of the other kinds `core.blocks` knows what they may hold.
+_FIELDS: Final[dict[str, dict[str, tuple[type, str]]]] = {
+    "thinking": {"thinking": _STRING, "signature": _STRING},
+    "redacted_thinking": {"data": _STRING},
+    "tool_use": {"id": _STRING, "name": _STRING, "input": _OBJECT},
+    "tool_result": {"tool_use_id": _STRING},
+    "server_tool_use": {"id": _STRING, "name": _STRING, "input": _OBJECT},
+    "mcp_tool_use": {"id": _STRING, "name": _STRING, "input": _OBJECT, "server_name": _STRING},
+}
+_OPTIONAL: Final[dict[str, frozenset[str]]] = {
+    "thinking": frozenset(),
+    "redacted_thinking": frozenset(),
+    "tool_use": frozenset({"cache_control", "caller", "toolset_name"}),
+    "tool_result": frozenset({"cache_control", "content", "is_error", "toolset_name"}),
+    "server_tool_use": frozenset({"cache_control", "caller"}),
+    "mcp_tool_use": frozenset({"cache_control"}),
+}
+# Known, but nobody but the API looks into them.
+_OPAQUE: Final = frozenset(
+    {
+        "compaction",
+        "connector_text",
+        "container_upload",
+        "fallback",
+        "mcp_tool_listing",
+        "tool_addition",
+        "tool_removal",
+    }
+)
+_IDS: Final = {
+    "tool_use": re.compile(r"[a-zA-Z0-9_-]+"),
+    "tool_result": re.compile(r"[a-zA-Z0-9_-]+"),
+    "server_tool_use": re.compile(r"srvtoolu_[a-zA-Z0-9_]+"),
+}
+
+
+def check_fields(path: str, role: str, block: Block, findings: Findings, *, in_result: bool = False) -> None:
+    """Check what a block that has a type has besides: its own fields, and what is inside them."""
+    kind = block["type"]
+    found = (
+        flaws(block, path) if kind in RESULT_KINDS else cache_mark_flaws(block, path) if kind not in THINKING else ()
+    )
+    for flaw in found:
+        part = flaw.path != path  # of a block: what `repair` does not touch
+        rule = "block-fields" if part and flaw.rule == "blank-text" else flaw.rule
+        findings.add(rule, flaw.path, flaw.text, level=_level(flaw, role, nested=in_result or part))
+    if kind in _FIELDS:
+        _fields(path, role, kind, block, findings)
+    elif is_server_result(kind):
+        _field(path, block, "tool_use_id", _STRING, findings)
+    elif kind not in RESULT_KINDS | _OPAQUE:
+        findings.add("unknown-block", path, f"the type {kind!r} is not known here")
+
+
+def _fields(path: str, role: str, kind: str, block: Block, findings: Findings) -> None:
+    for key, wanted in _FIELDS[kind].items():
+        _field(path, block, key, wanted, findings)
+    _identity(path, kind, block, findings)
+    for key in block:
+        if key != "type" and key not in _FIELDS[kind] and key not in _OPTIONAL[kind]:
+            findings.add("unknown-key", path, f"a {kind} block has no key {key!r}", level=_unknown(role, key))
+
+
+def _level(flaw: Flaw, role: str, *, nested: bool) -> Level | None:
+    if flaw.rule == "unknown-key":
+        return _unknown(role, flaw.key)
+    # That blank text is refused inside as well is likely, not known; of empty text it is known.
+    return "warning" if nested and not flaw.certain else None
+
+
+def _unknown(role: str, key: str) -> Level | None:
+    # A newer API may say more in its replies, and takes its own words back. `parsed_output` is the SDK's own.
+    return "warning" if role == "assistant" and key != "parsed_output" else None
+
+
+def _identity(path: str, kind: str, block: Block, findings: Findings) -> None:
+    pattern = _IDS.get(kind)
+    name: Any = block.get("tool_use_id" if kind == "tool_result" else "id")
+    if pattern is not None and isinstance(name, str) and not pattern.fullmatch(name):
+        findings.add("block-fields", path, f"the id {name!r} does not match {pattern.pattern}")
+    toolset = block.get("toolset_name")
+    if kind in ("tool_use", "tool_result") and not isinstance(toolset, str | None):
+        findings.add("block-fields", path, f"'toolset_name' is {named(toolset)}, not a string")
+
+
+def _field(path: str, block: Block, key: str, wanted: tuple[type, str], findings: Findings) -> None:
+    kind, words = wanted
+    if key not in block:
+        findings.add("block-fields", path, f"the block has no {key!r}")
+    elif not isinstance(block[key], kind):
+        findings.add("block-fields", path, f"{key!r} is {named(block[key])}, not {words}")

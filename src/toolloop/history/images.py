@@ -1,0 +1,60 @@
+"""How large images are, and how many there are (source: the API's documentation of vision)."""
+
+from __future__ import annotations
+
+import binascii
+import io
+from collections.abc import Iterator
+from typing import Any, Final
+
+from toolloop.core.blocks import media_type_of
+from toolloop.history.reading import Block, Run, kind_of
+from toolloop.history.rules import Findings
+
+_MOST_IMAGES: Final = 100
+_MOST_PIXELS: Final = 8000
+# Of more images than this each has to be smaller.
+_FEW_IMAGES: Final = 20
+_MOST_PIXELS_OF_MANY: Final = 2000
+_HEAD: Final = 1 << 18  # characters of base64; the size of a picture stands somewhere in them
+
+
+def check_images(runs: list[Run], findings: Findings) -> None:
+    """Check the images of a request together: their count, and the size of each."""
+    images = [image for run in runs for spot in run.spots for image in _images(spot.path, spot.block)]
+    if len(images) > _MOST_IMAGES:
+        # Models with a large context take more.
+        message = f"there are {len(images)} images; {_MOST_IMAGES} are taken by every model"
+        findings.add("image-limits", images[_MOST_IMAGES][0], message, level="warning")
+    most = _MOST_PIXELS if len(images) <= _FEW_IMAGES else _MOST_PIXELS_OF_MANY
+    for path, block in images:
+        side = max(size_of(block) or (0,))
+        if side > most:
+            findings.add("image-limits", path, f"the image is {side} pixels long or wide; at most {most} are taken")
+
+
+def _images(path: str, block: Any, depth: int = 2) -> Iterator[tuple[str, Block]]:
+    """The images in a block: itself, and those inside results, and inside documents inside these."""
+    kind = kind_of(block)
+    if kind == "image":
+        yield path, block
+    inside, where = (block.get("source"), ".source") if kind == "document" else (block, "")
+    content = inside.get("content") if kind in ("document", "tool_result") and isinstance(inside, dict) else None
+    for index, inner in enumerate(content if isinstance(content, list) and depth else ()):
+        yield from _images(f"{path}{where}.content[{index}]", inner, depth - 1)
+
+
+def size_of(image: Block) -> tuple[int, int] | None:
+    """Width and height of an image that is in the request; None where they cannot be read."""
+    source = image.get("source")
+    data = source.get("data") if isinstance(source, dict) else None
+    if not isinstance(data, str):
+        return None
+    import imagesize  # type: ignore[import-untyped]  # noqa: PLC0415 - a request without images does without it
+
+    try:
+        start = binascii.a2b_base64(data[:_HEAD])
+        width, height = imagesize.get(io.BytesIO(start)) if media_type_of(start) else (-1, -1)
+    except Exception:  # noqa: BLE001 - whatever a broken picture does to the reader, the API is to judge it
+        return None
+    return (int(width), int(height)) if width > 0 and height > 0 else None

@@ -1,0 +1,165 @@
+"""What a content block may hold, and what is said of one that holds something else."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolloop.core.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, RESULT_KINDS, flaws, media_type_of, misfits
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+JPEG = base64.b64encode(b"\xff\xd8\xff\xe0 and so on").decode()
+PDF = base64.b64encode(b"%PDF-1.7").decode()
+LARGE = "A" * (MOST_IMAGE_CHARACTERS + 4)
+MARK = {"type": "ephemeral", "ttl": "1h"}
+
+
+def image(data: Any = PNG, media_type: Any = "image/png", **fields: Any) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}, **fields}
+
+
+def document(**source: Any) -> dict[str, Any]:
+    return {"type": "document", "source": source}
+
+
+def found(*content: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": "search_result", "source": "s", "title": "t", "content": list(content), **fields}
+
+
+def text(words: Any = "x", **fields: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **fields}
+
+
+FITTING: list[dict[str, Any]] = [
+    text(),
+    text(cache_control=MARK, citations=[{"type": "char_location"}]),
+    text(cache_control=None, citations=None),
+    image(),
+    image("AAAA", cache_control={"type": "ephemeral"}),
+    image(base64.b64encode(b"RIFF1234WEBP").decode(), "image/webp"),
+    image(base64.b64encode(b"RIFF1234AVI ").decode(), "image/webp"),
+    image(base64.b64encode(b"GIF89a").decode(), "image/gif", transformations={}),
+    {"type": "image", "source": {"type": "url", "url": "https://x"}},
+    {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+    document(type="base64", media_type="application/pdf", data=PDF),
+    document(type="base64", media_type="application/pdf", data=LARGE),
+    document(type="text", media_type="text/plain", data=""),
+    document(type="content", content="words"),
+    document(type="content", content=[text(), image()]),
+    {**document(type="url", url="https://x"), "title": "t", "context": None, "citations": {"enabled": True}},
+    found(text(), citations={}),
+    found(),
+    {"type": "tool_reference", "tool_name": "add"},
+    {"type": "browser_state", "tabs": [{"id": 1}], "state_changes": [{}]},
+]
+
+MISFITS: list[tuple[Any, str, str]] = [
+    ("x", "", "the block is a string, not an object"),
+    (None, "", "the block is null, not an object"),
+    ({}, "", "the block has no type"),
+    ({"type": "tool_use"}, "", "the block has the type 'tool_use'; it may be text, image"),
+    ({"type": "text"}, "", "the block has no 'text'"),
+    (text(3), "", "'text' is a number, not a string"),
+    (text(""), "", "the text block has no words"),
+    (text(" \n"), "", "the text block has no words"),
+    (text(title="x"), "", "a text block has no key 'title'"),
+    (text(citations="x"), "", "'citations' is a string, not a list"),
+    (text(citations=[1]), "", "'citations[0]' is a number, not an object"),
+    (text(cache_control=True), "", "'cache_control' is true or false, not an object"),
+    (text(cache_control={}), "cache_control", "'cache_control' has no 'type'"),
+    (text(cache_control={"type": "lasting"}), "cache_control", "'type' is 'lasting'; it may be ephemeral"),
+    (text(cache_control={"type": "ephemeral", "ttl": 5}), "cache_control", "'ttl' is a number, not a string"),
+    (text(cache_control={**MARK, "x": 1}), "cache_control", "'cache_control' has no key 'x'"),
+    ({"type": "image"}, "", "the block has no 'source'"),
+    ({"type": "image", "source": {"data": PNG}}, "source", "'source' has no type; it may be base64, url, file"),
+    ({"type": "image", "source": {"type": "text"}}, "source", "'source' has the type 'text'; it may be base64"),
+    ({"type": "image", "source": {"type": "url"}}, "source", "'source' has no 'url'"),
+    ({"type": "image", "source": {"type": "file", "file_id": 1}}, "source", "'file_id' is a number, not a string"),
+    (image(media_type="image/bmp"), "source", "'media_type' is 'image/bmp'; it may be image/jpeg, image/png"),
+    (image(media_type=None), "source", "'media_type' is null, not a string"),
+    (image(7), "source", "'data' is a number, not a string"),
+    (image(""), "source", "'data' is empty"),
+    (image("AAA"), "source", "'data' is not base64: Incorrect padding"),
+    (image("AA A"), "source", "'data' is not base64: Only base64 data is allowed"),
+    (image("ä=="), "source", "'data' is not base64"),
+    (image(JPEG), "source", "'media_type' is 'image/png', and the bytes are those of image/jpeg"),
+    (image(PDF), "source", "'media_type' is 'image/png', and the bytes are those of application/pdf"),
+    (image(LARGE), "source", "the image has 5242884 characters of base64"),
+    (document(type="base64", media_type="image/png", data=PNG), "source", "it may be application/pdf"),
+    (document(type="base64", media_type="application/pdf", data=PNG), "source", "the bytes are those of image/png"),
+    (document(type="text", media_type="text/html", data="x"), "source", "it may be text/plain"),
+    (document(type="content", content=[found()]), "source.content[0]", "has the type 'search_result'"),
+    (document(type="content", content=[image("%")]), "source.content[0].source", "'data' is not base64"),
+    (document(type="content", content=7), "source", "'content' is a number, not a list"),
+    ({**document(type="url", url="u"), "title": 7}, "", "'title' is a number, not a string"),
+    (found(citations={"enabled": "yes"}), "citations", "'enabled' is a string, not true"),
+    (found(text(" ")), "content[0]", "the text block has no words"),
+    (found(image()), "content[0]", "'content[0]' has the type 'image'; it may be text"),
+    (found("words"), "", "'content[0]' is a string, not an object"),
+    ({"type": "tool_reference", "tool_name": None}, "", "'tool_name' is null, not a string"),
+    ({"type": "browser_state", "tabs": None}, "", "'tabs' is null, not a list"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("block", FITTING, ids=lambda block: str(block)[:60])
+def test_a_block_as_the_api_takes_it_has_no_misfits(block: dict[str, Any]) -> None:
+    assert misfits(block) == []
+
+
+@pytest.mark.parametrize(("block", "path", "words"), MISFITS, ids=[words for _, _, words in MISFITS])
+def test_what_is_wrong_is_said_where_it_is(block: Any, path: str, words: str) -> None:
+    """One misfit, at its path inside the block."""
+    ((at, said),) = misfits(block)
+    assert at == path
+    assert words in said
+
+
+def test_paths_start_at_the_path_of_the_block() -> None:
+    assert misfits(found(text("")), "here") == [("here.content[0]", "the text block has no words")]
+    assert misfits(image(""), "here")[0][0] == "here.source"
+    assert misfits("x", "here")[0][0] == "here"
+
+
+def test_all_that_is_wrong_is_said() -> None:
+    broken = image("", "image/bmp", colour="red")
+    assert [path for path, _ in misfits(broken)] == ["source", "source", ""]
+
+
+def test_only_of_empty_text_is_it_certain_that_results_refuse_it() -> None:
+    assert [flaw.certain for flaw in flaws(text(""))] == [True]
+    assert [flaw.certain for flaw in flaws(text("\t"))] == [False]
+
+
+def test_a_value_is_never_quoted_at_length() -> None:
+    """What is said stays short, whatever the block holds."""
+    ((_, said),) = misfits(text(**{"k" * 1000: 1}))
+    assert len(said) < 100
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "source", "content", "data", "text", "tabs", "ttl"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON, st.sampled_from(sorted(RESULT_KINDS)))
+def test_whatever_the_block_is_it_is_judged(value: Any, kind: str) -> None:
+    """Nothing raises, and each misfit has a text."""
+    block = {**value, "type": kind} if isinstance(value, dict) else value
+    assert all(said for _, said in misfits(block))
+
+
+@given(st.binary(max_size=20), st.sampled_from(IMAGE_TYPES))
+def test_bytes_of_no_known_kind_pass_for_what_they_are_said_to_be(data: bytes, media_type: str) -> None:
+    """Only bytes that are clearly another kind of file are a misfit."""
+    real = media_type_of(data)
+    block = image(base64.b64encode(data).decode(), media_type)
+    assert bool(misfits(block)) == (not data or real not in (None, media_type))
