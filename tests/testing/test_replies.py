@@ -135,3 +135,17 @@ def test_a_delayed_answer_can_be_let_go_before_anybody_asks() -> None:
     early.release()
     with FakeMessagesAPI([early]) as api:
         assert said_by(api)[0]["text"] == "now"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_container_comes_as_the_api_gives_it(stream: bool) -> None:
+    """Whole, an object with an id and a time; in a stream it comes at the end."""
+    with FakeMessagesAPI([reply("ran", container="container_1")]) as api:
+        client = api.client()
+        if stream:
+            with client.messages.stream(**request()) as events:
+                message = events.get_final_message()
+        else:
+            message = client.messages.create(**request())
+        assert message.container is not None
+        assert (message.container.id, message.container.expires_at.year) == ("container_1", 2099)

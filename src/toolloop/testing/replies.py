@@ -25,6 +25,7 @@ _ERROR_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_EXPIRES = "2099-12-31T23:59:59Z"
 
 
 def reply(  # noqa: PLR0913 - the parts of a message, each of which some test says
@@ -35,6 +36,7 @@ def reply(  # noqa: PLR0913 - the parts of a message, each of which some test sa
     content: Iterable[Block] = (),
     stop_reason: str | None = None,
     usage: Mapping[str, Any] | None = None,
+    container: str | Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
     """A reply of the model: thinking, text, other blocks, calls, in this order.
@@ -46,6 +48,7 @@ def reply(  # noqa: PLR0913 - the parts of a message, each of which some test sa
         content: further blocks, such as `server_call`.
         stop_reason: `"tool_use"` if there are calls, else `"end_turn"`, unless given.
         usage: token counts; small ones unless given.
+        container: the container in which code ran, or its id.
         fields: anything else that a message may hold.
 
     """
@@ -57,6 +60,8 @@ def reply(  # noqa: PLR0913 - the parts of a message, each of which some test sa
     blocks.extend(content)
     blocks.extend(call(*item) if isinstance(item, tuple) else item for item in calls)
     has_calls = any(block["type"] == "tool_use" for block in blocks)
+    if container is not None:
+        fields["container"] = {"id": container, "expires_at": _EXPIRES} if isinstance(container, str) else container
     whole = {"content": blocks, "stop_reason": stop_reason or ("tool_use" if has_calls else "end_turn"), **fields}
     return whole if usage is None else {**whole, "usage": dict(usage)}
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop.testing import envelope, rules_messages, rules_pairing, rules_thinking, rules_tools
+from toolloop.testing import (
+    envelope,
+    rules_images,
+    rules_messages,
+    rules_pairing,
+    rules_results,
+    rules_thinking,
+    rules_tools,
+)
 from toolloop.testing.models import model
 from toolloop.testing.refusals import Context, Refusal
 from toolloop.testing.runs import runs_of
@@ -35,8 +43,10 @@ def judge(body: Any, context: Context, signer: Signer | None) -> Refusal | None:
         or rules_messages.emptiness(runs, who)
         or rules_messages.blank_text(body)
         or rules_pairing.placement(runs)
-        or rules_messages.results(runs)
+        or rules_results.results(runs)
+        or rules_images.images(body)
         or rules_pairing.pairing(runs)
+        or rules_results.toolsets(runs)
         or rules_messages.system_messages(body, runs, who, context)
         or rules_pairing.server_pairing(runs, body.get("tools") or [])
         or rules_messages.ending(body, runs, who, context)

@@ -36,8 +36,9 @@ def _texts(blocks: list[Block]) -> Iterator[Block]:
     for block in blocks:
         if block["type"] == "text":
             yield block
-        inner = block.get("content")
-        if block["type"] == "tool_result" and isinstance(inner, list):
+        holder = block["source"] if block["type"] == "document" else block
+        inner = holder.get("content")
+        if block["type"] in {"tool_result", "search_result", "document"} and isinstance(inner, list):
             yield from _texts(inner)
 
 
@@ -64,22 +65,6 @@ def blank_text(body: dict[str, Any]) -> Refusal | None:
             return refusal
     system = body.get("system")
     return _blank("system", system) if isinstance(system, list) else None
-
-
-def results(runs: list[Run]) -> Refusal | None:
-    """What a result may hold (rule 33; section 3, points 2 and 3)."""
-    for number, run in enumerate(runs):
-        for place, block in enumerate(run.blocks):
-            if block["type"] != "tool_result":
-                continue
-            where = f"messages.{number}.content.{place}.tool_result"
-            inner = block.get("content")
-            if block.get("is_error") and not inner:
-                return Refusal(f"{where}: content cannot be empty if `is_error` is true")
-            kinds = {item["type"] for item in inner} if isinstance(inner, list) else set()
-            if "search_result" in kinds and len(kinds) > 1:
-                return Refusal(f"{where}: content must be all `search_result` blocks if any is")
-    return None
 
 
 def ending(body: dict[str, Any], runs: list[Run], model: Model, context: Context) -> Refusal | None:

@@ -56,6 +56,8 @@ def _choice(body: dict[str, Any], names: list[str]) -> Refusal | None:
 def tools_in_history(body: dict[str, Any], runs: list[Run]) -> Refusal | None:
     """A history with calls needs tools, and references to tools need theirs (rules 20 and 35)."""
     defined = {tool.get("name") for tool in body.get("tools") or ()}
+    # What a toolset brings, and what a system message added, is not looked up here.
+    is_open = None in defined or any(block["type"] == "tool_addition" for run in runs for block in run.blocks)
     for run in runs:
         for block in run.blocks:
             if block["type"] not in {"tool_use", "tool_result"}:
@@ -64,7 +66,7 @@ def tools_in_history(body: dict[str, Any], runs: list[Run]) -> Refusal | None:
                 return Refusal("Requests which include `tool_use` or `tool_result` blocks must define tools.")
             inner = block.get("content")
             for item in inner if isinstance(inner, list) else ():
-                if item["type"] == "tool_reference" and item["tool_name"] not in defined:
+                if item["type"] == "tool_reference" and item["tool_name"] not in defined and not is_open:
                     return Refusal(f"Tool reference '{item['tool_name']}' not found in available tools")
     return None
 
@@ -79,9 +81,10 @@ def effort(body: dict[str, Any], model: Model) -> Refusal | None:
 
 def _parts(where: str, blocks: list[Block]) -> Iterator[tuple[str, Block]]:
     for place, block in enumerate(blocks):
-        yield f"{where}.{place}", block
+        # A mark stands at the end of its block: behind those of the blocks inside.
         if block["type"] == "tool_result" and isinstance(block.get("content"), list):
             yield from _parts(f"{where}.{place}.content", block["content"])
+        yield f"{where}.{place}", block
 
 
 def _everything(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -17,6 +17,20 @@ Block = dict[str, Any]
 
 _WORDS = st.sampled_from(["Hi", "Look at this.", " two words ", "ü", "{}"])
 _IMAGE: Block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+_SEARCH_RESULT: Block = {
+    "type": "search_result",
+    "source": "s",
+    "title": "t",
+    "content": [{"type": "text", "text": "found"}],
+}
+_DOCUMENT: Block = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "page"}}
+_REFERENCE: Block = {"type": "tool_reference", "tool_name": "look"}
+_BROWSER_STATE: Block = {"type": "browser_state", "tabs": []}
+# What a result may hold: words where it is an error or code made the call, some kinds in a toolset, else any.
+_SAID: list[Any] = ["seen", "", [{"type": "text", "text": "seen"}], []]
+_SHOWN = [[_IMAGE], [{"type": "text", "text": "seen"}, _IMAGE]]
+_IN_TOOLSETS = [*_SHOWN, [_IMAGE, _BROWSER_STATE]]
+_ANYTHING = [*_SHOWN, [_SEARCH_RESULT, _SEARCH_RESULT], [_DOCUMENT], [_REFERENCE]]
 _INPUTS: SearchStrategy[Any] = st.dictionaries(
     st.sampled_from(["a", "b"]), st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2
 )
@@ -25,9 +39,9 @@ _INPUTS: SearchStrategy[Any] = st.dictionaries(
 def histories() -> SearchStrategy[list[Message]]:
     """Valid histories, as they stand at any moment of a loop.
 
-    Among them: parallel calls, calls made by code, server tools (also in flight), thinking, paused replies with and
-    without their resume, system messages, images, messages of one role in a row, several user turns; the last message
-    is of any role.
+    Among them: parallel calls, calls made by code, members of toolsets, results of all kinds, server tools (also in
+    flight), thinking, paused replies with and without their resume, system messages, images, messages of one role in a
+    row, several user turns; the last message is of any role.
     """
     return _histories(simple=False)
 
@@ -86,7 +100,9 @@ class _Writer:
 
     def call(self, *, by_code: bool) -> Block:
         block = {"type": "tool_use", "id": f"toolu_{next(self.ids)}", "name": "look", "input": self.draw(_INPUTS)}
-        return block | ({"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_0"}} if by_code else {})
+        if by_code:
+            return block | {"caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_0"}}
+        return block | ({"toolset_name": "browser"} if self.chance() else {})
 
     def round(self) -> None:
         """A reply with calls, and the results; a server call may stay open over it, answered by the next reply."""
@@ -109,11 +125,12 @@ class _Writer:
             self.system()
 
     def result(self, call: Block) -> Block:
-        content = self.draw(st.sampled_from(["seen", "", [{"type": "text", "text": "seen"}], [_IMAGE], []]))
-        if "caller" in call and content == [_IMAGE]:
-            content = "seen"
+        more = [] if "caller" in call else _IN_TOOLSETS if "toolset_name" in call else _ANYTHING
+        content = self.draw(st.sampled_from([*_SAID, *more]))
         block = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
-        return block | ({"is_error": True} if content and self.chance() else {})
+        if "toolset_name" in call:
+            block["toolset_name"] = call["toolset_name"]
+        return block | ({"is_error": True} if content and content not in more and self.chance() else {})
 
     def pause(self) -> None:
         """A paused reply and its resume."""
@@ -243,6 +260,16 @@ def _silence_an_error(draw: DrawFn, messages: list[Message]) -> None:
         messages[place[0]]["content"][place[1]] |= {"content": content, "is_error": True}
 
 
+def _change_toolset(draw: DrawFn, messages: list[Message]) -> None:
+    """Let a result name another toolset than its call, or none."""
+    if place := _at(draw, _places(messages, lambda _, block: block["type"] == "tool_result")):
+        block = messages[place[0]]["content"][place[1]]
+        content = block["content"] if block["content"] in _SAID else "seen"
+        other = {"toolset_name": "computer"} if draw(st.booleans()) else {}
+        kept = {key: value for key, value in block.items() if key != "toolset_name"}
+        messages[place[0]]["content"][place[1]] = {**kept, "content": content, **other}
+
+
 def _insert_system(draw: DrawFn, messages: list[Message]) -> None:
     """Put a system message before a user message with words, be it between a call and its results."""
     wordy = {place[0] for place in _places(messages, lambda m, block: m["role"] == "user" and block["type"] == "image")}
@@ -262,6 +289,7 @@ _FAULTS = (
     _add_empty_message,
     _end_in_thinking,
     _silence_an_error,
+    _change_toolset,
 )
 
 
