@@ -30,6 +30,7 @@ from tests.conformance.replaying import (
 )
 from toolloop import Completed, Error, Yielded
 from toolloop.core.jsontext import encode
+from toolloop.core.replies import read_reply
 from toolloop.errors import InvalidHistory, ModelError
 from toolloop.providers.calls import MOST_UNSTREAMED
 from toolloop.terminations import NaturalEnd
@@ -122,6 +123,22 @@ async def _streamed(kind: Kind, exchanges: list[Exchange]) -> None:
         assert [True] * len(exchanges) == [request.json["stream"] for request in api.requests]
         assert [exchange.request["messages"] for exchange in exchanges] == sent(api)
         assert handle.messages[-1]["content"] == without_blank(reply_of(exchanges[-1])["content"])
+
+
+def test_a_recorded_stream_names_the_container_of_its_code(kind: Kind) -> None:
+    """At the end of the stream; the request after the turn does not go there, for the turn is over."""
+    replay(kind, _in_container, load("code_execution_tool_stream"))
+
+
+async def _in_container(kind: Kind, exchanges: list[Exchange]) -> None:
+    (exchange,) = exchanges
+    assert read_reply(reply_of(exchange)).container == "container_011CaNRFAbjdPf4rmBarZzqQ"
+    async with serving(kind, [answer_of(exchange, streamed=True), reply("fine")]) as (api, client):
+        handle = handle_for(client, kind=kind, **with_own_tools(exchanges, max_tokens=MOST_UNSTREAMED + 1))
+        assert isinstance(await finish(handle), Completed)
+        handle.follow_up([{"role": "user", "content": "And?"}])
+        await next_turn(handle)
+        assert [request.json.get("container") for request in api.requests] == [None, None]
 
 
 # --- equal in shape ---

@@ -76,6 +76,18 @@ def test_an_error_says_so() -> None:
     assert block == {"type": "tool_result", "tool_use_id": "c", "content": "boom", "is_error": True}
 
 
+def test_a_result_names_the_toolset_of_its_call() -> None:
+    """Also one of a call that did not run, and one with a note of an edit inside."""
+    member = m.call("a", "once", toolset_name="browser")
+    asked = m.after(m.replied("tool_use", member, m.call("b", "once")), m.asks("a", "b"))
+    stopped = m.go(asked, ev.Stopped("enough"))
+    assert [block.get("toolset_name") for block in m.history(stopped)[-1]["content"]] == ["browser", None]
+    edited = m.go(asked, m.decided(a=m.approve({"a": 2}), b=m.DENY), ev.Continued(), m.judged(), ev.Started("a"))
+    closed = m.go(edited, m.ended("a"), ev.TurnEnded())
+    first, second = m.history(closed)[-1]["content"]
+    assert (first["toolset_name"], len(first["content"]), "toolset_name" in second) == ("browser", 2, False)
+
+
 def test_what_was_injected_during_a_round_joins_after_its_results() -> None:
     """In messages of their own, in order; a closed message never changes."""
     state = m.go(

@@ -85,6 +85,12 @@ def test_a_reply_is_read() -> None:
     assert read_reply(body).text == encode(body)
 
 
+@pytest.mark.parametrize(("named", "toolset"), [("browser", "browser"), ("", ""), (None, None), (7, None)])
+def test_a_call_says_of_which_toolset_it_is_a_member(named: Any, toolset: str | None) -> None:
+    body = {"content": [m.call("c1", toolset_name=named)], "stop_reason": "tool_use"}
+    assert [call.toolset for call in read_reply(body).calls()] == [toolset]
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [

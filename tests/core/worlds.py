@@ -118,7 +118,9 @@ class World:
         tools = ("pure", "keyed", "once", "unknown")
         calls = [make(self.new("toolu"), self.rng.choice(tools)) for _ in range(how_many)]
         usage = {"input_tokens": self.rng.randrange(9), "output_tokens": self.rng.randrange(9)}
-        more = {"stop_details": {"category": "cyber"}} if stop == "refusal" else {}
+        more: dict[str, Any] = {"stop_details": {"category": "cyber"}} if stop == "refusal" else {}
+        if self.chance(2):
+            more["container"] = {"id": self.new("container")}
         return m.replied(stop, *self.some_blocks(), *calls, usage=usage, model="m", **more)
 
     def some_content(self) -> str:

@@ -33,7 +33,8 @@ class Said:
         calls: name and input of each.
         stop_reason: anything the API may say.
         results_first: whether it begins with the results of the server calls that are open.
-        by_code: whether its calls are made by code execution.
+        by_code: whether its calls are made by code execution, in a container of their own.
+        toolset: whether its calls are of members of a toolset.
 
     """
 
@@ -42,6 +43,7 @@ class Said:
     stop_reason: str | None
     results_first: bool
     by_code: bool
+    toolset: bool
     usage: dict[str, int] = field(repr=False)
 
 
@@ -66,6 +68,7 @@ def messages(draw: st.DrawFn, *, stop_reason: st.SearchStrategy[str | None], cal
         stop_reason=draw(stop_reason),
         results_first=draw(st.booleans()),
         by_code=draw(st.integers(0, 7)) == 0,
+        toolset=draw(st.integers(0, 3)) == 0,
         usage={"input_tokens": draw(st.integers(0, 50)), "output_tokens": draw(st.integers(0, 50))},
     )
 
@@ -110,7 +113,9 @@ class WholeScript:
 
     def __call__(self, body: dict[str, Any]) -> Any:
         """Answer a request."""
-        said = self.said.pop(0) if self.said else Said(("text",), (), "end_turn", True, False, {"input_tokens": 1})
+        said = (
+            self.said.pop(0) if self.said else Said(("text",), (), "end_turn", True, False, False, {"input_tokens": 1})
+        )
         return self._whole(said, body) if isinstance(said, Said) else said
 
     def _whole(self, said: Said, body: dict[str, Any]) -> dict[str, Any]:
@@ -120,17 +125,20 @@ class WholeScript:
         solid = [kind for kind in said.kinds if kind != "blank"]
         if said.stop_reason in PAUSES and solid[-1:] in (["thinking"], ["redacted"]):
             content += self._blocks("text")  # what ends in thinking cannot be sent back, and a pause is
-        caller: dict[str, Any] = {}
+        more: dict[str, Any] = {"toolset_name": "browser"} if said.toolset else {}
+        beside: dict[str, Any] = {}
         if said.by_code and said.calls:
             run = {"type": "server_tool_use", "id": self._new("srvtoolu"), "name": "code_execution", "input": {}}
             content.append(run)
-            caller = {"caller": {"type": "code_execution_20250825", "tool_id": run["id"]}}
+            more = {"caller": {"type": "code_execution_20250825", "tool_id": run["id"]}}
+            beside = {"container": {"id": self._new("container"), "expires_at": "2026-12-31T00:00:00Z"}}
         for name, given in said.calls:
-            content.append({"input": given, "type": "tool_use", "name": name, "id": self._new("toolu"), **caller})
+            content.append({"input": given, "type": "tool_use", "name": name, "id": self._new("toolu"), **more})
         if said.stop_reason == "compaction":
             content.append({"type": "compaction", "content": self._new("summary")})
-        details = {"stop_details": {"category": "cyber", "explanation": None}} if said.stop_reason == "refusal" else {}
-        return {"content": content, "stop_reason": said.stop_reason, "usage": said.usage, **details}
+        if said.stop_reason == "refusal":
+            beside["stop_details"] = {"category": "cyber", "explanation": None}
+        return {"content": content, "stop_reason": said.stop_reason, "usage": said.usage, **beside}
 
     def _blocks(self, kind: str) -> list[dict[str, Any]]:
         search = {"type": "server_tool_use", "id": self._new("srvtoolu"), "name": "web_search", "input": {"q": BIG}}

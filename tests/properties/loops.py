@@ -61,7 +61,6 @@ class Setting:
             "model": self.model,
             "max_tokens": 1000,
             "thinking": {"type": "adaptive"},
-            "container": "container_1",
             "tools": PARAMS_TOOLS,
             "messages": [{"role": "user", "content": "Begin."}],
         }

@@ -64,7 +64,6 @@ PARAMS: dict[str, Any] = {
     "model": "claude-opus-4-8",
     "max_tokens": 1000,
     "thinking": {"type": "adaptive"},
-    "container": "container_1",
     "tools": PARAMS_TOOLS,
     "messages": [{"role": "user", "content": "Begin."}],
 }

@@ -39,7 +39,8 @@ def user_message(blocks: Sequence[str]) -> str:
 def result_block(call: Call, result: Result) -> str:
     """The text of the `tool_result` block of a settled call."""
     is_error = ',"is_error":true' if result.is_error else ""
-    return f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}}}'
+    toolset = "" if call.toolset is None else f',"toolset_name":{encode(call.toolset)}'
+    return f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}{toolset}}}'
 
 
 def close_round(ledger: Ledger, round_: Round) -> Executed:
@@ -62,18 +63,18 @@ def stays_beside(round_: Round) -> bool:
 
 
 def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
-    """The ledger with messages of a turn that is over, and with what was held until then."""
+    """The ledger with messages of a turn that is over, and with what was held until then. Its container goes."""
     history = ledger.messages.extend(ended(without_open_calls(messages)))
     if ledger.held:
         history, last = _part_system(history)
         history = history.extend((*ledger.held, *last))
-    return evolve(ledger, messages=history, held=())
+    return evolve(ledger, messages=history, held=(), container=None)
 
 
 def end(state: Ready | Open | Executed | Paused | Failed, termination: Termination) -> Finished:
     """End a loop wherever it stands: every open call gets its result, and what can join the history does."""
     ledger = state.ledger
-    back = Back(ledger.messages, ledger.held, getattr(state, "tail", ()), None)
+    back = Back(ledger.messages, ledger.held, getattr(state, "tail", ()), None, ledger.container)
     match state:
         case Judging(fate=Fate.PAUSE):
             ledger = join(ledger, settle_tail((*state.round.tail, *_reply(state.round))))

@@ -28,6 +28,7 @@ class Reply:
     Attributes:
         text: the whole reply as JSON text, verbatim.
         blocks: its content, decoded; read it, never change it.
+        container: the id of the container in which its code ran.
 
     """
 
@@ -38,6 +39,7 @@ class Reply:
     request_id: str | None = None
     usage: Usage = field(factory=Usage)
     stop_details: Mapping[str, JSON] | None = field(default=None, eq=False, repr=False)
+    container: str | None = None
 
     def calls(self) -> tuple[Call, ...]:
         """The client's calls in it, in the model's order. Server calls are the server's affair."""
@@ -47,6 +49,7 @@ class Reply:
                 name=block["name"],
                 input=encode(block["input"]),
                 by_code=_by_code(block),
+                toolset=block["toolset_name"] if isinstance(block.get("toolset_name"), str) else None,
             )
             for block in self.blocks
             if block["type"] == "tool_use"
@@ -80,6 +83,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         request_id=request_id,
         usage=Usage.read(body.get("usage")),
         stop_details=_mapping(body.get("stop_details")),
+        container=_container(body.get("container")),
     )
 
 
@@ -106,6 +110,11 @@ def _by_code(block: JSON) -> bool:
 
 def _mapping(value: JSON) -> Mapping[str, JSON]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _container(value: JSON) -> str | None:
+    name = _mapping(value).get("id")
+    return name if _filled(name) else None
 
 
 def _filled(value: object) -> bool:

@@ -52,7 +52,8 @@ def take_reply(state: Ready, event: ev.Replied) -> State:
         fate = fate_of(reply)
     except ProtocolError as error:
         return Failed(ledger, Failure("protocol", str(error), retryable=error.retryable), state.tail)
-    ledger = evolve(ledger, pauses=ledger.pauses + 1 if fate is Fate.PAUSE else 0)
+    container = reply.container or ledger.container  # a reply that goes on with a turn need not name it again
+    ledger = evolve(ledger, pauses=ledger.pauses + 1 if fate is Fate.PAUSE else 0, container=container)
     match fate:
         case Fate.REFUSE:
             details = reply.stop_details or {}
@@ -94,7 +95,8 @@ def _conclude(state: Judging) -> State:
     """A reply after which nothing is to be run: the loop pauses, or ends."""
     ledger, round_ = state.ledger, state.round
     if state.fate is Fate.PAUSE:
-        return Paused(ledger, (*round_.tail, *([round_.reply] if round_.reply else [])))
+        tail = (*round_.tail, *([round_.reply] if round_.reply else []))
+        return Paused(ledger if tail else evolve(ledger, container=None), tail)
     # What a user said meanwhile is still to be answered: the loop goes on. A system message alone waits for a user's.
     unheard = any(not is_system(text) for text in ledger.held)
     ledger = settled_and_joined(ledger, round_)
@@ -318,7 +320,7 @@ def extend(state: Finished, event: ev.Extended) -> State:
     back = state.back
     if back is None or not isinstance(state.termination, LIMITS):
         return state
-    ledger = evolve(state.ledger, messages=back.messages, held=back.held)
+    ledger = evolve(state.ledger, messages=back.messages, held=back.held, container=back.container)
     return _ready(ledger, back.tail) if back.round is None else _run(ledger, back.round)
 
 

@@ -60,7 +60,9 @@ class Setup:
     Attributes:
         params: JSON text of the request parameters but `messages`, and but what is secret.
         gone: the names of tools that the loop had before it woke up without them.
-        callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`).
+        tool_timeout: how many seconds a tool may take that has no limit of its own; None is no limit.
+        callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`,
+            `result_filters`).
 
     """
 
@@ -70,6 +72,7 @@ class Setup:
     depth: int = 0
     execution: Execution = "barrier"
     max_parallel_tools: int | None = 8
+    tool_timeout: float | None = None
     texts: Texts = field(factory=Texts)
     tools: tuple[ToolFacts, ...] = ()
     gone: frozenset[str] = frozenset()

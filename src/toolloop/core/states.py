@@ -23,6 +23,7 @@ class Ledger:
         messages: the closed history, a JSON text each.
         held: injected messages that wait for a legal place.
         response: the last reply, verbatim.
+        container: the id of the container in which code runs that the model's open turn goes on with.
         ran: the ids of the calls that were started.
         iterations: answered requests; `turn_iterations` and `active` (seconds) count since the last user turn.
         pauses: how many times in a row the model paused.
@@ -34,6 +35,7 @@ class Ledger:
     messages: Chain[str]
     held: tuple[str, ...] = ()
     response: str | None = None
+    container: str | None = None
     usage_log: Chain[IterationUsage] = field(factory=Chain)
     total_usage: Usage = field(factory=Usage)
     ran: Chain[str] = field(factory=Chain)
@@ -69,6 +71,7 @@ class Back:
     held: tuple[str, ...]
     tail: tuple[str, ...]
     round: Round | None
+    container: str | None = None
 
 
 @frozen

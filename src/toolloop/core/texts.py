@@ -13,6 +13,8 @@ PLACES: dict[str, dict[str, str]] = {
     "unknown_tool": {"name": "add", "known": "sub, mul"},
     "tool_gone": {"name": "add"},
     "invalid_input": {"name": "add", "problems": "a: expected a number"},
+    "timed_out": {"seconds": "30"},
+    "left_behind": {"seconds": "30"},
     "failed": {"error": "ValueError: no"},
     "edited": {"id": "toolu_1", "name": "add", "input": "{}"},
 }
@@ -33,6 +35,11 @@ class Texts:
     unknown_tool: str = "There is no tool named {name!r}. The tools are: {known}."
     tool_gone: str = "The tool {name!r} is no longer there. This call did not run."
     invalid_input: str = "The input does not fit the schema of {name}, so the call did not run. {problems}"
+    timed_out: str = "This call took longer than {seconds} seconds and was cancelled. It may have had effects."
+    left_behind: str = (
+        "This call took longer than {seconds} seconds, and nobody waits for it any more. It may still be running, and "
+        "may have effects."
+    )
     failed: str = "{error}"
     edited: str = "Note: the call {id} ({name}) ran with another input than the one you gave: {input}"
 

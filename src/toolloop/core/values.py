@@ -44,6 +44,7 @@ class Outcome(StrEnum):
     INVALID_INPUT = "invalid_input"
     NOT_RUN = "not_run"
     CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
     UNCERTAIN = "uncertain"
 
 
@@ -117,6 +118,7 @@ class Call:
     name: str
     input: str
     by_code: bool = False  # made by code execution: its user turn may hold results only
+    toolset: str | None = None  # of which it is a member: its result names it too
     status: Status = Status.PROPOSED
     judged: bool = False  # a policy has judged the effective input since it was proposed, edited or woken
     why: Why | None = None

@@ -172,6 +172,13 @@ def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
     return str(server.get("name")), str(server.get("url"))
 
 
+def _in_container(body: str, container: str) -> str:
+    params = decode(body)
+    given = params.get("container")
+    params["container"] = {**given, "id": container} if isinstance(given, dict) else container
+    return encode(params)
+
+
 class RequestMaker:
     """Makes requests of ready pieces: the text of the parameters is made once for each change of them."""
 
@@ -188,12 +195,21 @@ class RequestMaker:
         self._hours: list[int] = []
         self._body_marks = 0
 
-    def make(self, stored: str, messages: Sequence[str]) -> Request:
-        """The request for these stored parameters and messages, all JSON texts."""
+    def make(self, stored: str, messages: Sequence[str], container: str | None = None) -> Request:
+        """The request for these stored parameters and messages, all JSON texts.
+
+        Args:
+            stored: the parameters but `messages`.
+            messages: what goes out.
+            container: the id of the container in which the code of the open turn runs; it takes the place of another
+                that the parameters name, and their skills stay (source: rule 25 of the Messages API).
+
+        """
         if stored is not self._stored:
             self._prepare(stored)
         texts = list(messages)
-        return Request(self._body, texts, self._options, self._encode(texts))
+        body = self._body if container is None else _in_container(self._body, container)
+        return Request(body, texts, self._options, self._encode(texts))
 
     def _encode(self, texts: list[str]) -> list[bytes]:
         """The messages as bytes; those that went out before are not encoded again."""
