@@ -3,8 +3,37 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from toolloop.tools.docstring import read_docstring
+from toolloop.tools.schema.docstring import read_docstring
+
+NUMPY = """One.
+
+    Two.
+
+    Parameters
+    ----------
+    a : int
+        first,
+        more
+    b, c : str
+        both
+
+    Returns
+    -------
+    str
+        A text.
+    """
+REST = """One.
+
+    Two.
+
+    :param a: first,
+        more
+    :param int b: second
+    :returns: a text
+    """
 
 
 @pytest.mark.parametrize(
@@ -24,11 +53,23 @@ from toolloop.tools.docstring import read_docstring
             "One.",
             {"a": "first, then: more", "b": "second"},
         ),
-        ("Args:\n    a: first\n\nRaises:\n    ValueError: never", "Raises:\n    ValueError: never", {"a": "first"}),
-        ("One.\n\nArgs:\n    what this is: nobody knows\n", "One.", {}),
-        ("One.\n\nArgs:", "One.", {}),
+        ("Args:\n    a: first\n\nRaises:\n    ValueError: never", "", {"a": "first"}),
+        ("One.\n\nTwo.\n\nReturns:\n    A text.", "One.\n\nTwo.", {}),
+        ("One.\n\nArgs:", "One.\n\nArgs:", {}),
         ("The Args: of it.", "The Args: of it.", {}),
+        (NUMPY, "One.\n\nTwo.", {"a": "first, more", "b": "both", "c": "both"}),
+        (REST, "One.\n\nTwo.", {"a": "first, more", "b": "second"}),
+        ("One.\n\nAttributes:\n    a: first", "One.", {"a": "first"}),
+        (":a lonely colon", ":a lonely colon", {}),
     ],
 )
-def test_the_parameter_section_is_taken_out(doc: str | None, description: str, texts: dict[str, str]) -> None:
+def test_google_numpy_and_rest_docstrings_give_a_description_and_that_of_each_parameter(
+    doc: str | None, description: str, texts: dict[str, str]
+) -> None:
     assert read_docstring(doc) == (description, texts)
+
+
+@given(st.text(st.sampled_from("a:-\n `()*") | st.characters(codec="utf-8"), max_size=60))
+def test_any_text_can_be_a_docstring(doc: str) -> None:
+    description, texts = read_docstring(doc)
+    assert (type(description), type(texts)) == (str, dict)

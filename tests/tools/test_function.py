@@ -49,7 +49,7 @@ def run(made: Tool[..., Any], **given: Any) -> Any:
 def test_a_bare_decorator_takes_all_from_the_function() -> None:
     assert search.definition() == {
         "name": "search",
-        "description": "Search the notes.\n\nEvery word must match.\n\nReturns:\n    The notes.",
+        "description": "Search the notes.\n\nEvery word must match.",
         "input_schema": {
             "type": "object",
             "properties": {
@@ -237,15 +237,36 @@ def test_options_that_make_no_sense_are_refused_at_decoration() -> None:
 
 
 PROGRAM = """
-import sys
+import enum, sys
+from typing import Annotated, Literal, TypedDict
+import attrs
 from toolloop.tools import ToolContext, ToolRegistry, tool
 
+Colour = enum.Enum("Colour", {"RED": "red", "TWO": 2})
+
+class Page(TypedDict):
+    kinds: set[Literal["x", "y", "z"]]
+
+@attrs.define
+class Node:
+    kids: "list[Node]" = attrs.Factory(list)
+    words: frozenset[str] = frozenset({"p", "q", "r"})
+    sets: list[frozenset[str]] = [frozenset({"b", "a"})]
+    page: Page | None = None
+
 @tool(needs_approval=True)
-def f(a: set[str] = {"x", "y", "z"}, b: "frozenset[int]" = frozenset({3, 1}), c: ToolContext | None = None) -> str:
+def f(
+    a: set[str] = {"x", "y", "z"},
+    b: "frozenset[int]" = frozenset({3, 1}),
+    c: ToolContext | None = None,
+    d: Annotated[Node, "a node"] = Node(),
+    e: set[frozenset[str]] = frozenset({frozenset({"k", "l"}), frozenset({"m"}), frozenset()}),
+    g: set[Colour | Literal["s", 1, True]] = {"s", Colour.RED},
+) -> str:
     "Doc."
 
 registry = ToolRegistry([f])
-heavy = {"pydantic", "anthropic", "cattrs", "httpx2", "anyio", "sqlite3"} & sys.modules.keys()
+heavy = {"pydantic", "anthropic", "cattrs", "docstring_parser", "httpx2", "anyio", "sqlite3"} & sys.modules.keys()
 assert not heavy, heavy
 from toolloop.core.jsontext import encode
 print(encode(registry.definitions()))
@@ -268,3 +289,6 @@ def test_decorating_imports_neither_pydantic_nor_anthropic_and_definitions_are_t
     properties = json.loads(texts.pop())[0]["input_schema"]["properties"]
     assert properties["a"]["default"] == ["x", "y", "z"]
     assert properties["b"]["default"] == [1, 3]
+    assert properties["d"]["default"] == {"kids": [], "words": ["p", "q", "r"], "sets": [["a", "b"]], "page": None}
+    assert properties["e"]["default"] == [["k", "l"], ["m"], []]
+    assert properties["g"]["default"] == ["red", "s"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolloop.core.errors import BadTool
+from toolloop.responses import AnthropicMessagesToolResponseAdapter
 from toolloop.tools import ToolRegistry, tool
 
 
@@ -74,3 +75,37 @@ class WithCall:
 def test_what_is_no_tool_is_refused_with_the_remedy(thing: object, says: str) -> None:
     with pytest.raises(BadTool, match=says):
         ToolRegistry([thing])
+
+
+class Own:
+    """An adapter of one's own, which inherits nothing."""
+
+    def to_plain_text(self, response: Any) -> str:
+        return "own"
+
+    def create_messages(self, call: Any, response: Any) -> list[dict[str, Any]]:
+        return []
+
+
+def test_the_default_adapter_is_used_when_none_is_given() -> None:
+    assert type(ToolRegistry().adapter) is AnthropicMessagesToolResponseAdapter
+
+
+@pytest.mark.parametrize("adapter", [Own(), AnthropicMessagesToolResponseAdapter(max_chars=5)])
+def test_an_own_adapter_goes_along_into_every_subset(adapter: Any) -> None:
+    registry = ToolRegistry([apple, mango], adapter=adapter)
+    assert registry.adapter is registry.only("apple").adapter is registry.without("apple").adapter is adapter
+
+
+@pytest.mark.parametrize(
+    ("adapter", "says"),
+    [
+        (Own, "adapter is the class Own; give an object"),
+        (5, "adapter is a int"),
+        (lambda value: value, "is a function"),
+    ],
+)
+def test_a_wrong_adapter_is_refused_with_what_to_give(adapter: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says) as raised:
+        ToolRegistry([apple], adapter=adapter)
+    assert "AnthropicMessagesToolResponseAdapter()" in str(raised.value)

@@ -1,217 +1,277 @@
-"""What a tool returned or raised becomes content that can be sent."""
+"""`content_of`: text stays, content blocks stay, and what the API would refuse is named."""
 
 from __future__ import annotations
 
-import json
-import math
 import pickle
-from collections import namedtuple
-from dataclasses import dataclass
-from enum import Enum, IntEnum, StrEnum
-from types import MappingProxyType
+from enum import StrEnum
 from typing import Any
 
-import attrs
 import pytest
-from anthropic.lib.tools import ToolError as SdkToolError
 from anthropic.types import TextBlock
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import BaseModel
+from anthropic.types.beta import BetaTextBlock
+from attrs import evolve, frozen
 
-from toolloop.tools import ToolError, describe_failure, render
+from tests.tools.answering import BY_CODE, OF_TOOLSET, PDF, answer, error, png, sent, text
+from toolloop.responses import EmptyResponse, FileResponse, RawOutputs, TextResponse, Unsendable
+from toolloop.tools import content_of
+from toolloop.tools.responses.wording import Wording
 
-ANY_TEXT = st.text(st.characters(codec=None) | st.characters(categories=["Cs"]))
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
-
-
-class Colour(Enum):
-    RED = "red"
-
-
-class Level(IntEnum):
-    LOW = 1
+SHORT = {"type": "ephemeral"}
+LONG = {"type": "ephemeral", "ttl": "1h"}
+SAID: dict[str, Any] = {"type": "text", "text": "said"}
+BLANK = {"type": "text", "text": " \n"}
+URL_IMAGE: dict[str, Any] = {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}}
+DOCUMENT: dict[str, Any] = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}}
+FOUND: dict[str, Any] = {"type": "search_result", "source": "s", "title": "t", "content": [SAID]}
+REFERENCE = {"type": "tool_reference", "tool_name": "look"}
+BROWSER = {"type": "browser_state", "tabs": []}
 
 
 class Word(StrEnum):
     YES = "yes"
 
 
-@dataclass
-class Point:
-    x: int
-    tags: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class Box:
-    point: Point
-
-
-class Person(BaseModel):
-    name: str
-
-
-Pair = namedtuple("Pair", "left right")  # noqa: PYI024 - the kind without types
+def base64_image(data: str = "iVBORw0KGgo=", media_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
 @pytest.mark.parametrize(
     ("value", "content"),
     [
         (None, "ok"),
+        (EmptyResponse(), "ok"),
         ("", ""),
+        (" \n", ""),
         ("text\n", "text\n"),
-        (True, "true"),
-        (10**30, str(10**30)),
-        (1.5, "1.5"),
-        ({"a": [1, None], 2: "é"}, '{"a":[1,null],"2":"é"}'),
-        (MappingProxyType({Colour.RED: 1}), '{"red":1}'),
-        ((1, Pair(2, 3)), "[1,[2,3]]"),
-        ({3, 1, 2}, "[1,2,3]"),
-        (frozenset("ba"), '["a","b"]'),
-        (Colour.RED, '"red"'),
-        (Level.LOW, "1"),
+        (TextResponse("text"), "text"),
         (Word.YES, "yes"),
-        (Point(1, ("a",)), '{"x":1,"tags":["a"]}'),
-        (Box(Point(1)), '{"point":{"x":1,"tags":[]}}'),
-        ([Person(name="Ana")], '[{"name":"Ana"}]'),
+        (True, "true"),
         ([], "[]"),
+        ((), "[]"),
         ([{"type": "video"}], '[{"type":"video"}]'),
         ([{"type": ["text"]}], '[{"type":["text"]}]'),
         ([{"type": "text"}], '[{"type":"text"}]'),
-        ([{"type": "text", "text": "a"}, 1], '[{"type":"text","text":"a"},1]'),
-        ({"type": "text", "text": "a"}, '{"type":"text","text":"a"}'),
-        ("half \ud800 pair", "half \N{REPLACEMENT CHARACTER} pair"),
-        (["\udc00", {"\ud800": 1}], '["\N{REPLACEMENT CHARACTER}",{"\N{REPLACEMENT CHARACTER}":1}]'),
+        ([SAID, 1], '[{"type":"text","text":"said"},1]'),
+        (SAID, '{"type":"text","text":"said"}'),
+        (RawOutputs([]), ""),
+        (RawOutputs([BLANK]), ""),
+        ([BLANK], ""),
     ],
 )
 def test_text_stays_and_values_become_json(value: object, content: str) -> None:
-    assert render(value) == content
+    """Blank text is nothing."""
+    assert content_of(value) == content
 
 
 @pytest.mark.parametrize(
     "block",
     [
-        {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
-        IMAGE,
-        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}, "title": "t"},
-        {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "a"}]},
-        {"type": "tool_reference", "tool_name": "t"},
+        SAID | {"cache_control": SHORT},
+        URL_IMAGE,
+        base64_image(),
+        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+        DOCUMENT | {"title": "t", "context": "c", "citations": {"enabled": True}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}},
+        FOUND,
+        REFERENCE,
     ],
 )
-def test_content_blocks_stay_as_they_are(block: dict[str, Any]) -> None:
-    assert render([block]) == [block]
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda block: [block], lambda block: (block,), lambda block: RawOutputs([block]), lambda block: iter([block])],
+)
+def test_content_blocks_stay_as_they_are(block: dict[str, Any], wrap: Any) -> None:
+    """To the last key, in a list, a tuple, a generator or `RawOutputs`."""
+    assert sent(wrap(block)) == [block]
+    assert content_of(wrap(block)) == [block]
 
 
 def test_content_is_a_copy_without_blank_text_blocks_and_half_pairs() -> None:
-    blocks = [{"type": "text", "text": " \n"}, IMAGE, {"type": "text", "text": "\ud83d"}]
-    content = render(blocks)
-    assert content == [IMAGE, {"type": "text", "text": "\N{REPLACEMENT CHARACTER}"}]
-    assert content[0] is not IMAGE
+    """What the tool keeps may change later."""
+    blocks = [BLANK, URL_IMAGE, {"type": "text", "text": "\ud83d"}]
+    content = content_of(blocks)
+    assert content == [URL_IMAGE, {"type": "text", "text": "\N{REPLACEMENT CHARACTER}"}]
+    assert content[0] is not URL_IMAGE
     assert len(blocks) == 3
-    assert render([{"type": "text", "text": ""}]) == ""
 
 
-def test_blocks_of_the_sdk_are_taken_as_the_sdk_would_send_them() -> None:
-    assert render([TextBlock.construct(type="text", text="a")]) == [{"type": "text", "text": "a"}]
+@pytest.mark.parametrize("kind", [TextBlock, BetaTextBlock])
+def test_blocks_of_the_sdk_are_taken_as_the_sdk_would_send_them(kind: Any) -> None:
+    """Fields that were never set stay out."""
+    block = kind.construct(type="text", text="a")
+    assert sent([block]) == sent(RawOutputs([block])) == text("a")
+
+
+def test_a_list_may_mix_texts_responses_and_blocks() -> None:
+    """One after another, as they stand; `RawOutputs` likewise."""
+    parts = ["Here:", FileResponse("a.png", "image/png", png()), URL_IMAGE, TextResponse("and"), None]
+    blocks = sent(parts[:-1])
+    assert [block["type"] for block in blocks] == ["text", "image", "image", "text"]
+    assert sent(RawOutputs(parts[:-1])) == blocks
+    assert "result[4] is null, not a content block" in error(parts)
+    assert sent(["caption", URL_IMAGE]) == [*text("caption"), URL_IMAGE]
+    assert sent([EmptyResponse(), EmptyResponse()]) == [*text("ok"), *text("ok")]
+
+
+ROWS: dict[str, list[Any]] = {
+    "no text": [{"type": "text", "text": None}],
+    "a number": [{"type": "text", "text": 5}],
+    "another column": [{"type": "text", "text": "a", "author": "b"}],
+    "a block and a row": [SAID, {"type": "text", "text": "a", "author": "b"}],
+    "a blank row and a row": [BLANK, {"type": "text", "text": 5}],
+    "a blank row with a column": [{"type": "text", "text": "", "author": "b"}],
+    "documents of a table": [{"type": "document", "id": 5}],
+    "steps of a transcript": [SAID, {"type": "thinking", "thinking": "hm", "signature": "x"}],
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_rows_that_only_look_like_blocks_go_out_as_json(rows: list[Any]) -> None:
+    """Nothing of them is lost, blank ones included."""
+    assert sent(rows) == text(str(content_of(rows)))
+    assert content_of(content_of(rows)) == content_of(rows)
+    assert str(content_of(rows)).startswith('[{"type":')
+
+
+MISFITS: dict[str, tuple[Any, str]] = {
+    "a call": (
+        RawOutputs([{"type": "tool_use", "id": "a", "name": "b", "input": {}}]),
+        'result[0] is a block of the type "tool_use"',
+    ),
+    "a result": (
+        RawOutputs([SAID, {"type": "tool_result", "tool_use_id": "a"}]),
+        'result[1] is a block of the type "tool_result"',
+    ),
+    "thinking beside an image": (
+        [URL_IMAGE, {"type": "thinking", "thinking": "hm", "signature": "x"}],
+        'result[1] is a block of the type "thinking"',
+    ),
+    "a row as raw output": (RawOutputs([{"type": "text", "text": 5}]), "result[0]: 'text' is a number"),
+    "an unknown key": ([URL_IMAGE | {"alt": "x"}], "result[0]: a image block has no key 'alt'"),
+    "an image without a source object": ([{"type": "image", "source": "x.png"}], "result[0]: 'source' is a string"),
+    "an unknown media type": ([base64_image("QUFB", "image/bmp")], "result[0].source: 'media_type' is 'image/bmp'"),
+    "half of a base64": ([base64_image("A")], "result[0].source: 'data' is not base64"),
+    "no base64": ([base64_image("?")], "result[0].source: 'data' is not base64"),
+    "an image and a number": ([URL_IMAGE, 5], "result[1] is a number, not a content block"),
+    "an image and a blank type": ([URL_IMAGE, {"type": None}], "result[1] is a block of the type null"),
+    "text beside a search result": ([SAID, FOUND], "if one block is a search_result, all must be"),
+    "a search result without words": (
+        [FOUND | {"content": [BLANK]}],
+        "result[0].content[0]: the text block has no words",
+    ),
+    "some cited": (
+        [FOUND, FOUND | {"citations": {"enabled": True}}],
+        "citations enabled for some documents",
+    ),
+    "five cache marks": ([SAID | {"cache_control": SHORT}] * 5, "result has 5 cache marks, and a request takes 4"),
+    "cache marks inside": (
+        [FOUND | {"content": [SAID | {"cache_control": SHORT}] * 5}],
+        "result has 5 cache marks",
+    ),
+    "a lasting mark after a short one": (
+        [SAID | {"cache_control": SHORT}, SAID | {"cache_control": LONG}],
+        "those that last longer must come first",
+    ),
+    "the state of no browser": ([BROWSER], "result[0] is a block of the type browser_state"),
+    "files of more than a request": (
+        [
+            {
+                "type": "document",
+                "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0x" * 2_200_000},
+            }
+        ]
+        * 2,
+        "result holds files of 35,200,000 bytes as base64, and a request takes 33,554,432",
+    ),
+    "a hundred and one images": ([URL_IMAGE] * 101, "result holds 101 images, and a request takes 100"),
+}
+
+
+@pytest.mark.parametrize(("value", "says"), MISFITS.values(), ids=MISFITS)
+def test_blocks_that_the_api_would_refuse_are_an_error_result(value: Any, says: str) -> None:
+    """It says what is wrong, and where."""
+    assert says in error(value)
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    "blocks",
     [
-        (object(), "result is a object, which is not JSON"),
-        (b"bytes", "result is a bytes"),
-        ({"a": [1, 2j]}, r"result\.a\[1\] is a complex"),
-        ([IMAGE | {"extra": b""}], r"result\[0\]\.extra is a bytes"),
-        ({(1, 2): 3}, "a key that is a tuple"),
-        ({True: 3}, "a key that is a bool"),
-        ((n for n in "ab"), "result is a generator"),
+        [SAID | {"cache_control": LONG}, SAID | {"cache_control": SHORT}, SAID],
+        [SAID | {"cache_control": SHORT}] * 4,
+        [FOUND] * 3,
+        [URL_IMAGE] * 100,
     ],
 )
-def test_what_is_not_json_is_named(value: object, says: str) -> None:
-    with pytest.raises(TypeError, match=says):
-        render(value)
+def test_what_is_just_allowed_goes_out(blocks: list[Any]) -> None:
+    """Four cache marks in order, search results among themselves, a hundred images."""
+    assert sent(blocks) == blocks
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_does_not_have_is_named(number: float) -> None:
-    with pytest.raises(ValueError, match=r"result\.a\[0\] is (nan|inf|-inf), which is not JSON"):
-        render({"a": [number]})
+def test_an_image_gets_the_media_type_that_its_bytes_have() -> None:
+    """With another one the API refuses it, and nothing is lost by telling the truth."""
+    assert sent([base64_image(media_type="image/webp")]) == [base64_image()]
+    assert sent([base64_image(media_type="image/bmp")])
 
 
-def test_a_value_that_contains_itself_is_named() -> None:
-    endless: list[object] = []
-    endless.append(endless)
-    with pytest.raises(ValueError, match="a list that contains itself"):
-        render(endless)
+def test_a_call_made_by_code_takes_text_alone() -> None:
+    """A file is named instead; a block that is no text is an error result."""
+    assert sent("text", asked=BY_CODE) == sent([SAID | {"text": "text"}], asked=BY_CODE) == text("text")
+    assert "may not hold an image" in sent(FileResponse("a.png", "image/png", png()), asked=BY_CODE)[0]["text"]
+    assert "the result of this call may hold only text" in error([URL_IMAGE], asked=BY_CODE)
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
-        lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner),
-    )
-)
-def test_what_is_rendered_can_be_sent_and_read_back(value: Any) -> None:
-    content = render(value)
-    assert isinstance(content, str)
-    assert content.encode().decode() == content
-    if value is not None and not isinstance(value, str) and not _has_surrogate(value):
-        assert json.loads(content) == value
+def test_a_member_of_a_toolset_takes_text_and_images_and_echoes_its_name() -> None:
+    """A PDF is named instead; a document block is an error result; a browser tells its state, once."""
+    assert answer([URL_IMAGE], asked=OF_TOOLSET)["toolset_name"] == "computer"
+    assert "may not hold a document" in sent(FileResponse("a.pdf", "application/pdf", PDF), asked=OF_TOOLSET)[0]["text"]
+    assert "may hold only browser_state and image and text" in error([DOCUMENT], asked=OF_TOOLSET)
+    assert sent([BROWSER], asked=OF_TOOLSET) == [BROWSER]
+    assert "more than one browser_state" in error([BROWSER, BROWSER], asked=OF_TOOLSET)
 
 
-def _has_surrogate(value: object) -> bool:
-    return "\\ud" in json.dumps(value)
+def test_a_reference_to_a_tool_that_is_not_known_is_refused() -> None:
+    """Where the known ones are given."""
+    assert content_of([REFERENCE], known_tools={"look"}) == [REFERENCE]
+    with pytest.raises(ValueError, match=r"result\[0\] refers to the tool 'look', which is not known"):
+        content_of([REFERENCE], known_tools=set())
 
 
-class Mute(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError
+def test_what_is_wrong_survives_pickling() -> None:
+    """A value may be judged in another process."""
+    with pytest.raises(Unsendable) as raised:
+        content_of(object())
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), str(again)) == (Unsendable, str(raised.value))
 
 
-@pytest.mark.parametrize(
-    ("error", "content"),
-    [
-        (ValueError("no such file"), "ValueError: no such file"),
-        (KeyError("x"), "KeyError: 'x'"),
-        (ValueError(), "ValueError"),
-        (ValueError(" \n"), "ValueError"),
-        (Mute(), "Mute"),
-        (ValueError("\ud800"), "ValueError: \N{REPLACEMENT CHARACTER}"),
-        (ValueError("x" * 5000), "ValueError: " + "x" * 4083 + "…"),
-        (ToolError("the disk is full"), "the disk is full"),
-        (ToolError("\udfff"), "\N{REPLACEMENT CHARACTER}"),
-        (ToolError("x" * 5000), "x" * 5000),
-        (ToolError(" "), "ToolError"),
-        (ToolError([]), "ToolError"),
-        (ToolError([{"type": "text", "text": " "}]), "ToolError"),
-        (SdkToolError("sdk"), "sdk"),
-        (SdkToolError([{"type": "text", "text": "sdk"}]), [{"type": "text", "text": "sdk"}]),
-        (
-            ToolError([{"type": "text", "text": "a\ud800"}, IMAGE, "x"]),  # type: ignore[list-item]
-            [
-                {"type": "text", "text": "a\N{REPLACEMENT CHARACTER}"},
-                {"type": "text", "text": "[image]"},
-                {"type": "text", "text": "[str]"},
-            ],
-        ),
-    ],
-)
-def test_a_failure_is_told_in_words(error: BaseException, content: object) -> None:
-    assert describe_failure(error) == content
+@pytest.mark.parametrize("value", ["", " ", None, [BLANK], RawOutputs([]), EmptyResponse()])
+def test_the_content_of_an_error_may_not_be_empty(value: Any) -> None:
+    """The API refuses an error without words, and "ok" is none."""
+    with pytest.raises(ValueError, match="may not be empty; say what went wrong"):
+        content_of(value, is_error=True)
 
 
-@given(ANY_TEXT)
-def test_a_failure_is_never_empty_and_can_always_be_sent(text: str) -> None:
-    for error in (ValueError(text), ToolError(text), ToolError([{"type": "text", "text": text}])):
-        content = describe_failure(error)
-        told = content if isinstance(content, str) else content[0]["text"]
-        assert told.strip()
-        assert told.encode()
+def test_the_content_of_an_error_is_text_alone() -> None:
+    """Other blocks are named in words, and so is a file."""
+    content = content_of([SAID, URL_IMAGE, FOUND], is_error=True)
+    assert content == [SAID, *text("[image]"), *text("[search_result]")]
+    file = content_of(FileResponse("a.png", "image/png", png()), is_error=True)
+    assert isinstance(file, str)
+    assert file.startswith("The file 'a.png' (image/png, ")
 
 
-@pytest.mark.parametrize("content", ["full", [{"type": "text", "text": "full"}, IMAGE]])
-def test_a_tool_error_survives_pickling(content: Any) -> None:
-    again = pickle.loads(pickle.dumps(ToolError(content)))
-    assert (type(again), again.content) == (ToolError, content)
-    assert str(again) == ("full" if isinstance(content, str) else "full [image]")
+@frozen
+class Custom(Wording):
+    """Other words, and one that cannot be said."""
+
+    empty_text: str = "done"
+
+    def name_file(self, name: str | None, mime_type: str, size: int, why: str) -> str:
+        return "\ud800"
+
+
+def test_the_words_may_be_others() -> None:
+    """Whatever they are, they can be sent."""
+    assert content_of(None, words=Custom()) == "done"
+    assert content_of(None, words=evolve(Custom(), empty_text="")) == ""
+    assert content_of(FileResponse("a.zip", "application/zip", b"\0"), words=Custom()) == "\N{REPLACEMENT CHARACTER}"

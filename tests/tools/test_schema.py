@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, NotRequired, Optional
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +19,14 @@ from toolloop.tools import InvalidInput, Tool, ToolContext, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec=None)),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
+
+
+class Unknown:
+    """Nothing that a call could give."""
 
 
 class Colour(Enum):
@@ -69,7 +73,7 @@ def paint(  # noqa: PLR0917 - one parameter of each kind
 def test_values_are_structured_by_their_annotations() -> None:
     prepared = paint.prepare(
         {
-            "at": {"x": "5"},
+            "at": {"x": 5.0},
             "colour": "blue",
             "who": {"name": "Ana", "friends": [{"name": "Bo"}]},
             "options": {"deep": True},
@@ -108,10 +112,10 @@ def test_each_problem_names_its_field_what_was_expected_and_what_was_got() -> No
     }
     assert problems(paint, wrong) == (
         "at.x: required, but it is missing",
-        'at.y: expected a valid integer, unable to parse string as an integer, got "q"',
+        'at.y: expected an integer, got "q"',
         "colour: expected 'red' or 'blue', got \"green\"",
-        "who.friends[1].name: expected a valid string, got 3",
-        "size: expected a valid integer or expected a valid string, got [1]",
+        "who.friends[1].name: expected a string, got 3",
+        "size: expected an integer or a string, got [1]",
         f'zoom: no such field, got "{"x" * 78}…',
     )
 
@@ -137,7 +141,7 @@ def test_half_a_surrogate_pair_in_a_name_can_be_told() -> None:
 
 
 def test_a_value_that_is_not_json_is_named_by_its_type() -> None:
-    assert problems(paint, {"at": {"x": object()}}) == ("at.x: expected a valid integer, got object",)
+    assert problems(paint, {"at": {"x": object()}}) == ("at.x: expected JSON, got object",)
 
 
 @pytest.mark.parametrize("given", [None, [], "text", 3])
@@ -176,7 +180,7 @@ def test_what_does_not_fit_never_reaches_the_function(given: Any) -> None:
     fits = (
         isinstance(given, dict)
         and given.keys() == {"n", "names"}
-        and type(given["n"]) is int
+        and (type(given["n"]) is int or (type(given["n"]) is float and given["n"].is_integer()))
         and type(given["names"]) is list
         and all(isinstance(name, str) and _is_unicode(name) for name in given["names"])
     )
@@ -215,7 +219,7 @@ def test_a_validator_that_raises_anything_means_invalid_input() -> None:
     def checked(key: Annotated[str, AfterValidator(check)]) -> str:
         return key
 
-    assert problems(checked, {"key": "x"}) == ("input: KeyError: 'x'",)
+    assert problems(checked, {"key": "x"}) == ("input: expected values that their validators accept",)
     assert checked.prepare({"key": "known"}) == {"key": "known"}
 
 
@@ -262,19 +266,19 @@ def test_a_name_that_nobody_defines_is_refused_when_the_schema_is_used() -> None
 
 
 def test_a_class_that_has_no_schema_is_refused_when_the_schema_is_used() -> None:
-    @attrs.frozen
-    class Thing:
-        n: int
+    @tool
+    def takes(first: int, thing: Unknown) -> None: ...
 
     @tool
-    def takes(thing: Thing) -> None: ...
+    def calls(first: int, back: st.SearchStrategy[int]) -> None: ...
 
     @tool
-    def calls(back: st.SearchStrategy[int]) -> None: ...
+    def reads(first: int, each: Iterator[int]) -> None: ...
 
-    for made in (takes, calls):
-        with pytest.raises(BadTool, match=r"pydantic makes no schema .*dataclasses, enums"):
-            made.definition()
+    for made, name in ((takes, "thing"), (calls, "back"), (reads, "each")):
+        for use in (made.definition, lambda made=made: made.prepare({})):
+            with pytest.raises(BadTool, match=rf"no schema of its parameter '{name}': .*attrs classes, dataclasses"):
+                use()
 
 
 def test_a_type_that_validates_but_cannot_be_described_is_refused() -> None:

@@ -37,4 +37,4 @@ def calls(context: ToolContext) -> None:
     asynchronous("a")  # type: ignore[call-arg, unused-coroutine]
     bare.name = "other"  # type: ignore[misc]
     tool(effect="twice")  # type: ignore[call-overload]
-    tool(timeout=3)  # type: ignore[call-overload]
+    tool(timeout="3")  # type: ignore[call-overload]

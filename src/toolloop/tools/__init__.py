@@ -5,7 +5,8 @@ from toolloop.tools.context import ToolContext
 from toolloop.tools.failures import InvalidInput, ToolError
 from toolloop.tools.function import Tool, tool
 from toolloop.tools.registry import ToolRegistry
-from toolloop.tools.results import describe_failure, render
+from toolloop.tools.responses.content import content_of
+from toolloop.tools.responses.raised import describe_failure
 from toolloop.tools.sdk import as_tool
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
     "ToolError",
     "ToolRegistry",
     "as_tool",
+    "content_of",
     "describe_failure",
-    "render",
     "tool",
 ]

@@ -17,7 +17,7 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 def well_formed(text: str) -> str:
     """A text that any request can carry: half a surrogate pair becomes U+FFFD."""
-    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isascii() else _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

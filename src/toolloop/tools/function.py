@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from functools import cached_property
@@ -14,17 +15,19 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
-    get_args,
     overload,
 )
 
-from attrs import frozen
+from attrs import field, frozen
 
 from toolloop.core.errors import BadTool
-from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.values import ToolEffect
-from toolloop.tools.schema import Arguments
-from toolloop.tools.signature import check_name, read_signature
+from toolloop.tools.failures import InvalidInput
+from toolloop.tools.options import api_fields, check_effect, check_timeout, opened_by
+from toolloop.tools.schema.arguments import Arguments
+from toolloop.tools.schema.docstring import read_docstring
+from toolloop.tools.schema.signature import Signature, check_name, read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# What running a tool a second time does to the world: nothing; nothing if it is given the same idempotency key; harm.
 
 
 class Intake(Protocol):
@@ -55,28 +56,37 @@ class Tool(Generic[P, R]):
 
     Attributes:
         name: the name by which the model calls it.
-        description: what the model is told about it.
         function: the function itself.
         needs_approval: whether a call waits for the caller's word: a bool, or a predicate on the call.
         effect: `"pure"` and `"keyed"` may be run again after a crash, `"once"` may not.
         is_async: whether `run` gives an awaitable.
+        timeout: how many seconds a call may take; None leaves that to the loop.
+        opens: what is opened before the loop's first turn and closed after it: a context manager, sync or async.
 
     """
 
     name: str
-    description: str
+    _described: str | Callable[[], str] = field(alias="description")
     function: Callable[P, R]
     needs_approval: bool | Callable[[Any], Any]
     effect: ToolEffect
     is_async: bool
     _intake: Intake
     _contexts: tuple[str, ...] = ()
+    timeout: float | None = field(default=None, kw_only=True)
+    opens: object | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def description(self) -> str:
+        """What the model is told about it. A docstring is parsed when this is first asked for."""
+        return self._described if isinstance(self._described, str) else self._described()
 
     def definition(self) -> dict[str, JSON]:
         """The definition that goes into `tools`: a new copy, the same bytes from run to run.
 
         Raises:
-            BadTool: an annotation of the function has no schema.
+            BadTool: an annotation of the function has no schema, `strict=True` cannot be kept, or an example of an
+                input does not fit.
 
         """
         definition: dict[str, JSON] = decode(self._definition)
@@ -126,6 +136,8 @@ class ToolOptions(TypedDict, total=False):
     description: str | None
     needs_approval: bool | Callable[[Any], Any]
     effect: ToolEffect
+    timeout: float | None
+    opens: object | None
     strict: bool | None
     cache_control: Mapping[str, JSON] | None
     defer_loading: bool | None
@@ -146,6 +158,8 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     description: str | None = None,
     needs_approval: bool | Callable[[Any], Any] = False,
     effect: ToolEffect = "once",
+    timeout: float | None = None,
+    opens: object | None = None,
     strict: bool | None = None,
     cache_control: Mapping[str, JSON] | None = None,
     defer_loading: bool | None = None,
@@ -156,21 +170,26 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     """Make a tool of an annotated function. Works as `@tool`, `@tool(...)` and `tool(function, ...)`.
 
     Args:
-        fn: a function, bound method or `functools.partial`, sync or async. A parameter annotated `ToolContext` is
-            filled in and hidden from the model, and so is what a partial binds by name.
+        fn: a function, bound method, `functools.partial` or callable object, sync or async; a decorated function
+            is read through `functools.wraps`. A parameter annotated `ToolContext` is filled in and hidden from the
+            model, and so is what a partial binds.
         name: instead of the function's own name.
-        description: instead of the docstring without its `Args:` section.
+        description: instead of the docstring's summary and the paragraphs after it.
         needs_approval: whether a call waits for the caller's word, or a predicate on the call.
         effect: whether it may run again: `"pure"` and `"keyed"` (by `ToolContext.idempotency_key`) may, `"once"` not.
-        strict: a field of the API's tool definition, sent if given; so are the following.
-        cache_control: likewise.
-        defer_loading: likewise.
-        allowed_callers: likewise.
-        input_examples: likewise.
+        timeout: seconds that a call may take; more than 0.
+        opens: a context manager, sync or async: opened before the loop's first turn, inside `with handle:`, and closed
+            after it. A callable object that is itself a context manager opens itself.
+        strict: a field of the API's tool definition, sent if given; so are the following. Every object in the schema is
+            closed then, and one that cannot be is refused.
+        cache_control: likewise: `{"type": "ephemeral"}`, with a `ttl` of `"5m"` or `"1h"` if wanted.
+        defer_loading: likewise; not together with `cache_control`.
+        allowed_callers: likewise: `"direct"` and `"code_execution_…"`.
+        input_examples: likewise: inputs that fit the schema, which is checked when the definition is first made.
         eager_input_streaming: likewise.
 
     Raises:
-        BadTool: the function cannot be a tool. The message names the parameter.
+        BadTool: the function cannot be a tool, and the message names the parameter; or an option makes no sense.
 
     """
     frame = sys._getframe(1)  # noqa: SLF001 - annotations that are text may name what is local to the caller
@@ -179,48 +198,84 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         "strict": strict,
         "cache_control": cache_control,
         "defer_loading": defer_loading,
-        "allowed_callers": None if allowed_callers is None else list(allowed_callers),
-        "input_examples": None if input_examples is None else list(input_examples),
+        "allowed_callers": allowed_callers,
+        "input_examples": input_examples,
         "eager_input_streaming": eager_input_streaming,
     }
 
     def make(function: Callable[P, R]) -> Tool[P, R]:
         signature = read_signature(function, outer)
         own = check_name(name or signature.name)
-        told = signature.description if description is None else description
-        if effect not in get_args(ToolEffect):
-            raise BadTool(f'effect of {own} is {effect!r}; it is "pure", "keyed" or "once"', tool=own)
-        try:
-            extra = plain({key: value for key, value in fields.items() if value is not None}, own)
-        except TypeError as error:
-            raise BadTool(f"{own} cannot be a tool: {error}", tool=own) from error
-        arguments = Arguments(own, signature.parameters, signature.texts, signature.names)
-        intake = FunctionIntake(own, told, arguments, extra)
-        return Tool(own, told, function, needs_approval, effect, is_async(function), intake, signature.contexts)
+        if not isinstance(description, str | None):
+            raise BadTool(f"description of {own} is {description!r}; it is a text", tool=own)
+        check_effect(effect, own)
+        check_timeout(timeout, own)
+        extra = api_fields(fields, own)
+        intake = FunctionIntake(own, signature, description, extra)
+        return Tool(
+            own,
+            intake.description,
+            function,
+            needs_approval,
+            effect,
+            is_async(function),
+            intake,
+            signature.contexts,
+            timeout=timeout,
+            opens=opened_by(function, opens, own),
+        )
 
     return make if fn is None else make(fn)
 
 
-@frozen
+@frozen(eq=False)
 class FunctionIntake:
     """The intake of a function made a tool by `tool`."""
 
     name: str
-    description: str
-    arguments: Arguments
+    signature: Signature
+    told: str | None
     fields: dict[str, JSON]
+
+    def description(self) -> str:
+        """What was given, else what the docstring says."""
+        return self._docstring[0] if self.told is None else self.told
 
     def definition(self) -> JSON:
         """What goes into `tools`, keys always in this order."""
-        described = {"description": self.description} if self.description else {}
-        return {"name": self.name, **described, "input_schema": self.arguments.schema(), **self.fields}
+        description = self.description()
+        described = {"description": description} if description else {}
+        schema = self.arguments.schema()
+        for index, example in enumerate(self.fields.get("input_examples", ())):
+            try:
+                self.arguments.fit(example)
+            except InvalidInput as error:
+                problems = "; ".join(error.problems)
+                raise BadTool(
+                    f"input_examples[{index}] of {self.name} does not fit: {problems}", tool=self.name
+                ) from error
+        return {"name": self.name, **described, "input_schema": schema, **self.fields}
 
     def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
         """The arguments, or `InvalidInput`."""
         return self.arguments.fit(given)
 
+    @cached_property
+    def arguments(self) -> Arguments:
+        """The parameters, judged as their schema does."""
+        said = {**self._docstring[1], **self.signature.texts}
+        closed = bool(self.fields.get("strict"))
+        return Arguments(self.name, self.signature.parameters, said, self.signature.names, strict=True, closed=closed)
+
+    @cached_property
+    def _docstring(self) -> tuple[str, dict[str, str]]:
+        return read_docstring(self.signature.doc)
+
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives an awaitable, as far as can be known without calling it."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    call = getattr(inner, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)

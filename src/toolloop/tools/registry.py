@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from toolloop.core.errors import BadTool
+from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
 from toolloop.tools.sdk import as_tool
 
 if TYPE_CHECKING:
@@ -19,21 +20,28 @@ class ToolRegistry:
 
     Args:
         tools: functions made with `@tool`, or objects made with `anthropic.beta_tool`.
+        adapter: makes results of what they return; without one, an `AnthropicMessagesToolResponseAdapter`.
 
     Raises:
         BadTool: something else is among them, or two have one name.
+        TypeError: `adapter` is no response adapter.
+
+    Attributes:
+        adapter: what makes results of what the tools return.
 
     """
 
-    __slots__ = ("_tools",)
+    __slots__ = ("_tools", "adapter")
 
-    def __init__(self, tools: Iterable[object] = ()) -> None:
+    def __init__(self, tools: Iterable[object] = (), adapter: ToolResponseAdapter | None = None) -> None:
         """Take the tools."""
+        self.adapter = AnthropicMessagesToolResponseAdapter() if adapter is None else _checked(adapter)
         self._tools: dict[str, Tool[..., Any]] = {}
         for each in map(as_tool, tools):
             if each.name in self._tools:
                 raise BadTool(
-                    f"two tools are named {each.name!r}, and the API refuses that: rename one with @tool(name=...)",
+                    f"two tools are named {each.name!r}, and the API refuses that: rename one with "
+                    "@tool(name=...), or give the tools of an MCP server a prefix",
                     tool=each.name,
                 )
             self._tools[each.name] = each
@@ -64,7 +72,7 @@ class ToolRegistry:
 
         """
         self._check(names)
-        return ToolRegistry(each for each in self if each.name in names)
+        return ToolRegistry((each for each in self if each.name in names), self.adapter)
 
     def without(self, *names: str) -> ToolRegistry:
         """A registry of all but these tools.
@@ -74,7 +82,7 @@ class ToolRegistry:
 
         """
         self._check(names)
-        return ToolRegistry(each for each in self if each.name not in names)
+        return ToolRegistry((each for each in self if each.name not in names), self.adapter)
 
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
@@ -92,3 +100,15 @@ class ToolRegistry:
 
     def __repr__(self) -> str:
         return f"<ToolRegistry: {', '.join(self.names) or 'no tools'}>"
+
+
+def _checked(adapter: Any) -> ToolResponseAdapter:
+    methods = (getattr(adapter, name, None) for name in ("create_messages", "to_plain_text"))
+    if isinstance(adapter, type) or not all(map(callable, methods)):
+        given = f"the class {adapter.__name__}" if isinstance(adapter, type) else f"a {type(adapter).__name__}"
+        raise TypeError(
+            f"adapter is {given}; give an object with create_messages and to_plain_text, such as "
+            "AnthropicMessagesToolResponseAdapter() or one of a subclass of yours"
+        )
+    found: ToolResponseAdapter = adapter
+    return found

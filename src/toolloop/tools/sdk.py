@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from attrs import frozen
 
@@ -13,8 +13,8 @@ from toolloop.core.errors import BadTool
 from toolloop.core.jsontext import JSON, plain
 from toolloop.tools.failures import InvalidInput
 from toolloop.tools.function import Tool, is_async
-from toolloop.tools.schema import Arguments
-from toolloop.tools.signature import check_name
+from toolloop.tools.schema.arguments import Arguments
+from toolloop.tools.schema.signature import check_name
 
 
 def as_tool(obj: object) -> Tool[..., Any]:
@@ -41,7 +41,43 @@ def as_tool(obj: object) -> Tool[..., Any]:
         function = call
     else:
         intake = SdkIntake(name, definition, _arguments(name, function))
-    return Tool(name, definition.get("description", ""), function, False, "once", is_async(function), intake)
+    description = definition.get("description", "")
+    closing = SdkClosing(obj) if any(hasattr(obj, face) for face in _CLOSING_FACES) else None
+    return Tool(name, description, function, False, "once", is_async(function), intake, opens=closing)
+
+
+# How a tool of the SDK is closed. A tool made of a context manager keeps that under the last name, entered already when
+# it was decorated, or when it first ran (anthropic-sdk 2.12).
+_CLOSING_FACES = ("aclose", "close", "_context_manager")
+
+
+@frozen(eq=False)
+class SdkClosing:
+    """A tool of the SDK as a context manager: it is open already, and closed with the loop."""
+
+    _tool: Any
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if callable(close := getattr(self._tool, "close", None)):
+            close()
+        if (inner := getattr(self._tool, "_context_manager", None)) is not None:
+            inner.__exit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        close = getattr(self._tool, "aclose", None) or getattr(self._tool, "close", None)
+        if close is not None and inspect.isawaitable(closed := close()):
+            await closed
+        inner = getattr(self._tool, "_context_manager", None)
+        if inner is not None and hasattr(inner, "__aexit__"):
+            await inner.__aexit__(None, None, None)
+        elif inner is not None:
+            inner.__exit__(None, None, None)
 
 
 @frozen

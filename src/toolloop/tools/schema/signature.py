@@ -12,7 +12,6 @@ from attrs import frozen
 
 from toolloop.core.errors import BadTool
 from toolloop.tools.context import ToolContext
-from toolloop.tools.docstring import read_docstring
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,16 +32,16 @@ class Signature:
 
     Attributes:
         name: the function's own name.
-        description: its docstring without the parameter section.
+        doc: its docstring.
         parameters: those the model fills in, by name; annotations may still hold names to resolve.
-        texts: the description of each parameter that has one.
+        texts: the description of each parameter whose annotation has one.
         contexts: the parameters that take the `ToolContext`.
         names: what annotations may refer to: the globals and locals at the decoration.
 
     """
 
     name: str
-    description: str
+    doc: str | None
     parameters: tuple[inspect.Parameter, ...]
     texts: Mapping[str, str]
     contexts: tuple[str, ...]
@@ -73,9 +72,9 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
     """
     inner, bound = _inner(fn)
     name = getattr(inner, "__name__", type(inner).__name__)
-    described, texts = read_docstring(getattr(inner, "__doc__", None))
-    function = inspect.unwrap(inner if hasattr(inner, "__code__") else getattr(inner, "__call__", inner))  # noqa: B004 - its globals are wanted, not whether it can be called
-    known = getattr(function, "__globals__", {})
+    called = _called(inner)
+    known = getattr(inspect.unwrap(called), "__globals__", {})
+    texts: dict[str, str] = {}
     # Linters move an import that only annotations need under TYPE_CHECKING, so this one name is known here anyway.
     local = {**({} if "ToolContext" in known else {"ToolContext": ToolContext}), **outer}
     parameters: list[inspect.Parameter] = []
@@ -97,11 +96,11 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
             contexts.append(parameter.name)
             continue
         parameters.append(parameter.replace(annotation=annotation))
-        if text := _text(annotation):
+        if text := said(annotation):
             texts[parameter.name] = text
     # The frame's other locals are let go: only classes can be named by the fields of a class.
     classes = {key: value for key, value in local.items() if isinstance(value, type)}
-    return Signature(name, described, tuple(parameters), texts, tuple(contexts), (known, classes))
+    return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), (known, classes))
 
 
 def resolve(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) -> Any:
@@ -118,6 +117,13 @@ def resolve(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) ->
     return typing.get_type_hints(holder, known, dict(local), include_extras=True)["it"]
 
 
+def said(annotation: Any) -> str | None:
+    """The text of `Annotated[..., "text"]`."""
+    if typing.get_origin(annotation) is not Annotated:
+        return None
+    return next((extra for extra in annotation.__metadata__ if isinstance(extra, str)), None)
+
+
 def _inner(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
     """What a partial is made of, and the names that it binds."""
     inner: Any = fn
@@ -128,8 +134,22 @@ def _inner(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
     return inner, bound
 
 
+def _called(inner: Any) -> Any:
+    """What runs when it is called: of a class or a callable object the method with the parameters."""
+    if hasattr(inner, "__code__") or hasattr(inner, "__wrapped__") or inspect.ismethod(inner):
+        return inner
+    return getattr(inner, "__init__" if isinstance(inner, type) else "__call__", inner)
+
+
+def _doc(inner: Any, called: Any) -> str | None:
+    """The docstring, of a callable object that of its `__call__` if it has one."""
+    own: str | None = getattr(inner, "__doc__", None)
+    return own if called is inner or isinstance(inner, type) else getattr(called, "__doc__", None) or own
+
+
 def _parameters(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+    called = _called(_inner(fn)[0])
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise BadTool(f"{name} yields, and a tool has one result: return it", tool=name)
     try:
         return list(inspect.signature(fn).parameters.values())
@@ -147,10 +167,3 @@ def _check(parameter: inspect.Parameter, name: str) -> None:
             why += ": make a tool of the bound method, tool(object.method)"
     if why is not None:
         raise BadTool(f"{name} cannot be a tool: its parameter {parameter.name!r} {why}", tool=name)
-
-
-def _text(annotation: Any) -> str | None:
-    """The text of `Annotated[..., "text"]`."""
-    if typing.get_origin(annotation) is not Annotated:
-        return None
-    return next((extra for extra in annotation.__metadata__ if isinstance(extra, str)), None)

@@ -1,0 +1,1 @@
+"""What a tool returns, and how it becomes the content of a `tool_result`."""

@@ -1,0 +1,65 @@
+"""Result filters that are ready to use; see `LoopConfig.result_filters`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from toolloop.core.jsontext import JSON
+
+_LEAST = 100  # the note alone takes half of that
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def _long_enough(_filter: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST:
+        raise ValueError(f"{attribute.name} is {value!r}; give a whole number of characters, {_LEAST} or more")
+
+
+def _names(_filter: Any, attribute: Any, value: Any) -> None:
+    if value is not None and (isinstance(value, str) or not isinstance(value, Collection)):
+        raise ValueError(f"{attribute.name} is {value!r}; give a list of tool names, or None for all tools")
+
+
+@frozen
+class TruncateResults:
+    """A result filter that keeps head and tail of a long text, with a note between them that says what is missing.
+
+    In a result of blocks each text is cut by itself; images and documents stay.
+
+    Args:
+        max_chars: how many characters a text may have, the note included; 100 or more.
+        only: the names of the tools whose results are cut; None cuts those of all.
+
+    Raises:
+        ValueError: a value that makes no sense; it names the field.
+
+    """
+
+    max_chars: int = field(validator=_long_enough)
+    only: Collection[str] | None = field(default=None, validator=_names)
+
+    def __call__(self, call: _Named, content: JSON) -> JSON:
+        """The content with its long texts cut, or None where nothing is to be cut."""
+        if self.only is not None and call.name not in self.only:
+            return None
+        if isinstance(content, str):
+            return self._cut(content)
+        return [{**block, "text": self._cut(block["text"])} if block["type"] == "text" else block for block in content]
+
+    def _cut(self, text: str) -> str:
+        if len(text) <= self.max_chars:
+            return text
+        kept = self.max_chars - len(_note(len(text)))
+        head, tail = text[: kept - kept // 2], text[len(text) - kept // 2 :]
+        return f"{head}{_note(len(text) - kept)}{tail}"
+
+
+def _note(missing: int) -> str:
+    return f"\n[... {missing} characters were left out here ...]\n"

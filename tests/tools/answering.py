@@ -1,0 +1,91 @@
+"""Files of every kind, calls of every kind, and a judge: what the tests of results share."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from tests.history.bodies import HI, OPUS, RUN_CODE, TOOLS, assistant, call
+from toolloop.responses import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
+from toolloop.testing.refusals import Context, Refusal
+from toolloop.testing.rules import judge
+
+CALL: dict[str, Any] = call("toolu_1")
+BY_CODE = call("toolu_1", caller={"type": "code_execution_20250825", "tool_id": "srvtoolu_c"})
+OF_TOOLSET = call("toolu_1", toolset_name="computer")
+#: A tool that results may refer to; the other one is `look`.
+ADAPTER = AnthropicMessagesToolResponseAdapter()
+
+
+def png(width: int = 2, height: int = 3, *, size: int = 0) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + header + bytes(4) + bytes(size)
+
+
+def gif(width: int = 2, height: int = 3) -> bytes:
+    return b"GIF89a" + struct.pack("<HH", width, height) + bytes(3) + b";"
+
+
+def jpeg(width: int = 2, height: int = 3) -> bytes:
+    frame = struct.pack(">BHHB", 8, height, width, 1) + b"\x01\x11\x00"
+    return b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00\xff\xc0\x00\x0b" + frame + b"\xff\xd9"
+
+
+def webp(width: int = 2, height: int = 3) -> bytes:
+    size = ((height - 1) << 14 | (width - 1)).to_bytes(4, "little")
+    return b"RIFF" + struct.pack("<I", 18) + b"WEBPVP8L" + struct.pack("<I", 5) + b"\x2f" + size + b"\0"
+
+
+IMAGES = {"image/png": png(), "image/gif": gif(), "image/jpeg": jpeg(), "image/webp": webp()}
+PDF = b"%PDF-1.7\n\xe2\xe3\xcf\xd3\n%%EOF"
+#: Bytes that are no text: half a character of UTF-8, and a zero.
+BINARY = b"PK\x03\x04\x00\xff"
+
+
+def refusal(message: dict[str, Any], asked: Any = CALL) -> Refusal | None:
+    """What the fake API would say against a conversation in which this message answers this call."""
+    before = [RUN_CODE] if "caller" in asked else []
+    body = {
+        "model": OPUS,
+        "max_tokens": 1024,
+        "messages": [HI, assistant(*before, asked), message],
+        "tools": TOOLS,
+        "container": "container_1",
+    }
+    return judge(json.loads(json.dumps(body, allow_nan=False)), Context(), None)
+
+
+def answer(response: Any, *, asked: Any = CALL, adapter: ToolResponseAdapter = ADAPTER) -> dict[str, Any]:
+    """The one `tool_result` for a response. It is JSON, it can be encoded, and the fake API takes it."""
+    (message,) = adapter.create_messages(asked, response)
+    (block,) = message["content"]
+    assert (message["role"], block["type"], block["tool_use_id"]) == ("user", "tool_result", asked["id"])
+    assert json.loads(json.dumps(message, ensure_ascii=False, allow_nan=False).encode()) == message
+    assert refusal(message, asked) is None
+    return dict(block)
+
+
+def text(words: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": words}]
+
+
+def sent(response: Any, **more: Any) -> Any:
+    """The content of a result that is no error."""
+    block = answer(response, **more)
+    assert "is_error" not in block, block
+    return block["content"]
+
+
+def said(response: Any, **more: Any) -> str:
+    """The text of a result that is no error and holds nothing else."""
+    (block,) = sent(response, **more)
+    assert block.keys() == {"type", "text"}
+    return str(block["text"])
+
+
+def error(response: Any, **more: Any) -> str:
+    """The text of an error result."""
+    block = answer(response, **more)
+    assert block["is_error"] is True, block
+    return "\n".join(each["text"] for each in block["content"])

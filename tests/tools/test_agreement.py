@@ -1,0 +1,174 @@
+"""What the schema accepts the function gets, structured; what it does not accept never reaches the function."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import inspect
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from enum import Enum
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    ForwardRef,
+    Literal,
+    Never,
+    Optional,
+    Required,
+    Self,
+    TypeVar,
+    Union,
+)
+
+import jsonschema  # type: ignore[import-untyped] # it has no types of its own
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.tools.kinds import Kind, json_values, kinds
+from toolloop.core.errors import BadTool
+from toolloop.core.jsontext import decode, encode
+from toolloop.tools import InvalidInput, Tool, ToolContext, tool
+
+CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
+# A failure is shrunk for minutes, and reads well without.
+NO_SHRINKING = [phase for phase in Phase if phase is not Phase.shrink and phase is not Phase.explain]
+FORMATS = jsonschema.FormatChecker(formats=())
+
+
+@FORMATS.checks("date", raises=ValueError)  # type: ignore[untyped-decorator] # likewise
+def is_date(value: object) -> bool:
+    if isinstance(value, str):
+        dt.date.fromisoformat(value)
+    return not isinstance(value, str) or re.fullmatch(r"\d{4}-\d\d-\d\d", value) is not None
+
+
+@FORMATS.checks("uuid", raises=ValueError)  # type: ignore[untyped-decorator] # likewise
+def is_uuid(value: object) -> bool:
+    return not isinstance(value, str) or bool(uuid.UUID(value))
+
+
+def function_of(named: dict[str, tuple[Kind, bool]], seen: list[dict[str, Any]]) -> Any:
+    """A function with these parameters; one that is not required has the default None."""
+
+    def function(**arguments: Any) -> None:
+        seen.append(arguments)
+
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if needed else None,
+            annotation=kind.annotation if needed else kind.annotation | None if kind.annotation else None,
+        )
+        for name, (kind, needed) in named.items()
+    ]
+    function.__dict__["__signature__"] = inspect.Signature(parameters)
+    return function
+
+
+@st.composite
+def mutated(draw: Any, value: Any) -> Any:
+    """JSON that differs from a given one in one place, or not."""
+    copied = copy.deepcopy(value)
+    inside = copied
+    for _ in range(draw(st.integers(0, 3))):
+        if isinstance(inside, dict) and inside:
+            key: Any = draw(st.sampled_from(sorted(inside)))
+        elif isinstance(inside, list) and inside:
+            key = draw(st.integers(0, len(inside) - 1))
+        else:
+            break
+        if draw(st.booleans()) or not isinstance(inside[key], dict | list):
+            inside[key] = draw(json_values())
+            break
+        inside = inside[key]
+    if isinstance(inside, dict) and draw(st.booleans()):
+        if inside and draw(st.booleans()):
+            del inside[draw(st.sampled_from(sorted(inside)))]
+        else:
+            inside[draw(st.sampled_from(["f0", "f1", "f2", "f9"]))] = draw(json_values())
+    mutant: Any = copied
+    return mutant
+
+
+@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60, phases=NO_SHRINKING)
+@given(st.data(), st.lists(st.tuples(kinds(), st.booleans()), min_size=1, max_size=3))
+def test_the_function_gets_exactly_what_its_schema_accepts(data: st.DataObject, some: list[tuple[Kind, bool]]) -> None:
+    named = {f"f{index}": one for index, one in enumerate(some)}
+    seen: list[dict[str, Any]] = []
+    made = tool(function_of(named, seen), name="made")
+    schema = made.input_schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    judge = jsonschema.Draft202012Validator(schema, format_checker=FORMATS)
+    fitting = st.fixed_dictionaries(
+        {name: kind.fitting for name, (kind, needed) in named.items() if needed},
+        optional={name: kind.fitting for name, (kind, needed) in named.items() if not needed},
+    )
+    for _ in range(3):
+        right = data.draw(fitting, "right")
+        assert judge.is_valid(right)
+        for proposed in (right, data.draw(mutated(right), "mutated"), data.draw(json_values(), "any")):
+            seen.clear()
+            error = refusal(made, proposed)
+            if error is None:
+                assert judge.is_valid(proposed)
+                assert all(became(kind, name, seen[0], proposed) for name, (kind, _) in named.items())
+            else:
+                assert not judge.is_valid(proposed), error
+                assert not seen
+                assert str(error).encode()
+
+
+class Unknown:
+    def __repr__(self) -> str:
+        raise RuntimeError("nobody asked")
+
+
+T = TypeVar("T")
+ODD: list[Any] = [
+    *(3, "int", "list[", "Nowhere", object(), Unknown(), Unknown, ..., (), [int], {}, type, type[int], T, super),
+    *(Callable, Callable[[int], str], Iterator[int], Generator[int, int, int], AsyncIterator[int], ClassVar[int]),
+    *(Literal, Literal[b"x"], Enum, Union, Optional, Annotated, tuple, tuple[()], dict[Unknown, int], set[list[int]]),
+    *(Required[int], Final[int], list[Unknown], dict[str, T], dt.tzinfo, BaseException, complex, bytes, range, slice),  # type: ignore[valid-type] # odd on purpose
+    *(type(None), NotImplemented, inspect, len, re.compile("x"), ForwardRef("int"), ForwardRef("Nowhere"), Self, Never),
+]
+
+
+WRAPS: list[Callable[[Any], Any]] = [lambda it: it, list.__class_getitem__, lambda it: Annotated[it, "told"]]
+
+
+@given(st.sampled_from(ODD), st.sampled_from(WRAPS))
+def test_any_annotation_makes_a_schema_or_is_refused_by_name(odd: Any, wrap: Callable[[Any], Any]) -> None:
+    def function(first: int, second: Any) -> None: ...
+
+    try:
+        function.__annotations__["second"] = wrap(odd)
+    except Exception:  # noqa: BLE001 - Python itself does not take it
+        return
+    try:
+        schema = tool(function).input_schema
+    except BadTool as error:
+        named = "'second'" in str(error)
+    else:
+        named = "second" in schema["properties"]
+        jsonschema.Draft202012Validator.check_schema(schema)
+    assert named
+
+
+def refusal(made: Tool[..., Any], proposed: Any) -> InvalidInput | None:
+    """Call it as a loop does, with what came as JSON."""
+    try:
+        made.run(made.prepare(decode(encode(proposed))), CONTEXT)
+    except InvalidInput as error:
+        return error
+    return None
+
+
+def became(kind: Kind, name: str, got: dict[str, Any], proposed: dict[str, Any]) -> bool:
+    """The parameter is what its annotation makes of the input, or its default."""
+    given = proposed.get(name)
+    return (given is None and got[name] is None) or kind.became(got[name], given)

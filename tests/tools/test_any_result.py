@@ -1,0 +1,194 @@
+"""Whatever a tool returns, what the adapter emits is JSON, and the fake API takes it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tests.tools.answering import ADAPTER, BY_CODE, CALL, IMAGES, OF_TOOLSET, PDF, answer
+from toolloop.responses import (
+    AnthropicMessagesToolResponseAdapter,
+    EmptyResponse,
+    FileResponse,
+    JsonResponse,
+    LinkResponse,
+    RawOutputs,
+    TextResponse,
+)
+from toolloop.tools import ToolError, content_of
+
+CALLS = st.sampled_from([CALL, BY_CODE, OF_TOOLSET])
+TEXTS = st.text(st.characters(codec=None) | st.characters(categories=["Cs"]), max_size=8) | st.sampled_from(
+    ["", " ", "\n"]
+)
+SOME = TEXTS.filter(str.strip)
+FILES = st.binary(max_size=12) | st.sampled_from([*IMAGES.values(), PDF, "é".encode("utf-16")])
+ADAPTERS = st.sampled_from([ADAPTER, AnthropicMessagesToolResponseAdapter(max_chars=5)])
+
+
+class Colour(Enum):
+    RED = "red"
+    NONE = None
+
+
+@attrs.frozen
+class Box:
+    inside: Any
+
+
+LEAVES: SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    TEXTS,
+    st.binary(max_size=5),
+    st.dates(),
+    st.datetimes(),
+    st.timedeltas(),
+    st.decimals(),
+    st.uuids(),
+    st.complex_numbers(),
+    st.sampled_from([Colour.RED, Colour.NONE, Path("a"), object, len, np.float32(1), np.arange(2), Decimal("sNaN")]),
+    st.builds(object),
+)
+
+
+def _keys() -> SearchStrategy[Any]:
+    return TEXTS | st.integers() | st.booleans() | st.none() | st.dates() | st.sampled_from(list(Colour)) | st.tuples()
+
+
+def _around(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    return st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(_keys(), inner, max_size=3),
+        inner.map(Box),
+        inner.map(lambda value: SimpleNamespace(a=value)),
+    )
+
+
+CACHE = st.sampled_from(
+    [None, {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral", "ttl": "2h"}]
+)
+BASE64 = st.sampled_from(["", "AA==", "iVBORw0KGgo=", "JVBERi0=", "?"])
+SOURCES = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("base64"),
+            "media_type": st.sampled_from(["image/png", "application/pdf", "x"]),
+            "data": BASE64,
+        }
+    ),
+    st.fixed_dictionaries({"type": st.just("url"), "url": TEXTS}),
+    st.fixed_dictionaries({"type": st.just("text"), "media_type": st.just("text/plain"), "data": TEXTS}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("content"),
+            "content": st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), max_size=2),
+        }
+    ),
+    TEXTS,
+)
+SEEN = st.fixed_dictionaries(
+    {"type": st.just("text"), "text": TEXTS | st.integers()}, optional={"cache_control": CACHE, "author": TEXTS}
+)
+CITING = st.sampled_from([None, {}, {"enabled": True}, {"enabled": 1}])
+BLOCKS = st.one_of(
+    SEEN,
+    st.fixed_dictionaries({"type": st.just("image"), "source": SOURCES}, optional={"cache_control": CACHE}),
+    st.fixed_dictionaries(
+        {"type": st.just("document"), "source": SOURCES}, optional={"title": TEXTS, "citations": CITING}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("search_result"), "source": TEXTS, "title": TEXTS, "content": st.lists(SEEN, max_size=2)},
+        optional={"citations": CITING},
+    ),
+    st.fixed_dictionaries({"type": st.just("tool_reference"), "tool_name": st.just("look")}),
+    st.fixed_dictionaries({"type": st.just("browser_state"), "tabs": st.lists(st.just({}), max_size=1)}),
+    st.fixed_dictionaries({"type": st.sampled_from(["tool_use", "thinking", "tool_result", "", None])}),
+)
+RESPONSES = st.one_of(
+    st.builds(TextResponse, TEXTS),
+    st.builds(FileResponse, SOME, SOME | st.sampled_from(["image/png", "text/plain; charset=utf-16"]), FILES),
+    st.builds(LinkResponse, TEXTS, SOME),
+    st.just(EmptyResponse()),
+    st.builds(JsonResponse, LEAVES),
+)
+MIXED = st.lists(BLOCKS | RESPONSES | TEXTS, max_size=6)
+RETURNED: SearchStrategy[Any] = st.one_of(
+    st.recursive(LEAVES, _around, max_leaves=6),
+    FILES,
+    RESPONSES,
+    st.lists(SEEN, max_size=6),
+    st.lists(BLOCKS, max_size=6),
+    MIXED,
+    MIXED.map(RawOutputs),
+    st.builds(ToolError, TEXTS | MIXED),
+    st.builds(ValueError, TEXTS),
+)
+
+
+@given(RETURNED, CALLS, ADAPTERS)
+def test_whatever_is_returned_the_api_takes_its_result(value: Any, asked: Any, adapter: Any) -> None:
+    """For plain calls, calls made by code, and members of toolsets: it is JSON, and the same each time."""
+    kept = copy.deepcopy(asked)
+    block = answer(value, asked=asked, adapter=adapter)
+    assert block == answer(value, asked=asked, adapter=adapter)
+    assert asked == kept
+    assert block.get("toolset_name") == asked.get("toolset_name")
+    if "caller" in asked or block.get("is_error"):
+        assert {each["type"] for each in block["content"]} <= {"text"}
+
+
+@given(RETURNED, CALLS)
+def test_what_was_made_is_taken_again_as_it_is(value: Any, asked: Any) -> None:
+    """The content of a result is content, so it may be checked, filtered and given once more."""
+    block = answer(value, asked=asked)
+    again = content_of(block["content"], is_error=block.get("is_error", False))
+    assert again == block["content"]
+
+
+@given(RETURNED)
+def test_the_plain_text_of_anything_is_text(value: Any) -> None:
+    """It never raises, and can be written to a log."""
+    assert isinstance(ADAPTER.to_plain_text(value).encode(), bytes)
+
+
+@given(st.lists(SEEN, min_size=1, max_size=5))
+def test_rows_with_text_are_blocks_or_data_and_never_lost(rows: list[Any]) -> None:
+    """Either all are valid blocks, and only blank ones are left out; or all of them go out as JSON."""
+    content = content_of(copy.deepcopy(rows)) if _are_sendable(rows) else None
+    if isinstance(content, list):
+        assert [block["text"] for block in content] == [_mended(row["text"]) for row in rows if row["text"].strip()]
+    elif content:
+        assert [row["text"] for row in json.loads(content)] == [_mended(row["text"]) for row in rows]
+
+
+def _are_sendable(rows: list[Any]) -> bool:
+    return "is_error" not in answer(rows)
+
+
+def _mended(text: Any) -> Any:
+    return (
+        "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= each <= "\udfff" else each for each in text)
+        if isinstance(text, str)
+        else text
+    )
+
+
+def test_the_generated_values_include_the_ordinary() -> None:
+    """Dates and durations are sent, not refused."""
+    assert "is_error" not in answer([date(2024, 1, 1), timedelta(1)])

@@ -1,0 +1,148 @@
+"""What can be made a tool: functions of every kind, and objects that are called like one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import tenacity
+
+from toolloop.core.errors import BadTool
+from toolloop.tools import Tool, ToolContext, tool
+
+CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
+
+
+class Box:
+    """A box."""
+
+    @classmethod
+    def made(cls, n: int) -> str:
+        return f"{cls.__name__} {n}"
+
+    @staticmethod
+    def plain(n: int) -> str:
+        return f"plain {n}"
+
+    def put(self, n: int, *, times: int = 1) -> str:
+        return f"put {n * times}"
+
+    twice = functools.partialmethod(put, times=2)
+
+    async def later(self, n: int) -> str:
+        return f"later {n}"
+
+    def __call__(self, n: int) -> str:
+        """Open it.
+
+        Args:
+            n: how often
+        """
+        return f"called {n}"
+
+
+class Async:
+    """Wait."""
+
+    async def __call__(self, n: int, m: int = 0) -> str:
+        return f"waited {n}"
+
+
+def outcome(made: Tool[..., Any], **given: Any) -> Any:
+    value = made.run(made.prepare(given), CONTEXT)
+    assert made.is_async is inspect.isawaitable(value)
+    if not inspect.isawaitable(value):
+        return value
+    with pytest.raises(StopIteration) as caught:
+        value.__await__().send(None)
+    return caught.value.value
+
+
+@tenacity.retry(stop=tenacity.stop_after_attempt(2))
+def retried(n: int) -> str:
+    """Try."""
+    return f"retried {n}"
+
+
+@tenacity.retry(stop=tenacity.stop_after_attempt(2))
+async def retried_later(n: int) -> str:
+    """Try."""
+    return f"retried {n}"
+
+
+def add(left: int, n: int, *, right: int = 0) -> str:
+    return f"{left} {n} {right}"
+
+
+async def add_later(left: int, n: int) -> str:
+    return f"{left} {n}"
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (Box.made, "Box 3"),
+        (Box().made, "Box 3"),
+        (Box.plain, "plain 3"),
+        (Box().put, "put 3"),
+        (Box().twice, "put 6"),
+        (Box().later, "later 3"),
+        (Box(), "called 3"),
+        (Async(), "waited 3"),
+        (retried, "retried 3"),
+        (retried_later, "retried 3"),
+        (functools.partial(add, 1), "1 3 0"),
+        (functools.partial(add, 1, right=2), "1 3 2"),
+        (functools.partial(functools.partial(add, 1), right=2), "1 3 2"),
+        (functools.partial(add_later, 1), "1 3"),
+        (functools.partial(Async(), m=1), "waited 3"),
+        (functools.partial(Box().put), "put 3"),
+    ],
+)
+def test_whatever_is_called_like_a_function_runs_with_what_the_model_gives(
+    function: Callable[..., Any], expected: str
+) -> None:
+    made = tool(function, name="made")
+    assert made.input_schema["properties"]["n"]["type"] == "integer"
+    assert made.input_schema["required"] == ["n"]
+    assert outcome(made, n=3) == expected
+
+
+def test_name_and_description_are_those_of_what_is_wrapped() -> None:
+    assert (tool(retried).name, tool(retried).description) == ("retried", "Try.")
+    assert tool(functools.partial(add, 1)).name == "add"
+    called = tool(Box())
+    assert (called.name, called.description) == ("Box", "Open it.")
+    assert called.input_schema["properties"]["n"]["description"] == "how often"
+    assert tool(Async()).description == "Wait."
+
+
+class Yields:
+    def __call__(self, n: int) -> Iterator[int]:
+        yield n
+
+
+async def yields_later(n: int) -> AsyncIterator[int]:
+    yield n
+
+
+@pytest.mark.parametrize("function", [Yields(), yields_later, functools.partial(yields_later, 1)])
+def test_what_yields_cannot_be_a_tool(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadTool, match="yields, and a tool has one result"):
+        tool(function)
+
+
+def test_a_parameter_of_a_decorated_function_is_named_when_it_cannot_be_one() -> None:
+    @functools.wraps(add)
+    def wrapper(*args: Any, **kwargs: Any) -> str:
+        return add(*args, **kwargs)
+
+    def bare(*args: Any, **kwargs: Any) -> str:
+        return add(*args, **kwargs)
+
+    assert list(tool(wrapper).input_schema["properties"]) == ["left", "n", "right"]
+    with pytest.raises(BadTool, match="its parameter 'args' takes any number of values"):
+        tool(bare)

@@ -1,0 +1,245 @@
+"""Tools of a real MCP server, over stdio, in a loop over real HTTP."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.handle.support import results_in, scene
+from tests.tools.mcp_server import CONTENTS, ECHO, PDF, PNG
+from tests.tools.mcp_support import Server
+from toolloop import Tool
+from toolloop.events import CallProgress
+from toolloop.testing import reply
+
+Tools = list[Tool[..., Any]]
+IMAGE = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()},
+}
+DOCUMENT = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(PDF).decode()}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    return Server(tmp_path_factory.mktemp("mcp") / "ran.jsonl")
+
+
+@pytest.fixture(scope="module")
+def opened(shared: Server) -> Iterator[Tools]:
+    """One server for all tests here: they leave it as it was."""
+    with shared.opened() as tools:
+        yield tools
+
+
+@pytest.fixture
+def server(shared: Server) -> Server:
+    shared.file.unlink(missing_ok=True)
+    return shared
+
+
+def answer(tools: Tools, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What the API is sent for one call."""
+    with scene([reply(calls=[(name, given)]), reply("fine")], tools=tools) as story:
+        story.turn().continue_loop()
+        story.done()
+        (result,) = results_in(story.sent()[-1])
+        return dict(result)
+
+
+def test_the_definitions_are_the_servers_in_its_order(opened: Tools, server: Server) -> None:
+    """All pages of the list, with the schema as the server gave it."""
+    with scene([reply("fine")], tools=opened) as story:
+        story.done()
+        sent: Any = story.api.requests[0].json["tools"]
+    assert sent[0] == {"name": "echo", "description": "Say it back.", "input_schema": ECHO}
+    assert list(sent[0]["input_schema"]["properties"]) == ["text", "times", "tone"]
+    assert [each["name"] for each in sent][1:5] == ["contents", "structured", "refuse", "files_read_one"]
+    assert sent[1]["description"] == "Contents of each kind"
+    assert len(sent) == 13
+
+
+def test_a_denied_call_never_reaches_the_server(shared: Server, server: Server) -> None:
+    """Approval is the caller's word, as for any tool."""
+    calls = [("echo", {"text": "yes"}), ("echo", {"text": "no"})]
+    with (
+        server.opened("echo", needs_approval=lambda call: call.input["text"] != "free") as tools,
+        scene([reply(calls=[*calls, ("echo", {"text": "free"})]), reply("fine")], tools=tools) as story,
+    ):
+        turn = story.turn()
+        assert [(call.input, call.why) for call in turn.pending] == [(given, "approval") for _, given in calls]
+        assert server.ran == []
+        turn.approve(turn.pending[0], by="ana")
+        turn.deny(turn.pending[0], "not today", by="ana")
+        turn.continue_loop()
+        story.turn().continue_loop()
+        story.done()
+        contents = [result["content"] for result in results_in(story.sent()[-1])]
+    assert sorted(map(str, server.ran)) == ["['echo', {'text': 'free'}]", "['echo', {'text': 'yes'}]"]
+    assert contents[0] == 'echo: {"text": "yes"}'
+    assert "not today" in contents[1]
+
+
+def test_nobody_is_asked_about_input_that_does_not_fit(server: Server) -> None:
+    """The model is told field by field what the server's schema expects."""
+    wrong = {"text": "", "times": "two", "tone": "shrill", "more": 1}
+    with (
+        server.opened("echo", needs_approval=True) as tools,
+        scene([reply(calls=[("echo", wrong)]), reply("fine")], tools=tools) as story,
+    ):
+        turn = story.turn()
+        assert turn.reason == "tools_executed"
+        turn.continue_loop()
+        story.done()
+        (result,) = results_in(story.sent()[-1])
+    assert result["is_error"]
+    for line in (
+        "more: no such field, got 1",
+        'text: expected at least 1 characters, got ""',
+        'times: expected an integer, got "two"',
+        'tone: expected "loud" or "low" or null, got "shrill"',
+    ):
+        assert line in result["content"]
+    assert server.ran == []
+
+
+@pytest.mark.parametrize("name", ["nonsense", "nowhere"])
+def test_a_schema_that_cannot_be_used_here_leaves_the_judgement_to_the_server(
+    opened: Tools, server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is no JSON Schema, and one that refers to somewhere else, which is never fetched."""
+    result = answer(opened, name, {"a": 1})
+    assert result["content"] == f'{name}: {{"a": 1}}'
+    assert server.ran == [[name, {"a": 1}]]
+    assert name in caplog.text
+
+
+def test_a_tool_is_called_by_the_servers_own_name_for_it(opened: Tools, server: Server) -> None:
+    """Whatever it had to be called for the API."""
+    assert answer(opened, "files_read_one", {})["content"] == "files/read.one: {}"
+    assert server.ran == [["files/read.one", {}]]
+
+
+def test_what_the_server_says_went_wrong_is_an_error_result(opened: Tools, server: Server) -> None:
+    """`isError` is the tool's own failure; an error of the protocol is one, too."""
+    refused = answer(opened, "refuse", {})
+    assert (refused["content"], refused["is_error"]) == ("the disk is full", True)
+    protested = answer(opened, "protest", {})
+    assert protested["content"].endswith("no such thing")
+    assert protested["is_error"]
+
+
+EACH_KIND: dict[str, Any] = {
+    "text": "some words",
+    "image": [IMAGE],
+    "misnamed": [IMAGE],
+    "text file": "a note",
+    "picture file": [IMAGE],
+    "link": '{"name":"the page","url":"https://example.com/page"}',
+    "no base64": "[b.pdf: application/octet-stream that cannot be read: its data is not base64]",
+}
+
+
+@pytest.mark.parametrize("kind", EACH_KIND)
+def test_each_kind_of_content_is_what_the_api_has_for_it(opened: Tools, server: Server, kind: str) -> None:
+    """Images are judged by their bytes; text stays text."""
+    result = answer(opened, "contents", {"kinds": [kind]})
+    assert result["content"] == EACH_KIND[kind]
+    assert not result.get("is_error")
+
+
+def test_a_pdf_is_a_document(opened: Tools, server: Server) -> None:
+    """A resource with a blob is what its bytes say."""
+    (block,) = answer(opened, "contents", {"kinds": ["pdf"]})["content"]
+    assert (block["type"], block["source"]) == ("document", DOCUMENT)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("audio", "audio"), ("zip", "example.com")])
+def test_what_the_model_cannot_be_shown_is_named(opened: Tools, server: Server, kind: str, name: str) -> None:
+    """Sound, and files of any other kind."""
+    content = answer(opened, "contents", {"kinds": [kind]})["content"]
+    assert isinstance(content, str)
+    assert name in content
+
+
+def test_several_contents_keep_their_order(opened: Tools, server: Server) -> None:
+    """Each is a block of its own."""
+    content = answer(opened, "contents", {"kinds": ["text", "image", "link", "pdf", "audio", "text file"]})["content"]
+    assert [block["type"] for block in content] == ["text", "image", "text", "document", "text", "text"]
+    assert content[0]["text"] == "some words"
+    assert content[1] == IMAGE
+    assert content[2]["text"] == EACH_KIND["link"]
+    assert content[5]["text"] == "a note"
+
+
+def test_an_error_with_several_contents_is_one_text(opened: Tools, server: Server) -> None:
+    """The API takes no image in an error result: it is named."""
+    result = answer(opened, "contents", {"kinds": ["text", "image", "link"], "error": True})
+    assert result["content"] == "some words\n[image.png]\nthe page: https://example.com/page"
+    assert result["is_error"]
+
+
+@pytest.mark.parametrize(("kinds", "error"), [([], False), ([], True)])
+def test_no_content_is_a_result_all_the_same(opened: Tools, server: Server, kinds: list[str], error: bool) -> None:
+    """An error is never empty."""
+    result = answer(opened, "contents", {"kinds": kinds, "error": error})
+    assert result["content"] == ("The MCP server says that the tool failed, and not why." if error else "ok")
+    assert result.get("is_error", False) is error
+
+
+def test_structured_content_counts_where_there_is_no_other(opened: Tools, server: Server) -> None:
+    """Servers repeat it as text."""
+    assert answer(opened, "structured", {})["content"] == '{"b":1,"a":[null,2.5]}'
+    assert answer(opened, "structured", {"content": [CONTENTS["text"]]})["content"] == "some words"
+
+
+def test_progress_is_reported(opened: Tools, server: Server) -> None:
+    """What the server says of a running call is an event of the loop."""
+    with scene([reply(calls=[("climb", {})])], tools=opened) as story:
+        turn = story.turn()
+        seen = [event for event in turn.events if isinstance(event, CallProgress)]
+    assert [(event.name, event.message, event.progress, event.total) for event in seen] == [
+        ("climb", "half way", 1, 2),
+        ("climb", None, 2, 2),
+    ]
+
+
+def test_calls_may_run_side_by_side(opened: Tools, server: Server) -> None:
+    """From threads of their own, on one connection."""
+    texts = [str(number) for number in range(6)]
+    with scene([reply(calls=[("echo", {"text": text}) for text in texts]), reply("fine")], tools=opened) as story:
+        story.turn().continue_loop()
+        story.done()
+        contents = [result["content"] for result in results_in(story.sent()[-1])]
+    assert contents == [f'echo: {{"text": "{text}"}}' for text in texts]
+
+
+def test_a_tool_can_be_called_without_a_loop(opened: Tools, server: Server) -> None:
+    """With its arguments, as the server names them."""
+    echo = opened[0]
+    assert echo({"text": "hello"}) == 'echo: {"text": "hello"}'
+    assert echo.needs_approval is False
+    assert (echo.effect, echo.is_async, echo.timeout) == ("once", False, None)
+
+
+@pytest.mark.parametrize("missing", ["mcp", "jsonschema"])
+def test_without_the_extra_the_import_says_what_to_install(missing: str) -> None:
+    """And `import toolloop` does without."""
+    code = f"import sys; sys.modules[{missing!r}] = None; import toolloop; import toolloop.tools.mcp"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError")
+    assert "pip install 'toolloop[mcp]'" in last
+
+
+def test_importing_the_library_does_not_import_the_extra() -> None:
+    """It takes a second."""
+    code = "import sys, toolloop, toolloop.tools; print('mcp' in sys.modules or 'jsonschema' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

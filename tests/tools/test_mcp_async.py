@@ -1,0 +1,154 @@
+"""Tools of a real MCP server under the async handle, in asyncio and in trio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, ClientSession, stdio_client
+
+from tests.handle.concurrency import async_loop, async_wire, on_both_backends, run_async
+from tests.handle.support import completed, params, results_in, yielded
+from tests.tools.mcp_support import Server
+from toolloop import Texts, ToolError, ToolLoopHandle
+from toolloop.errors import BadTool
+from toolloop.events import CallProgress
+from toolloop.testing import ScriptedProvider, reply
+from toolloop.tools.mcp import aopen_mcp, mcp_tools
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path / "ran.jsonl")
+
+
+@on_both_backends
+def test_a_whole_loop(backend: str, server: Server) -> None:
+    """Approved, denied, failed, shown; with progress, and nothing at the server that nobody approved."""
+    script = [
+        reply(calls=[("echo", {"text": "yes"}), ("echo", {"text": "no"}), ("echo", {"text": 1})]),
+        reply(calls=[("refuse", {}), ("climb", {}), ("contents", {"kinds": ["text", "image"]})]),
+        reply("fine"),
+    ]
+
+    async def main() -> None:
+        program = server.program()
+        async with (
+            aopen_mcp(program, needs_approval=lambda call: call.name == "echo") as tools,
+            async_wire(script, tools) as (handle, api),
+        ):
+            turn = yielded(await handle.next_turn())
+            approved, denied = turn.pending
+            turn.approve(approved, by="ana")
+            turn.deny(denied, "no", by="ana")
+            turn.continue_loop()
+            yielded(await handle.next_turn()).continue_loop()
+            executed = yielded(await handle.next_turn())
+            executed.continue_loop()
+            assert completed(await handle.next_turn()).text == "fine"
+            seen = [event for event in executed.events if isinstance(event, CallProgress)]
+            sent: Any = api.requests[-1].json["messages"]
+        assert [(event.message, event.progress, event.total) for event in seen] == [("half way", 1, 2), (None, 2, 2)]
+        echoed, refused, invalid = results_in(sent[2])
+        assert echoed["content"] == 'echo: {"text": "yes"}'
+        assert (refused["is_error"], invalid["is_error"]) == (True, True)
+        failed, climbed, shown = results_in(sent[4])
+        assert (failed["content"], failed["is_error"]) == ("the disk is full", True)
+        assert climbed["content"] == "climb: {}"
+        assert [block["type"] for block in shown["content"]] == ["text", "image"]
+
+    run_async(backend, main)
+    assert [each for each in server.ran if each[0] == "echo"] == [["echo", {"text": "yes"}]]
+
+
+@on_both_backends
+def test_a_call_that_takes_too_long_is_cancelled(backend: str, server: Server) -> None:
+    """The model is told, and the connection is as good as before."""
+
+    async def main() -> None:
+        async with aopen_mcp(server.program("hang", "echo"), timeout=0.05) as tools:
+            handle = async_loop([reply(calls=[("hang", {})])], tools)
+            turn = yielded(await handle.next_turn())
+            assert [result and result.content for result in turn.results] == [Texts().timed_out.format(seconds="0.05")]
+            assert await tools[0]({"text": "x"}) == 'echo: {"text": "x"}'
+
+    run_async(backend, main)
+
+
+@on_both_backends
+def test_the_server_is_told_when_a_turn_is_cancelled(backend: str, server: Server) -> None:
+    """So that it can stop: `ended` waits for just that."""
+
+    async def main() -> None:
+        async with aopen_mcp(server.program("hang", "ended")) as (hang, ended):
+            async with anyio.create_task_group() as tasks:
+
+                def watch(event: Any) -> None:
+                    if isinstance(event, CallProgress):
+                        tasks.cancel_scope.cancel()
+
+                handle = async_loop([reply(calls=[("hang", {})])], [hang], observers=[watch])
+                tasks.start_soon(handle.next_turn)
+            assert await ended({}) == "ended: {}"
+
+    run_async(backend, main)
+
+
+@on_both_backends
+def test_a_server_that_dies_is_an_error_result(backend: str, server: Server) -> None:
+    """Of the call that it took down, and of each later one."""
+
+    async def main() -> None:
+        script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
+        async with aopen_mcp(server.program("die")) as tools, async_wire(script, tools) as (handle, _):
+            for _ in range(2):
+                turn = yielded(await handle.next_turn())
+                assert [result and result.is_error for result in turn.results] == [True]
+                turn.continue_loop()
+            assert completed(await handle.next_turn()).text == "what a pity"
+
+    run_async(backend, main)
+
+
+@on_both_backends
+def test_a_session_or_a_client_that_is_open_already(backend: str, server: Server) -> None:
+    """The caller's own connection; its tools end with it."""
+
+    async def main() -> None:
+        async with stdio_client(server.program()) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            by_session = await mcp_tools(session, only=["echo"])
+            assert await by_session[0]({"text": "x"}) == 'echo: {"text": "x"}'
+        with pytest.raises(ToolError, match="closed"):
+            await by_session[0]({"text": "too late"})
+        async with Client(server.program()) as client:
+            by_client = await mcp_tools(client)
+            assert await by_client[0]({"text": "x"}) == 'echo: {"text": "x"}'
+        assert len(by_client) == 13
+
+    run_async(backend, main)
+
+
+@on_both_backends
+def test_an_exception_of_the_block_comes_out_as_it_is(backend: str, server: Server) -> None:
+    """Not wrapped into groups by what runs underneath."""
+
+    async def main() -> None:
+        async with aopen_mcp(server.program("echo")):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run_async(backend, main)
+
+
+def test_the_sync_handle_refuses_the_tools_of_an_async_session(server: Server) -> None:
+    """As it refuses every async tool."""
+
+    async def main() -> None:
+        async with aopen_mcp(server.program("echo")) as tools:
+            with pytest.raises(BadTool, match="async"):
+                ToolLoopHandle(ScriptedProvider([]), params=params(), tools=tools)
+
+    run_async("asyncio", main)

@@ -1,0 +1,196 @@
+"""The connection to an MCP server under the sync handle: how it opens, how it ends, and what ends with it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from attrs import define, field
+from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
+
+from tests.handle.concurrency import Background, awaited
+from tests.handle.support import results_in, scene
+from tests.tools.mcp_support import Server
+from toolloop import Texts, ToolContext, ToolError
+from toolloop.errors import BadTool
+from toolloop.events import CallProgress
+from toolloop.testing import reply
+from toolloop.tools.mcp import open_mcp
+
+NOT_THERE = StdioServerParameters(command=str(Path(__file__).with_name("no such program")))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path / "ran.jsonl")
+
+
+@define
+class Watched:
+    """A call that a test looks at from another thread."""
+
+    begun: threading.Event = field(factory=threading.Event)
+    unwanted: threading.Event = field(factory=threading.Event)
+
+    def context(self) -> ToolContext:
+        return ToolContext(
+            call_id="toolu_1",
+            loop_id="loop",
+            iteration=1,
+            depth=1,
+            idempotency_key="key",
+            cancelled=self.unwanted.is_set,
+            report=lambda *_: self.begun.set(),
+        )
+
+
+def test_a_server_that_dies_is_an_error_result_and_so_is_each_later_call(server: Server) -> None:
+    """Nothing hangs, and the loop goes on."""
+    script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
+    with server.opened("die") as tools, scene(script, tools=tools) as story:
+        for _ in range(2):
+            story.turn().continue_loop()
+        assert story.done().text == "what a pity"
+        first, second = (results_in(message)[0] for message in story.sent()[2::2])
+    assert first["content"].startswith("The MCP server did not say how the call ended")
+    assert "It may have had effects." in first["content"]
+    assert "MCP server" in second["content"]
+    assert first["is_error"]
+    assert second["is_error"]
+    assert server.ran == [["die", {}]]
+
+
+def test_a_call_that_takes_too_long_is_left_behind(server: Server) -> None:
+    """The model is told, and the connection is as good as before."""
+    script = [reply(calls=[("hang", {})]), reply(calls=[("echo", {"text": "x"})]), reply("fine")]
+    with (
+        server.opened("hang", timeout=0.05) as slow,
+        server.opened("echo") as quick,
+        scene(script, tools=[*slow, *quick]) as story,
+    ):
+        for _ in range(2):
+            story.turn().continue_loop()
+        story.done()
+        late, fine = (results_in(message)[0] for message in story.sent()[2::2])
+    assert (late["content"], late["is_error"]) == (Texts().left_behind.format(seconds="0.05"), True)
+    assert fine["content"] == 'echo: {"text": "x"}'
+
+
+def test_the_server_is_told_when_nobody_waits_for_a_call_any_more(server: Server) -> None:
+    """So that it can stop: `ended` waits for just that."""
+    with server.opened("hang", "ended") as (hang, ended):
+        watched = Watched()
+        call = Background(lambda: hang({}, watched.context()))
+        awaited(watched.begun)
+        watched.unwanted.set()
+        with pytest.raises(ToolError, match="It may have had effects"):
+            call.result()
+        assert ended({}) == "ended: {}"
+
+
+def test_ctrl_c_during_a_call_is_told_to_the_server_too(server: Server) -> None:
+    """The turn ends at once, and the connection is as good as before."""
+
+    def interrupt(event: Any) -> None:
+        if isinstance(event, CallProgress):
+            interrupt_main()
+
+    with (
+        server.opened("hang", "ended") as (hang, ended),
+        scene([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            story.handle.next_turn()
+        assert ended({}) == "ended: {}"
+
+
+def test_closing_ends_the_calls_that_still_run(server: Server) -> None:
+    """The thread that waits gets an error, and so does whoever calls later."""
+    with server.opened("hang") as (hang,):
+        watched = Watched()
+        call = Background(lambda: hang({}, watched.context()))
+        awaited(watched.begun)
+    with pytest.raises(ToolError, match="It may have had effects"):
+        call.result()
+    with pytest.raises(ToolError, match="did not run"):
+        hang({})
+    assert server.ran == [["hang", {}]]
+
+
+def test_an_exception_of_the_block_comes_out_as_it_is(server: Server) -> None:
+    """Not wrapped into groups by what runs underneath; Ctrl-C neither."""
+    for error in (KeyError("mine"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as caught, server.opened("echo"):
+            raise error
+        assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        (NOT_THERE, OSError),
+        (StdioServerParameters(command=sys.executable, args=["-c", ""]), MCPError),
+    ],
+)
+def test_a_server_that_does_not_start_raises_at_once(program: Any, kind: type[Exception]) -> None:
+    """What goes wrong while connecting is nothing for the model."""
+    with pytest.raises(kind), open_mcp(program):
+        pass
+
+
+def test_a_bad_option_raises_before_anything_is_started() -> None:
+    """The program that is not there is never missed."""
+    with pytest.raises(BadTool, match="timeout"), open_mcp(NOT_THERE, timeout=0):
+        pass
+
+
+def test_a_choice_that_the_server_does_not_have_closes_the_connection(server: Server) -> None:
+    """And raises what it would raise by itself."""
+    with pytest.raises(BadTool, match="it has: echo"), server.opened("echo", only=["echoes"]):
+        pass
+    assert [thread.name for thread in threading.enumerate() if "portal" in thread.name] == []
+
+
+def interrupt_main() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_ctrl_c_while_connecting_gives_up_the_connection() -> None:
+    """To a server that never answers, say. What was opened is closed."""
+    closed = threading.Event()
+
+    @asynccontextmanager
+    async def silent() -> AsyncIterator[ClientSession]:
+        try:
+            interrupt_main()
+            await anyio.sleep_forever()
+            raise AssertionError
+            yield  # what makes it a generator
+        finally:
+            closed.set()
+
+    with pytest.raises(KeyboardInterrupt), open_mcp(silent()):
+        pass
+    assert closed.is_set()
+
+
+@asynccontextmanager
+async def session_of(program: StdioServerParameters) -> AsyncIterator[ClientSession]:
+    async with stdio_client(program) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        yield session
+
+
+@pytest.mark.parametrize("way", [stdio_client, session_of, Client])
+def test_a_transport_a_session_or_a_client_may_be_given(server: Server, way: Any) -> None:
+    """Whatever an async context manager gives: streams, an initialized session, a client of mcp 2. Pages included."""
+    with open_mcp(way(server.program())) as tools:
+        assert len(tools) == 13
+        assert tools[0]({"text": "x"}) == 'echo: {"text": "x"}'
