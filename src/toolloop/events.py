@@ -4,6 +4,7 @@ from toolloop.handle.watching import (
     BlocksLeftOut,
     CallDecided,
     CallFinished,
+    CallProgress,
     CallProposed,
     CallStarted,
     CallWaiting,
@@ -13,6 +14,7 @@ from toolloop.handle.watching import (
     RequestAnswered,
     RequestFailed,
     RequestStarted,
+    ResultFiltered,
     WatchEvent,
 )
 
@@ -20,6 +22,7 @@ __all__ = [
     "BlocksLeftOut",
     "CallDecided",
     "CallFinished",
+    "CallProgress",
     "CallProposed",
     "CallStarted",
     "CallWaiting",
@@ -29,5 +32,6 @@ __all__ = [
     "RequestAnswered",
     "RequestFailed",
     "RequestStarted",
+    "ResultFiltered",
     "WatchEvent",
 ]

@@ -56,7 +56,7 @@ def test_a_result_that_a_program_cannot_take_becomes_an_error_text() -> None:
         assert at.handle.run().unwrap().text == "done"
         (result,) = results_in(at.sent()[-1])
         assert result["is_error"] is True
-        assert "nothing but text" in str(result["content"])
+        assert "only text" in str(result["content"])
 
 
 def test_an_answer_that_a_program_cannot_take_is_refused() -> None:
@@ -64,7 +64,7 @@ def test_an_answer_that_a_program_cannot_take_is_refused() -> None:
     program = reply(content=[PROGRAM], calls=[by_code("find", {"word": "x"})])
     with scene([program], tools=[find], asked=params(tools=[CODE], container="container_1")) as at:
         turn = at.turn()
-        with refused(at.handle, IllegalCommand, "nothing but text"):
+        with refused(at.handle, IllegalCommand, "only text"):
             turn.answer(turn.pending[0], [IMAGE])
         turn.answer(turn.pending[0], "text")
 

@@ -36,6 +36,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "no text": [{"type": "text", "text": None}],
     "a number": [{"type": "text", "text": 5}],
     "another column": [{"type": "text", "text": "a", "author": "b"}],
+    "a cache mark that is none": [{**SAID, "cache_control": "x"}],
+    "a cache mark of another type": [{**SAID, "cache_control": {"type": "x"}}],
     "text that is a block, and a row": [SAID, {"type": "text", "text": "a", "author": "b"}],
 }
 # Blocks that the API refuses in a result: what they are is clear, and what is wrong with them can be said.
@@ -45,6 +47,19 @@ MISFITS: dict[str, list[Any]] = {
     "text beside a search result": [SAID, found([SAID])],
     "a search result whose content is no list": [found("text")],
 }
+# Likewise, in the depth of a block.
+DEEP_MISFITS: dict[str, list[Any]] = {
+    "an image of another kind": image(type="base64", media_type="image/bmp", data="aaaa"),
+    "an image without data": image(type="base64", media_type="image/png"),
+    "a document of another kind": document({"type": "base64", "media_type": "application/zip", "data": "aaaa"}),
+    "a document without a kind of source": document({}),
+    "a document whose address is none": document({"type": "url", "url": 5}),
+    "a document whose title is none": document({"type": "text", "media_type": "text/plain", "data": "x"}, title=5),
+    "an image in a search result": [found(image(type="base64", media_type="image/png", data="aaaa"))],
+    "a reference to a tool that is not there": [{"type": "tool_reference", "tool_name": "nothing"}],
+    "a reference to no name": [{"type": "tool_reference", "tool_name": 5}],
+}
+ALL_MISFITS = MISFITS | DEEP_MISFITS
 
 
 def result_of(function: Callable[[], Any]) -> dict[str, Any]:
@@ -70,7 +85,13 @@ def test_rows_that_only_look_like_text_blocks_go_out_as_json(value: list[Any]) -
     assert (json.loads(result["content"]), result.get("is_error")) == (value, None)
 
 
-@pytest.mark.parametrize("value", MISFITS.values(), ids=MISFITS)
+def test_a_row_with_a_blank_text_is_not_lost() -> None:
+    """Blank text leaves content blocks, not data."""
+    rows = [{"type": "text", "text": "", "author": "a"}, {"type": "text", "text": "b", "author": "b"}]
+    assert json.loads(result_of(lambda: rows)["content"]) == rows
+
+
+@pytest.mark.parametrize("value", ALL_MISFITS.values(), ids=ALL_MISFITS)
 def test_blocks_that_the_api_would_refuse_are_an_error_result(value: list[Any]) -> None:
     """The model is told what was wrong with them; the request with that result is accepted."""
     result = result_of(lambda: value)
@@ -78,7 +99,7 @@ def test_blocks_that_the_api_would_refuse_are_an_error_result(value: list[Any]) 
     assert result["content"].strip()
 
 
-@pytest.mark.parametrize("value", MISFITS.values(), ids=MISFITS)
+@pytest.mark.parametrize("value", ALL_MISFITS.values(), ids=ALL_MISFITS)
 def test_an_answer_of_such_blocks_is_refused_to_who_gives_it(value: list[Any]) -> None:
     """At the door, before anything is recorded; another answer is taken."""
     script = [reply(calls=[call("lookup", id="toolu_1")]), reply("fine")]
@@ -105,7 +126,7 @@ def test_an_answer_of_rows_goes_out_as_json(value: list[Any]) -> None:
     [
         [SAID],
         [{**SAID, "cache_control": SHORT}],
-        [SAID, *image(type="base64", media_type="image/webp", data="iVBORw0KGgo=")],
+        [SAID, *image(type="base64", media_type="image/png", data="iVBORw0KGgo=")],
         image(type="url", url="https://example.org/x.png"),
         document({"type": "text", "media_type": "text/plain", "data": "x"}, title="t"),
         document({"type": "url", "url": "https://example.org/x.pdf"}),

@@ -23,6 +23,8 @@ FOREIGN = {
     "unknown_tool": "{reason}",
     "tool_gone": "{known}",
     "invalid_input": "{reason}",
+    "timed_out": "{name}",
+    "left_behind": "{id}",
     "failed": "{name}",
     "edited": "{reason}",
 }

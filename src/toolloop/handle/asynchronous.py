@@ -6,10 +6,13 @@ Whatever can be async under it is awaited: policies, `stop_when`, tools. Sync to
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import AsyncExitStack
+from math import inf
+from typing import TYPE_CHECKING, Any, Self
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.machine import outstanding
@@ -18,7 +21,8 @@ from toolloop.core.values import Result
 from toolloop.handle.bell import AsyncBell
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving
-from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.making import to_open
+from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.tools import ToolContext, ToolRegistry
@@ -60,6 +64,27 @@ class AsyncToolLoopHandle(Driving):
             loop_id=loop_id or uuid.uuid4().hex,
             clock=clock,
         )
+
+    async def __aenter__(self) -> Self:
+        """Open what the tools open: each context manager once, async or not, in the order of the tools."""
+        self._refuse_open()
+        opening = AsyncExitStack()
+        try:
+            for each in to_open(self._tools):
+                if hasattr(each, "__aenter__"):
+                    await opening.enter_async_context(each)
+                else:
+                    opening.enter_context(each)
+        except BaseException:
+            await opening.__aexit__(*sys.exc_info())  # one of them may swallow the exception, and we do not
+            raise
+        self._opened = opening
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close what the tools opened, the last one first. The loop itself stays as it is."""
+        opened, self._opened = self._opened, None
+        await opened.__aexit__(*error)
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
@@ -113,6 +138,8 @@ class AsyncToolLoopHandle(Driving):
         """Run what may run, and wait until nothing of the round runs any more."""
         import anyio  # noqa: PLC0415 - loaded when it is first needed
 
+        for job in tuple(self._jobs.values()):
+            job.taken = False  # nobody but this driver filters, and an earlier one may have been cancelled
         try:
             with self._bell.listening():
                 async with anyio.create_task_group() as group:
@@ -123,8 +150,15 @@ class AsyncToolLoopHandle(Driving):
             raise (errors.exceptions[0] if len(errors.exceptions) == 1 else errors) from None
 
     async def _fan_out(self, group: TaskGroup) -> None:
+        import anyio  # noqa: PLC0415 - loaded already
+
         while self._abort is None:
             heard = self._bell.fresh()
+            self._expire()
+            for job in tuple(self._jobs.values()):
+                if job.result is not None and not job.taken:
+                    job.taken = True
+                    group.start_soon(self._guarded, self._filter_task, job)
             starts = [effect for effect in outstanding(self._state) if isinstance(effect, RunCall)]
             for effect in starts:
                 self._launch(group, effect.call_id)
@@ -132,24 +166,46 @@ class AsyncToolLoopHandle(Driving):
                 continue
             if not self._calls_run():
                 return
-            await heard.wait()
+            with anyio.move_on_after(self._patience(inf)):
+                await heard.wait()
 
     def _launch(self, group: TaskGroup, call_id: str) -> None:
         job = self._start(call_id)
         if job is None:
             return
         if job.tool.is_async:
-            group.start_soon(self._run_task, job)
+            group.start_soon(self._guarded, self._run_task, job)
         else:
             self._spawn(job)
 
     async def _run_task(self, job: Job) -> None:
-        import anyio  # noqa: PLC0415 - it is loaded already
+        """Run an async tool, for as long as it may take."""
+        import anyio  # noqa: PLC0415 - loaded already
+
+        if not self._enter(job):
+            return
+        with anyio.move_on_after(inf if job.limit is None else job.limit) as scope:
+            result = await _outcome(job)
+        if scope.cancelled_caught or (scope.cancel_called and result.is_error):
+            result = timed_out(job, left_behind=False)
+        self._end(job, await _await_each(self._filtering(job, result)))
+
+    async def _filter_task(self, job: Job) -> None:
+        """Filter what a sync tool brought back from its thread."""
+        if job.result is not None:
+            self._end(job, await _await_each(self._filtering(job, job.result)))
+
+    def _filter(self, job: Job, result: Result) -> None:
+        job.result = result  # filters may be async, so the driver asks them, in its event loop
+        self._ring()
+
+    async def _guarded(self, work: Callable[[Job], Awaitable[None]], job: Job) -> None:
+        """Work in a task that lets nothing out but a real cancellation."""
+        import anyio  # noqa: PLC0415 - loaded already
         import anyio.lowlevel  # noqa: PLC0415 - likewise
 
         try:
-            if self._enter(job):
-                self._end(job, await _outcome(job))
+            await work(job)
         except GeneratorExit:  # the event loop was closed over the task
             self._cut(job)
             raise
@@ -175,12 +231,20 @@ class AsyncToolLoopHandle(Driving):
         self._bell.ring()
 
 
+# What is made a result of without reading a file, or running code of the caller's.
+_AT_HAND = (str, type(None), bool, int, float, dict)
+
+
 async def _outcome(job: Job) -> Result:
+    import anyio.to_thread  # noqa: PLC0415 - anyio is loaded already
+
     try:
         value = await _settled(job.run())
     except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
         return failed(job, error)
-    return returned(job, value)
+    if type(value) in _AT_HAND:
+        return returned(job, value)
+    return await anyio.to_thread.run_sync(returned, job, value)
 
 
 async def _settled(value: Any) -> Any:

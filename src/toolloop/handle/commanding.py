@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from toolloop.core import events as ev
+from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import IllegalCommand, UnknownCall
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import refusal, step
@@ -15,13 +16,14 @@ from toolloop.core.setup import Budget
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
 from toolloop.core.values import Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
-from toolloop.handle.core import all_params, check_request
 from toolloop.handle.decisions import refuse_invalid, to_ruling, to_texts
 from toolloop.handle.editing import landing, outgoing
 from toolloop.handle.judging import misfit
+from toolloop.handle.making import all_params, check_request
 from toolloop.handle.params import check_params, split
 from toolloop.handle.reading import Reading
 from toolloop.handle.recording import LOG
+from toolloop.handle.tooling import kinds_for
 from toolloop.handle.turns import Moves, bound
 from toolloop.handle.views import ToolCall
 
@@ -71,9 +73,15 @@ class Commanding(Reading):
                 call=named,
                 known=(),
             )
-        by_code = {call.id for call in state.round.calls if call.by_code}
+        kinds = {call.id: kinds_for(call) for call in state.round.calls}
+        known = {*self._tools.names, *self._external()}
         rulings = tuple(
-            (call_id, to_ruling(decision, call_id=call_id, now=now, text_only=call_id in by_code))
+            (
+                call_id,
+                to_ruling(
+                    decision, call_id=call_id, now=now, kinds=kinds.get(call_id, RESULT_KINDS), known_tools=known
+                ),
+            )
             for call_id, decision in decisions
         )
         for call_id, decision in decisions:

@@ -12,6 +12,7 @@ from attrs import field, fields, frozen
 from toolloop.core.setup import Budget, Execution, Limits
 from toolloop.core.texts import PLACES, Texts
 from toolloop.tools import ToolContext
+from toolloop.tools.function import is_async
 
 
 def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
@@ -29,6 +30,12 @@ def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
 def _seconds(_config: Any, attribute: Any, value: Any) -> None:
     if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf):
         raise ValueError(f"{attribute.name} is {value!r}; give a number of seconds from 0 up, or None for no limit")
+
+
+def _tool_seconds(_config: Any, attribute: Any, value: Any) -> None:
+    _seconds(_config, attribute, value)
+    if value == 0:
+        raise ValueError(f"{attribute.name} is 0, and no tool is as quick as that; give more, or None for no limit")
 
 
 def _callable(_config: Any, attribute: Any, value: Any) -> None:
@@ -55,6 +62,13 @@ def _observers(_config: Any, attribute: Any, value: Any) -> None:
         raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
     if any(inspect.iscoroutinefunction(observer) for observer in value):
         raise ValueError(f"{attribute.name} holds an async function, and nobody would await it; give ordinary ones")
+
+
+def _filters(_config: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, tuple) or not all(callable(each) for each in value):
+        raise ValueError(
+            f"{attribute.name} is {value!r}; give a list of callables, each of which takes (call, content)"
+        )
 
 
 def _tuple(value: Any) -> Any:
@@ -99,11 +113,16 @@ class LoopConfig:
         max_depth: the first depth at which no loop runs.
         budget: what the whole loop may use.
         max_parallel_tools: how many tools run at once; 1 is one after the other.
+        tool_timeout: how many seconds a tool may take; its own `timeout` comes first. An async tool is cancelled then.
+            A sync one is left behind in its thread, and its end does not count.
         execution: `barrier`: nothing runs while a call waits. `ready`: what is decided runs meanwhile.
         on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. None: the tool's own
             `needs_approval` decides. If it raises, the call waits for the caller.
         stop_when: `(view) -> bool | str | None`: asked after each reply, before any tool runs; True or a reason ends
             the loop. If it raises, `next_turn()` raises that, and can be called again.
+        result_filters: `(call, content) -> content | None`: each may put another content in the place of what a tool
+            returned; None leaves it. They run one after the other, before the result is recorded, and not on errors.
+            One that raises leaves the result as it was.
         observers: each is called with every event of `toolloop.events`; one that raises is logged.
         texts: what the model is told of a call that has no result of its own.
 
@@ -118,9 +137,13 @@ class LoopConfig:
     max_depth: int | None = field(default=3, validator=_whole(0))
     budget: Budget | None = field(default=None, validator=_budget)
     max_parallel_tools: int | None = field(default=8, validator=_whole(1))
+    tool_timeout: float | None = field(default=None, validator=_tool_seconds)
     execution: Execution = field(default="barrier", validator=_execution)
     on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
     stop_when: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
+    result_filters: Sequence[Callable[[Any, Any], Any]] = field(
+        default=(), converter=_tuple, validator=_filters, repr=_how_many
+    )
     observers: Sequence[Callable[[Any], Any]] = field(
         default=(), converter=_tuple, validator=_observers, repr=_how_many
     )
@@ -132,6 +155,7 @@ class LoopConfig:
             "limits": self.limits(),
             "execution": self.execution,
             "max_parallel_tools": self.max_parallel_tools,
+            "tool_timeout": self.tool_timeout,
             "texts": self.texts,
             "callables": self.callables(),
         }
@@ -148,7 +172,13 @@ class LoopConfig:
 
     def callables(self) -> frozenset[str]:
         """The names of the callables that are set."""
-        return frozenset(name for name in ("on_tool_call", "stop_when") if getattr(self, name) is not None)
+        names = ("on_tool_call", "stop_when", "result_filters")
+        return frozenset(name for name in names if getattr(self, name))
+
+    def has_async(self) -> bool:
+        """Whether a callable is async, as far as can be known without calling it."""
+        given = (self.on_tool_call, self.stop_when, *self.result_filters)
+        return any(each is not None and is_async(each) for each in given)
 
 
 @frozen

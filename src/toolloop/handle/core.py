@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from toolloop.core import events as ev
-from toolloop.core.errors import BadTool, IllegalCommand, MaxDepthExceeded, ModelError, ProtocolError
+from toolloop.core.errors import IllegalCommand, MaxDepthExceeded, ModelError, ProtocolError
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import begin
 from toolloop.core.replies import read_reply
@@ -31,11 +30,12 @@ from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, to_texts
 from toolloop.handle.editing import WorkingList, outgoing
 from toolloop.handle.judging import Judges
-from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, refuse_bad, split
+from toolloop.handle.making import all_params, check_request, refuse_unopened, registry_of
+from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
 from toolloop.handle.recording import LOG, Recorder
 from toolloop.handle.tooling import Job, Stopwatch, Toolbox, facts_of
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
-from toolloop.tools import Tool, ToolRegistry, as_tool
+from toolloop.tools import ToolRegistry
 
 _WAITING = (Deciding, Executed, Paused)
 
@@ -107,6 +107,8 @@ class HandleCore:
         self._judges = Judges(tools, config)
         self._toolbox = Toolbox(tools, context.state)
         self._driver = threading.Lock()
+        self._opened: Any = None  # an exit stack, inside `with handle:`
+        self._externals: tuple[str, frozenset[str]] = "", frozenset()
         self._in_flight = False
         self._stop_staged: ev.Stopped | None = None
         self._asleep = False
@@ -123,7 +125,11 @@ class HandleCore:
         return self._recorder.state
 
     def _external(self) -> frozenset[str]:
-        return external_names(decode(self._state.ledger.setup.params), self._tools.names)
+        """The names of tools that only the parameters define, looked up once for each change of these."""
+        params = self._state.ledger.setup.params
+        if self._externals[0] is not params:
+            self._externals = params, external_names(decode(params), self._tools.names)
+        return self._externals[1]
 
     def _record(self, event: ev.Event) -> State:
         """Record an event, and let the waiting `Yielded` show what it changed."""
@@ -150,6 +156,16 @@ class HandleCore:
         finally:
             self._driver.release()
 
+    def _refuse_open(self) -> None:
+        """Refuse to open twice what the tools open."""
+        if self._opened is not None:
+            raise IllegalCommand(
+                "`with handle:` inside `with handle:`: what its tools open is open already",
+                state=type(self._state).__name__,
+                asked="with handle",
+                allowed=("next_turn()", "run()"),
+            )
+
     def _ready_to_drive(self) -> Completed | Error | None:
         """The terminal result, if the loop has one; else None, and everything is in place to drive."""
         with self._recorder.lock:
@@ -166,6 +182,8 @@ class HandleCore:
                 asked="next_turn()",
                 allowed=("continue_loop()", "inject_and_continue()", "stop()"),
             )
+        if self._opened is None:
+            refuse_unopened(self._tools)
         self._adopt("next_turn()")
         self._wake_up()
         self._watch.lap()
@@ -315,53 +333,6 @@ class HandleCore:
             f"<{type(self).__name__} {type(self._state).__name__}: "
             f"{ledger.iterations} iterations, id {ledger.setup.loop_id}>"
         )
-
-
-def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
-    """The tools as a registry.
-
-    Raises:
-        BadTool: two of one name, an async tool under the sync handle, something that is no tool.
-
-    """
-    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-        raise TypeError(f"tools is a {type(tools).__name__}; give a list of tools, or a ToolRegistry")
-    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry([as_tool(tool) for tool in tools])
-    for tool in registry:
-        if tool.is_async and not is_async:
-            raise BadTool(
-                f"the tool {tool.name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle", tool=tool.name
-            )
-        if inspect.iscoroutinefunction(tool.needs_approval) and not is_async:
-            raise BadTool(
-                f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
-                tool=tool.name,
-            )
-    registry.definitions()  # a schema that cannot be made is said now, not in the middle of a loop
-    return registry
-
-
-def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
-    """The parameters with the loop's own tools among them."""
-    tools = [*registry.definitions(), *(stored.get("tools") or ())]
-    return {**stored, "tools": tools or None}
-
-
-def check_request(stored: Mapping[str, JSON], registry: ToolRegistry, *, asked: str) -> None:
-    """Refuse what the API is certain to refuse of a request, its messages aside.
-
-    Raises:
-        BadTool: two tools of one name, whether the loop defines them or the parameters do.
-        ValueError: a parameter that the API refuses.
-
-    """
-    refuse_bad(all_params(stored, registry), asked=asked)
-    seen = set(registry.names)
-    for tool in stored.get("tools") or ():
-        name = tool.get("name") if isinstance(tool, dict) else None
-        if name in seen:
-            raise BadTool(f"two tools have the name {name!r}; at least one of them is in params['tools']", tool=name)
-        seen |= {name} if isinstance(name, str) else set()
 
 
 def failure_of(error: Exception) -> Failure:

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
 from toolloop.core.values import Answer, Approve, Decision, Deny, Rerun, Ruling
-from toolloop.handle.tooling import rendered
 from toolloop.history import check
-from toolloop.tools import render
+from toolloop.tools import content_of
 
 
-def to_ruling(decision: Decision, *, call_id: str, now: float, text_only: bool = False) -> Ruling:
+def to_ruling(
+    decision: Decision,
+    *,
+    call_id: str,
+    now: float,
+    kinds: Collection[str] = RESULT_KINDS,
+    known_tools: Collection[str] | None = None,
+) -> Ruling:
     """A decision in the machine's form.
 
     Args:
         decision: what was decided.
         call_id: for which call, for the errors.
         now: when, for the record.
-        text_only: the call was made by code, whose result may hold nothing but text.
+        kinds: the kinds of blocks that the result of this call may hold.
+        known_tools: the names of the tools that a result may refer to; None takes any.
 
     Raises:
         IllegalCommand: it is no decision, or its content is nothing the API takes.
@@ -37,10 +45,10 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, text_only: bool =
             content = _json(decision.input, "approve", call_id)
             return Ruling("approve", content, by=decision.by, reason=decision.reason, digest=bound, at=now)
         case Deny(reason=str()):
-            reason = str(render(decision.reason))  # a lone surrogate in it would make the denial unreadable
+            reason = str(content_of(decision.reason))  # a lone surrogate in it would make the denial unreadable
             return Ruling("deny", by=decision.by, reason=reason, digest=bound, at=now)
         case Answer():
-            content = _answer(decision, call_id, text_only=text_only)
+            content = _answer(decision, call_id, kinds, known_tools)
             return Ruling("answer", content, bool(decision.is_error), by=decision.by, digest=bound, at=now)
         case Rerun():
             return Ruling("rerun", by=decision.by, digest=bound, at=now)
@@ -51,9 +59,10 @@ def to_ruling(decision: Decision, *, call_id: str, now: float, text_only: bool =
     )
 
 
-def _answer(decision: Answer, call_id: str, *, text_only: bool) -> str:
+def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:
+    is_error = bool(decision.is_error)
     try:
-        return encode(rendered(decision.content, text_only=text_only, is_error=bool(decision.is_error)))
+        return encode(content_of(decision.content, kinds=kinds, is_error=is_error, known_tools=known_tools))
     except (TypeError, ValueError) as error:
         raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error
 

@@ -22,11 +22,13 @@ from toolloop.core.machine import outstanding
 from toolloop.core.states import Judging, Ready, Running
 from toolloop.core.values import Result, Status
 from toolloop.handle.editing import outgoing
+from toolloop.handle.filtering import filtering
 from toolloop.handle.judging import Question
 from toolloop.handle.recording import LOG
-from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.turns import Yielded
 from toolloop.handle.waking import Waking
+from toolloop.handle.watching import CallProgress
 from toolloop.providers import Request
 
 
@@ -77,7 +79,8 @@ class Driving(Waking):
         state = self._state
         if not isinstance(state, Ready) or outstanding(state) != (SendRequest(),):
             return None
-        request = self._requests.make(state.ledger.setup.params, [*state.ledger.messages, *state.tail])
+        ledger, tail = state.ledger, state.tail
+        request = self._requests.make(ledger.setup.params, [*ledger.messages, *tail], ledger.container)
         if self._requests.may_be_overmarked:  # marks add up over rounds that were each judged by themselves
             self._refuse(outgoing(state, list(state.ledger.messages)), "next_turn()")
         self._in_flight = True  # before anybody is told: what an observer says now counts afterwards, too
@@ -128,7 +131,19 @@ class Driving(Waking):
             if not isinstance(state, Running) or call is None or RunCall(call_id) not in outstanding(state):
                 return None
             iteration = state.round.iteration
-            job = self._toolbox.job(state, call, cancelled=lambda: not self._runs(call_id, iteration))
+
+            def report(message: str | None, progress: float | None, total: float | None) -> None:
+                with self._recorder.lock:
+                    if self._runs(call_id, iteration):
+                        self._recorder.tell(CallProgress(iteration, call_id, call.name, message, progress, total))
+
+            job = self._toolbox.job(
+                state,
+                call,
+                cancelled=lambda: not self._runs(call_id, iteration),
+                report=report,
+                external=self._external(),
+            )
             self._jobs[call_id] = job
             self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._lap()))
             return job
@@ -137,7 +152,10 @@ class Driving(Waking):
         """Somebody runs a job from here on. False if it was given up before: then it must not run at all."""
         with self._recorder.lock:
             job.entered = self._jobs.get(job.context.call_id) is job and self._runs_job(job)
-            return job.entered
+            job.begun = time.monotonic()  # waiting for a thread is no time of the tool's
+        if job.limit is not None:
+            self._ring()  # whoever waits has a deadline from here on
+        return job.entered
 
     def _runs(self, call_id: str, iteration: int) -> bool:
         state = self._state
@@ -162,8 +180,34 @@ class Driving(Waking):
         finally:
             self._ring()
 
+    def _filtering(self, job: Job, result: Result) -> Generator[Question, Any, Result]:
+        """The questions to ask the result filters about what a tool came back with."""
+        job.result, job.taken = result, True
+        return filtering(self._config.result_filters, job, result, self._recorder.tell)
+
+    def _expire(self) -> None:
+        """Leave behind what took too long. An async tool is cancelled by its own task; this is for threads."""
+        now = time.monotonic()
+        for job in tuple(self._jobs.values()):
+            if not job.tool.is_async and job.deadline is not None and job.deadline <= now:
+                self._end(job, timed_out(job, left_behind=True))
+
+    def _patience(self, longest: float) -> float:
+        """How many seconds to wait, at most, until something has to be looked at."""
+        now = time.monotonic()
+        deadlines = (job.deadline for job in tuple(self._jobs.values()) if not job.tool.is_async)
+        return max(0.0, min([longest, *(deadline - now for deadline in deadlines if deadline is not None)]))
+
     def _cut(self, job: Job, error: BaseException | None = None) -> None:
-        """Record that a call was seen to end by cancellation, or by an exit that the driver is to raise."""
+        """Record that a call was seen to end by cancellation, or by an exit that the driver is to raise.
+
+        If its tool was back by then, and only a filter was cut off, the call has ended with what the tool returned.
+        """
+        if job.result is not None:
+            with self._recorder.lock:
+                self._abort = error or self._abort
+            self._end(job, job.result)
+            return
         try:
             with self._recorder.lock:
                 if error is not None:
@@ -198,9 +242,20 @@ class Driving(Waking):
     def _run_job(self, job: Job) -> None:
         try:
             if self._enter(job):
-                self._end(job, outcome(job))
+                self._came_back(job, outcome(job))
         except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
             self._cut(job, error)
+
+    def _came_back(self, job: Job, result: Result) -> None:
+        """A sync tool is back. What comes too late is not filtered: it only gets its line in the log."""
+        if self._config.result_filters and self._jobs.get(job.context.call_id) is job:
+            self._filter(job, result)
+        else:
+            self._end(job, result)
+
+    def _filter(self, job: Job, result: Result) -> None:
+        """Let the filters look at what a sync tool came back with, and record it; each driver does it in its way."""
+        raise NotImplementedError
 
     def _turn_ended(self) -> None:
         with self._recorder.lock:

@@ -30,6 +30,7 @@ from toolloop.core.values import (
 )
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.decisions import to_ruling
+from toolloop.handle.tooling import kinds_for
 from toolloop.handle.views import ToolCall, View
 from toolloop.tools import InvalidInput, Tool, ToolRegistry
 
@@ -52,7 +53,7 @@ class Judges:
         if effect.stop_when and self._config.stop_when is not None:
             said = yield self._config.stop_when, (View(state),)
             if inspect.isawaitable(said):
-                _discard(said)
+                discard(said)
                 raise TypeError("stop_when is async; use AsyncToolLoopHandle, or an ordinary function")
             if said:
                 return ev.Judged(at=now, stop=True, reason=said if isinstance(said, str) else None)
@@ -85,7 +86,8 @@ class Judges:
                 return Wait(Why.APPROVAL, "the policy approved with an input that does not fit the schema")
             case Approve() | Deny() | Answer():
                 try:
-                    return to_ruling(opinion, call_id=call.id, now=now, text_only=call.by_code)
+                    names = {*self._tools.names, *external}
+                    return to_ruling(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=names)
                 except IllegalCommand as error:
                     return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, f"of the policy: {error}")
             case Ask():
@@ -119,12 +121,13 @@ def _safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Answers
     except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller is asked: it fails closed
         return Ask(f"the policy raised {type(error).__name__}")
     if inspect.isawaitable(answer):
-        _discard(answer)
+        discard(answer)
         return Ask("the policy is async, and this handle is not")
     return answer
 
 
-def _discard(answer: Any) -> None:
+def discard(answer: Any) -> None:
+    """Close what an async function gave where nobody awaits it."""
     if inspect.iscoroutine(answer):
         answer.close()
 

@@ -55,6 +55,11 @@ class Recorder:
         with self.lock:
             self._tell([RequestStarted(self.state.ledger.iterations + 1)])
 
+    def tell(self, event: WatchEvent) -> None:
+        """Tell those who watch something that is no event of the machine at all."""
+        with self.lock:
+            self._tell([event])
+
     def drain(self) -> tuple[WatchEvent, ...]:
         """What happened since the last time this was asked."""
         with self.lock:

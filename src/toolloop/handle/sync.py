@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.states import Running
+from toolloop.core.values import Result
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving, outcome
+from toolloop.handle.making import to_open
+from toolloop.handle.tooling import Job
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.tools import ToolContext, ToolRegistry
@@ -52,7 +56,7 @@ class ToolLoopHandle(Driving):
         """Set the loop up; nothing is sent and no clock starts."""
         context = DEFAULT_CONTEXT if context is None else context
         check_parts(config, context, loop_id=loop_id, clock=clock)
-        if inspect.iscoroutinefunction(config.on_tool_call) or inspect.iscoroutinefunction(config.stop_when):
+        if config.has_async():
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         self._make_bell()
         self._open(
@@ -64,6 +68,24 @@ class ToolLoopHandle(Driving):
             loop_id=loop_id or uuid.uuid4().hex,
             clock=clock,
         )
+
+    def __enter__(self) -> Self:
+        """Open what the tools open: each context manager once, in the order of the tools."""
+        self._refuse_open()
+        opening = ExitStack()
+        try:
+            for each in to_open(self._tools):
+                opening.enter_context(each)
+        except BaseException:
+            opening.__exit__(*sys.exc_info())  # one of them may swallow the exception, and we do not
+            raise
+        self._opened = opening
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close what the tools opened, the last one first. The loop itself stays as it is."""
+        opened, self._opened = self._opened, None
+        opened.__exit__(*error)
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say.
@@ -99,22 +121,23 @@ class ToolLoopHandle(Driving):
     def _drive(self) -> Yielded | Completed | Error:
         while True:
             self._bell.clear()
+            self._expire()
             effects = self._effects()
             match effects:
                 case (SendRequest(),):
                     self._send()
                 case (Judge(),):
                     if (questions := self._judging()) is not None:
-                        self._judged(_call_each(questions))
+                        self._judged(ask_each(questions))
                 case (EndTurn(),):
                     self._turn_ended()
                 case (RunCall() as only,) if not self._calls_run():
-                    self._run_here(only.call_id)
+                    self._run_alone(only.call_id)
                 case (RunCall(), *_):
                     self._run_in_threads([effect.call_id for effect in effects if isinstance(effect, RunCall)])
                 case _ if isinstance(self._state, Running):
                     # Not for ever: a Ctrl-C in the instant before the wait is seen only when it ends (CPython).
-                    self._bell.wait(0.5)
+                    self._bell.wait(self._patience(0.5))
                 case _:
                     if (result := self._result()) is not None:
                         return result
@@ -130,15 +153,17 @@ class ToolLoopHandle(Driving):
             else:
                 self._answer(reply)
 
-    def _run_here(self, call_id: str) -> None:
-        """A call that runs alone runs in the caller's own thread."""
+    def _run_alone(self, call_id: str) -> None:
+        """A call that runs alone runs in the caller's own thread, unless it may have to be left behind."""
         job = None
         try:
             job = self._start(call_id)
-            if job is not None:
-                self._end(job, outcome(job))
+            if job is not None and job.limit is not None:
+                self._spawn(job)
+            elif job is not None:
+                self._came_back(job, outcome(job))
         except BaseException:
-            if job is not None:
+            if job is not None and job.thread is None:
                 self._cut(job)
             raise
 
@@ -149,6 +174,9 @@ class ToolLoopHandle(Driving):
             if job is not None:
                 self._spawn(job)
 
+    def _filter(self, job: Job, result: Result) -> None:
+        self._end(job, ask_each(self._filtering(job, result)))
+
     def _make_bell(self) -> None:
         self._bell = threading.Event()
 
@@ -156,7 +184,7 @@ class ToolLoopHandle(Driving):
         self._bell.set()
 
 
-def _call_each(questions: Generator[Any, Any, Any]) -> Any:
+def ask_each(questions: Generator[Any, Any, Any]) -> Any:
     """Answer each question of a generator by calling it."""
     answer: Any = None
     error: Exception | None = None

@@ -6,20 +6,25 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, TypeGuard
 
 from attrs import define, field
 
+from toolloop.core.blocks import kinds_taken
+from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
 from toolloop.core.texts import Texts, say
-from toolloop.core.values import Call, Outcome, Result
-from toolloop.history import check
-from toolloop.tools import Tool, ToolContext, ToolRegistry, describe_failure, render
+from toolloop.core.values import Call, Outcome, Result, Status
+from toolloop.tools import Tool, ToolContext, ToolRegistry, content_of, describe_failure
+from toolloop.tools.responses.adapter import ToolResponseAdapter
+from toolloop.tools.responses.types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
+
+Report = Callable[[str | None, float | None, float | None], None]
 
 
 class Stopwatch:
@@ -41,30 +46,51 @@ class Job:
     """One run of a call.
 
     Attributes:
-        texts: what the model is told.
-        text_only: the call was made by code, whose result may hold nothing but text.
+        call: the call, as it stands while it runs.
+        setup: what its loop was set up with then.
+        limit: how many seconds the tool may take; None is no limit.
+        adapter: makes a result of what the tool returns.
+        known: the names of all tools, for results that refer to one.
         entered: a thread or task has it, so that somebody will tell its end.
         thread: the thread that was made for it.
+        result: what the tool came back with, while the filters look at it.
+        taken: a filter looks at it, or did.
 
     """
 
     tool: Tool[..., Any]
-    given: JSON
+    call: Call
+    setup: Setup
     context: ToolContext
-    texts: Texts
-    text_only: bool = False
+    limit: float | None
+    adapter: ToolResponseAdapter
+    known: Collection[str]
     entered: bool = False
     thread: threading.Thread | None = None
     begun: float = field(factory=time.monotonic)
+    result: Result | None = None
+    taken: bool = False
+
+    @property
+    def texts(self) -> Texts:
+        """What the model is told."""
+        return self.setup.texts
 
     @property
     def has_runner(self) -> bool:
-        """Whether somebody runs it, or is about to."""
-        return self.entered or (self.thread is not None and self.thread.is_alive())
+        """Whether somebody runs it, or is about to, or its result is there to be taken up."""
+        return self.entered or self.result is not None or (self.thread is not None and self.thread.is_alive())
+
+    @property
+    def deadline(self) -> float | None:
+        """Until when (`time.monotonic`) the tool may take; None: it has no limit, is not running yet, or is back."""
+        if self.limit is None or not self.entered or self.result is not None:
+            return None
+        return self.begun + self.limit
 
     def run(self) -> Any:
         """Run the tool; of an async one, what is to be awaited."""
-        return self.tool.run(self.tool.prepare(self.given), self.context)
+        return self.tool.run(self.tool.prepare(decode(self.call.effective_input)), self.context)
 
 
 class Toolbox:
@@ -75,7 +101,15 @@ class Toolbox:
         self._tools = tools
         self._caller_state = caller_state
 
-    def job(self, state: Running, call: Call, cancelled: Callable[[], bool]) -> Job:
+    def job(
+        self,
+        state: Running,
+        call: Call,
+        *,
+        cancelled: Callable[[], bool],
+        report: Report,
+        external: Collection[str],
+    ) -> Job:
         """What to run for a call whose input was found to fit."""
         tool = self._tools.get(call.name)
         if tool is None:
@@ -89,8 +123,17 @@ class Toolbox:
             idempotency_key=idempotency_key(setup, state.round.iteration, call),
             state=self._caller_state,
             cancelled=cancelled,
+            report=report,
         )
-        return Job(tool, decode(call.effective_input), context, setup.texts, text_only=call.by_code)
+        return Job(
+            tool,
+            evolve(call, status=Status.RUNNING, started=True),
+            setup,
+            context,
+            limit=setup.tool_timeout if tool.timeout is None else tool.timeout,
+            adapter=self._tools.adapter,
+            known={*self._tools.names, *external},
+        )
 
 
 def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
@@ -100,61 +143,84 @@ def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
+def kinds_for(call: Call) -> frozenset[str]:
+    """The kinds of blocks that the result of a call may hold."""
+    return kinds_taken(by_code=call.by_code, toolset=call.toolset)
+
+
 def returned(job: Job, value: Any) -> Result:
     """The result of a tool that came back with a value; one that cannot be sent is an error result."""
     try:
-        return Result(encode(rendered(value, text_only=job.text_only)))
-    except Exception as error:  # noqa: BLE001 - a value may raise anything while it is read
+        return _adapted(job, value)
+    except Exception as error:  # noqa: BLE001 - an adapter of the caller's own may raise anything
         return failed(job, error)
-
-
-def rendered(value: Any, *, text_only: bool, is_error: bool = False) -> JSON:
-    """The content of a result, from what a tool returned or a person answered.
-
-    Args:
-        value: what was returned or answered.
-        text_only: the call was made by code (source: rule 25 of the Messages API).
-        is_error: it is the content of an error, which may not be empty.
-
-    Raises:
-        TypeError: it is nothing that can be sent there; whatever else the value raises comes through.
-
-    """
-    content = render(value)
-    if isinstance(content, str):
-        if is_error and not content.strip():
-            raise TypeError("the content of an error may not be empty; say what went wrong")
-        return content
-    if text_only and any(block["type"] != "text" for block in content):
-        raise TypeError("the call was made by code, and the result of such a call may hold nothing but text")
-    if problem := _misfit(content, is_error=is_error):
-        if any(block["type"] != "text" for block in content):
-            raise TypeError(problem)
-        return encode(content)  # data that only looks like text blocks
-    return content
-
-
-def _misfit(content: JSON, *, is_error: bool) -> str | None:
-    """What the API would not take of content blocks in a result."""
-    block = {"type": "tool_result", "tool_use_id": "call", "content": content, "is_error": is_error}
-    history = [
-        {"role": "user", "content": "-"},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "call", "name": "tool", "input": {}}]},
-        {"role": "user", "content": [block]},
-    ]
-    return next((problem.message for problem in check(history) if problem.level == "error"), None)
 
 
 def failed(job: Job, error: BaseException) -> Result:
     """The error result of a tool that raised."""
-    LOG.info("a tool failed: %s", type(error).__name__)
     try:
-        content = rendered(describe_failure(error), text_only=True, is_error=True)
-    except Exception:  # noqa: BLE001 - an exception may raise anything while it is read, too
-        content = f"The tool failed with {type(error).__name__}, which says nothing more."
+        return _adapted(job, error)
+    except Exception:  # noqa: BLE001 - an exception may raise anything while it is read, too, and so may an adapter
+        LOG.warning("the response adapter failed", extra={"tool": job.call.name, "call_id": job.call.id})
+        return _error(job, describe_failure(error))
+
+
+def _adapted(job: Job, response: Any) -> Result:
+    """What the adapter makes of what a tool returned, or of the exception that it raised."""
+    block = _the_one_block(job, job.adapter.create_messages(_block(job.call), response))
+    is_error = bool(block.get("is_error")) or issubclass(type(response), BaseException)
+    content: Any = block.get("content", "")
+    if _is_lone_text(content) and not _gave_it_as_block(response, content[0]["text"]):
+        content = content[0]["text"]  # the same to the API, and what the SDK sends for a text
+    content = content_of(content, kinds=kinds_for(job.call), is_error=is_error, known_tools=job.known)
+    return _error(job, content) if is_error else Result(encode(content))
+
+
+def _block(call: Call) -> dict[str, JSON]:
+    """The `tool_use` block of a call, with the input that ran."""
+    block = {"type": "tool_use", "id": call.id, "name": call.name, "input": decode(call.effective_input)}
+    if call.by_code:
+        block["caller"] = {"type": "code_execution"}
+    if call.toolset is not None:
+        block["toolset_name"] = call.toolset
+    return block
+
+
+def _the_one_block(job: Job, messages: Any) -> Mapping[str, JSON]:
+    """The `tool_result` of an adapter's message; whatever else an adapter gives has no place in a round."""
+    match messages:
+        case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": job.call.id, **rest}]}]:
+            return {str(key): value for key, value in rest.items()}
+    raise TypeError(
+        f"{type(job.adapter).__name__}.create_messages gave something else than one user message with the one "
+        f"tool_result block of the call {job.call.id}"
+    )
+
+
+def _is_lone_text(content: Any) -> TypeGuard[list[dict[str, JSON]]]:
+    if type(content) is not list or len(content) != 1 or type(content[0]) is not dict or len(content[0]) != 2:  # noqa: PLR2004 - a type, a text
+        return False
+    return content[0].get("type") == "text" and isinstance(content[0].get("text"), str)
+
+
+def _gave_it_as_block(response: Any, text: str) -> bool:
+    """Whether a tool returned this text in a block; a response may be anything, so only its type is asked."""
+    if type(response) is not list or len(response) != 1 or type(response[0]) is not dict:
+        return type(response) is RawOutputs
+    return bool(response[0].get("type") == "text" and response[0].get("text") == text)
+
+
+def _error(job: Job, content: JSON) -> Result:
     if isinstance(content, str):
         content = say(job.texts, "failed", error=content)
     return Result(encode(content), is_error=True, outcome=Outcome.FAILED)
+
+
+def timed_out(job: Job, *, left_behind: bool) -> Result:
+    """The error result of a tool that took too long. `left_behind`: it may still be running in its thread."""
+    LOG.warning("a tool took too long", extra={"tool": job.call.name, "call_id": job.call.id})
+    text = say(job.texts, "left_behind" if left_behind else "timed_out", seconds=f"{job.limit:g}")
+    return Result(encode(text), is_error=True, outcome=Outcome.TIMED_OUT)
 
 
 def facts_of(tool: Tool[..., Any]) -> ToolFacts:

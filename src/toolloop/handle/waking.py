@@ -18,9 +18,9 @@ from toolloop.core.states import Running, State
 from toolloop.core.values import Status
 from toolloop.handle.commanding import Commanding
 from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.core import all_params, check_request, registry_of
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
+from toolloop.handle.making import all_params, check_request, registry_of
 from toolloop.handle.params import Secrets, check_params, split
 from toolloop.handle.tooling import facts_of
 from toolloop.providers import provider_for

@@ -82,6 +82,28 @@ class CallStarted(WatchEvent):
 
 
 @frozen
+class CallProgress(WatchEvent):
+    """A running tool says how far it has come, with `ToolContext.report`. The numbers are in its own unit."""
+
+    call_id: str
+    name: str
+    message: str | None
+    progress: float | None
+    total: float | None
+
+
+@frozen
+class ResultFiltered(WatchEvent):
+    """A result filter changed a result. `before` and `after`: its size, in characters of JSON."""
+
+    call_id: str
+    name: str
+    filter: str
+    before: int
+    after: int
+
+
+@frozen
 class CallFinished(WatchEvent):
     """A call has its result. `seconds`: how long its tool ran, 0.0 where none did."""
 
