@@ -18,13 +18,25 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, get_args, is_typeddict
 
 from toolloop import machine
 from toolloop.machine import STOP_REASONS, TRANSITIONS
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("", "errors", "terminations", "events", "tools", "providers", "history", "machine", "testing")
+MODULES = (
+    "",
+    "errors",
+    "terminations",
+    "events",
+    "responses",
+    "tools",
+    "tools.mcp",
+    "providers",
+    "history",
+    "machine",
+    "testing",
+)
 _PART = re.compile(
     r"(?P<start><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end of generated part -->)", re.DOTALL
 )
@@ -149,7 +161,7 @@ def _is_bare(value: Any) -> bool:
     if not inspect.isclass(value):
         return False
     is_made = value.__name__ in HANDED_OUT and value.__module__.startswith(("toolloop.handle", "toolloop.tools"))
-    return is_made or issubclass(value, Enum) or getattr(value, "_is_protocol", False)
+    return is_made or is_typeddict(value) or issubclass(value, Enum) or getattr(value, "_is_protocol", False)
 
 
 def _is_read(member: object) -> bool:
