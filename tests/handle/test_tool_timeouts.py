@@ -273,3 +273,27 @@ def test_many_at_once_each_by_its_own_clock(kind: str) -> None:
     gone = Texts().left_behind.format(seconds="0.01")
     assert texts == ["0", gone, "2", gone, "4", gone]
     gate.opened.set()
+
+
+@each_kind
+def test_an_exit_in_a_tool_that_was_left_behind_is_nobodys_any_more(kind: str) -> None:
+    """It ends its own thread; the loop goes on."""
+    gate, gone = Gate(), threading.Event()
+
+    @tool(timeout=SOON)
+    def slow() -> str:
+        """Stand at a gate, and leave."""
+        gate.stand()
+        try:
+            raise SystemExit(3)
+        finally:
+            gone.set()
+
+    handle = make(kind, [reply(calls=[("slow", {})]), reply("fine")], [slow])
+    executed = yielded(turn(kind, handle))
+    (thread,) = (each for each in threading.enumerate() if each.name == f"toolloop-{executed.calls[0].id}")
+    gate.opened.set()
+    thread.join(DEADLINE)
+    assert gone.is_set()
+    executed.continue_loop()
+    assert completed(turn(kind, handle)).text == "fine"

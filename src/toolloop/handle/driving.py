@@ -201,17 +201,17 @@ class Driving(Waking):
     def _cut(self, job: Job, error: BaseException | None = None) -> None:
         """Record that a call was seen to end by cancellation, or by an exit that the driver is to raise.
 
-        If its tool was back by then, and only a filter was cut off, the call has ended with what the tool returned.
+        If its tool was back by then, and only a filter was cut off, the call has ended with what the tool returned. An
+        exit in a tool that was left behind is nobody's any more.
         """
+        with self._recorder.lock:
+            if error is not None and self._jobs.get(job.context.call_id) is job:
+                self._abort = error
         if job.result is not None:
-            with self._recorder.lock:
-                self._abort = error or self._abort
             self._end(job, job.result)
             return
         try:
             with self._recorder.lock:
-                if error is not None:
-                    self._abort = error
                 if self._over(job):
                     call_id = job.context.call_id
                     self._record(ev.Cancelled(call_id, at=self._recorder.now(), seconds=self._lap()))
