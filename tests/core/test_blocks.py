@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.core.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, RESULT_KINDS, flaws, media_type_of, misfits
+from toolloop.core.blocks import (
+    IMAGE_TYPES,
+    MOST_IMAGE_CHARACTERS,
+    RESULT_KINDS,
+    flaws,
+    kinds_taken,
+    media_type_of,
+    misfits,
+)
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 JPEG = base64.b64encode(b"\xff\xd8\xff\xe0 and so on").decode()
@@ -163,3 +171,10 @@ def test_bytes_of_no_known_kind_pass_for_what_they_are_said_to_be(data: bytes, m
     real = media_type_of(data)
     block = image(base64.b64encode(data).decode(), media_type)
     assert bool(misfits(block)) == (not data or real not in (None, media_type))
+
+
+def test_some_calls_take_fewer_kinds_of_blocks() -> None:
+    """What code asked for is text; a toolset shows things; only a toolset tells the state of a browser."""
+    assert kinds_taken(by_code=True, toolset=None) == kinds_taken(by_code=True, toolset="browser") == {"text"}
+    assert kinds_taken(by_code=False, toolset="browser") == {"text", "image", "browser_state"}
+    assert kinds_taken(by_code=False, toolset=None) == RESULT_KINDS - {"browser_state"}
