@@ -198,7 +198,7 @@ def test_a_path_that_leads_nowhere_is_an_error_result(tmp_path: Path) -> None:
     assert f"the file {str(tmp_path / 'gone')!r} cannot be read: No such file or directory" in error(tmp_path / "gone")
     assert "cannot be read: it is a directory, not a file" in error(tmp_path)
     assert "cannot be read: it is no regular file" in error(tmp_path / "pipe")
-    assert "cannot be read: embedded null byte" in error(Path("a\0b"))
+    assert "embedded null" in error(Path("a\0b"))
 
 
 def test_a_path_to_a_file_that_no_request_takes_is_named_unread(tmp_path: Path) -> None:
