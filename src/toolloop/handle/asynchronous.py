@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
+from attrs import frozen
+
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Running
@@ -84,7 +86,8 @@ class AsyncToolLoopHandle(Driving):
     async def __aexit__(self, *error: object) -> None:
         """Close what the tools opened, the last one first. The loop itself stays as it is."""
         opened, self._opened = self._opened, None
-        await opened.__aexit__(*error)
+        if opened is not None:
+            await opened.__aexit__(*error)
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
@@ -156,7 +159,7 @@ class AsyncToolLoopHandle(Driving):
             heard = self._bell.fresh()
             self._expire()
             for job in tuple(self._jobs.values()):
-                if job.result is not None and not job.taken:
+                if job.result is not None and not job.taken and self._is_live(job):
                     job.taken = True
                     group.start_soon(self._guarded, self._filter_task, job)
             starts = [effect for effect in outstanding(self._state) if isinstance(effect, RunCall)]
@@ -180,14 +183,20 @@ class AsyncToolLoopHandle(Driving):
 
     async def _run_task(self, job: Job) -> None:
         """Run an async tool, for as long as it may take."""
-        import anyio  # noqa: PLC0415 - loaded already
+        import anyio.to_thread  # noqa: PLC0415 - loaded already
 
         if not self._enter(job):
             return
-        with anyio.move_on_after(inf if job.limit is None else job.limit) as scope:
-            result = await _outcome(job)
-        if scope.cancelled_caught or (scope.cancel_called and result.is_error):
-            result = timed_out(job, left_behind=False)
+        came = await (_called(job) if job.limit is None else _within_limit(job))
+        job.took = time.monotonic() - job.begun
+        if isinstance(came, Result):
+            result = came
+        elif type(came.value) in _AT_HAND:
+            result = returned(job, came.value)
+        else:
+            own = anyio.CapacityLimiter(1)  # so that nobody else's threads are waited for
+            with anyio.CancelScope(shield=True):  # the tool is back, so what it returned is not to be lost
+                result = await anyio.to_thread.run_sync(returned, job, came.value, limiter=own)
         self._end(job, await _await_each(self._filtering(job, result)))
 
     async def _filter_task(self, job: Job) -> None:
@@ -195,9 +204,8 @@ class AsyncToolLoopHandle(Driving):
         if job.result is not None:
             self._end(job, await _await_each(self._filtering(job, job.result)))
 
-    def _filter(self, job: Job, result: Result) -> None:
-        job.result = result  # filters may be async, so the driver asks them, in its event loop
-        self._ring()
+    def _filter(self, job: Job, result: Result) -> None:  # noqa: ARG002 - the other driver asks them right here
+        self._ring()  # filters may be async, so the driver asks them, in its event loop
 
     async def _guarded(self, work: Callable[[Job], Awaitable[None]], job: Job) -> None:
         """Work in a task that lets nothing out but a real cancellation."""
@@ -235,16 +243,35 @@ class AsyncToolLoopHandle(Driving):
 _AT_HAND = (str, type(None), bool, int, float, dict)
 
 
-async def _outcome(job: Job) -> Result:
-    import anyio.to_thread  # noqa: PLC0415 - anyio is loaded already
+@frozen
+class _Value:
+    """What a tool returned."""
 
+    value: Any
+
+
+async def _called(job: Job) -> _Value | Result:
+    """Run an async tool to its end."""
     try:
-        value = await _settled(job.run())
+        return _Value(await _settled(job.run()))
     except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
         return failed(job, error)
-    if type(value) in _AT_HAND:
-        return returned(job, value)
-    return await anyio.to_thread.run_sync(returned, job, value)
+
+
+async def _within_limit(job: Job) -> _Value | Result:
+    """The same, but cancel it when its time is over. If it answers in spite of that, it has answered."""
+    import anyio  # noqa: PLC0415 - loaded already
+
+    came: _Value | Result | None = None
+    scope = anyio.move_on_after(job.limit)
+    try:
+        with scope:
+            came = await _called(job)
+    except Exception as error:  # noqa: BLE001 - what a task group made of the cancellation and errors of its own
+        came = failed(job, error)
+    if came is None or (scope.cancel_called and isinstance(came, Result)):
+        return timed_out(job, left_behind=False)
+    return came
 
 
 async def _settled(value: Any) -> Any:

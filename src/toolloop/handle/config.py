@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from math import inf
+from sys import float_info
 from typing import Any, get_args
 
 from attrs import field, fields, frozen
@@ -28,7 +27,9 @@ def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
 
 
 def _seconds(_config: Any, attribute: Any, value: Any) -> None:
-    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf):
+    if value is not None and (
+        not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= float_info.max
+    ):
         raise ValueError(f"{attribute.name} is {value!r}; give a number of seconds from 0 up, or None for no limit")
 
 
@@ -60,7 +61,7 @@ def _budget(_config: Any, attribute: Any, value: Any) -> None:
 def _observers(_config: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, tuple) or not all(callable(observer) for observer in value):
         raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
-    if any(inspect.iscoroutinefunction(observer) for observer in value):
+    if any(map(is_async, value)):
         raise ValueError(f"{attribute.name} holds an async function, and nobody would await it; give ordinary ones")
 
 

@@ -20,7 +20,7 @@ from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import ModelError, OutsideError
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Judging, Ready, Running
-from toolloop.core.values import Result, Status
+from toolloop.core.values import Outcome, Result, Status
 from toolloop.handle.editing import outgoing
 from toolloop.handle.filtering import filtering
 from toolloop.handle.judging import Question
@@ -28,7 +28,7 @@ from toolloop.handle.recording import LOG
 from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.turns import Yielded
 from toolloop.handle.waking import Waking
-from toolloop.handle.watching import CallProgress
+from toolloop.handle.watching import CallProgress, WatchEvent
 from toolloop.providers import Request
 
 
@@ -133,16 +133,10 @@ class Driving(Waking):
             iteration = state.round.iteration
 
             def report(message: str | None, progress: float | None, total: float | None) -> None:
-                with self._recorder.lock:
-                    if self._runs(call_id, iteration):
-                        self._recorder.tell(CallProgress(iteration, call_id, call.name, message, progress, total))
+                self._tell(job, CallProgress(iteration, call_id, call.name, message, progress, total))
 
             job = self._toolbox.job(
-                state,
-                call,
-                cancelled=lambda: not self._runs(call_id, iteration),
-                report=report,
-                external=self._external(),
+                state, call, cancelled=lambda: not self._is_live(job), report=report, external=self._external()
             )
             self._jobs[call_id] = job
             self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._lap()))
@@ -151,25 +145,32 @@ class Driving(Waking):
     def _enter(self, job: Job) -> bool:
         """Somebody runs a job from here on. False if it was given up before: then it must not run at all."""
         with self._recorder.lock:
-            job.entered = self._jobs.get(job.context.call_id) is job and self._runs_job(job)
             job.begun = time.monotonic()  # waiting for a thread is no time of the tool's
+            job.entered = self._is_live(job)
         if job.limit is not None:
             self._ring()  # whoever waits has a deadline from here on
         return job.entered
 
-    def _runs(self, call_id: str, iteration: int) -> bool:
+    def _runs(self, job: Job) -> bool:
         state = self._state
-        if not isinstance(state, Running) or state.round.iteration != iteration:
+        if not isinstance(state, Running) or state.round.iteration != job.context.iteration:
             return False
-        call = state.round.find(call_id)
+        call = state.round.find(job.context.call_id)
         return call is not None and call.status is Status.RUNNING
 
-    def _runs_job(self, job: Job) -> bool:
-        return self._runs(job.context.call_id, job.context.iteration)
+    def _is_live(self, job: Job) -> bool:
+        """Whether the loop waits for the end of this very run; ids may come again, jobs do not."""
+        return self._jobs.get(job.context.call_id) is job and self._runs(job)
+
+    def _tell(self, job: Job, event: WatchEvent) -> None:
+        """Tell those who watch of a run, as long as the loop waits for its end."""
+        with self._recorder.lock:
+            if self._is_live(job):
+                self._recorder.tell(event)
 
     def _end(self, job: Job, result: Result) -> None:
         """Record the end of a call. One that comes after the loop went on without it is logged and forgotten."""
-        call_id, took = job.context.call_id, time.monotonic() - job.begun
+        call_id, took = job.context.call_id, time.monotonic() - job.begun if job.took is None else job.took
         try:
             with self._recorder.lock:
                 if self._over(job):
@@ -183,14 +184,18 @@ class Driving(Waking):
     def _filtering(self, job: Job, result: Result) -> Generator[Question, Any, Result]:
         """The questions to ask the result filters about what a tool came back with."""
         job.result, job.taken = result, True
-        return filtering(self._config.result_filters, job, result, self._recorder.tell)
+        return filtering(self._config.result_filters, job, result, lambda event: self._tell(job, event))
 
     def _expire(self) -> None:
         """Leave behind what took too long. An async tool is cancelled by its own task; this is for threads."""
-        now = time.monotonic()
-        for job in tuple(self._jobs.values()):
-            if not job.tool.is_async and job.deadline is not None and job.deadline <= now:
-                self._end(job, timed_out(job, left_behind=True))
+        if not any(job.limit for job in tuple(self._jobs.values())):
+            return
+        with self._recorder.lock:
+            now = time.monotonic()
+            for job in tuple(self._jobs.values()):
+                late = not job.tool.is_async and job.deadline is not None and job.deadline <= now
+                if late and self._is_live(job):
+                    self._end(job, timed_out(job, left_behind=True))
 
     def _patience(self, longest: float) -> float:
         """How many seconds to wait, at most, until something has to be looked at."""
@@ -205,7 +210,7 @@ class Driving(Waking):
         exit in a tool that was left behind is nobody's any more.
         """
         with self._recorder.lock:
-            if error is not None and self._jobs.get(job.context.call_id) is job:
+            if error is not None and self._is_live(job):
                 self._abort = error
         if job.result is not None:
             self._end(job, job.result)
@@ -219,12 +224,11 @@ class Driving(Waking):
             self._ring()
 
     def _over(self, job: Job) -> bool:
-        """A job is over. Whether the loop still waits for it; ids may come again, jobs do not."""
-        call_id = job.context.call_id
-        if self._jobs.get(call_id) is not job:
-            return False
-        del self._jobs[call_id]
-        return self._runs_job(job)
+        """A job is over. Whether the loop still waited for it."""
+        live = self._is_live(job)
+        if self._jobs.get(job.context.call_id) is job:
+            del self._jobs[job.context.call_id]
+        return live
 
     def _spawn(self, job: Job) -> None:
         """Run a sync tool in a thread of its own, which never holds up the exit of the process."""
@@ -233,6 +237,8 @@ class Driving(Waking):
         try:
             job.thread = threading.Thread(target=target, args=(self._run_job, job), name=name, daemon=True)
             job.thread.start()
+        except RuntimeError as error:  # no more threads are to be had: it did not run, and that is known
+            self._end(job, failed(job, error))
         except BaseException:
             with self._recorder.lock:
                 if not job.has_runner:  # else it runs, whatever befell us meanwhile
@@ -248,7 +254,12 @@ class Driving(Waking):
 
     def _came_back(self, job: Job, result: Result) -> None:
         """A sync tool is back. What comes too late is not filtered: it only gets its line in the log."""
-        if self._config.result_filters and self._jobs.get(job.context.call_id) is job:
+        with self._recorder.lock:
+            job.took = time.monotonic() - job.begun
+            filters = result.outcome is Outcome.RETURNED and bool(self._config.result_filters)
+            if to_filter := filters and self._is_live(job):
+                job.result = result  # from here on it is back, whatever its limit
+        if to_filter:
             self._filter(job, result)
         else:
             self._end(job, result)
@@ -274,6 +285,9 @@ def outcome(job: Job) -> Result:
     """Run a sync tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
     try:
         value = job.run()
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
-        return failed(job, error)
+    except BaseException as error:
+        # Nobody cancels a function: a cancellation that comes out of one is that of an event loop inside it.
+        if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:
+            return failed(job, error)
+        raise
     return returned(job, value)

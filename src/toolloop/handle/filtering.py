@@ -42,8 +42,9 @@ def filtering(
     iteration = job.context.iteration
     call = ToolCall(job.call, job.setup, iteration)
     for each in filters:
-        name = getattr(each, "__name__", type(each).__name__)
+        name = type(each).__name__
         try:
+            name = str(getattr(each, "__name__", name))
             said = yield each, (call, decode(result.content))
             if said is None:
                 continue
@@ -53,5 +54,5 @@ def filtering(
             continue
         if content != result.content:
             tell(ResultFiltered(iteration, call.id, call.name, name, len(result.content), len(content)))
-            result = evolve(result, content=content)
+            job.result = result = evolve(result, content=content)  # if a later filter is cut off, this stands
     return result

@@ -32,8 +32,15 @@ class Recorder:
         self._telling = False
 
     def now(self) -> float:
-        """The time, in seconds since the epoch; for the record only, no limit is counted with it."""
-        return float(self.clock())
+        """The time, in seconds since the epoch; for the record only, no limit is counted with it.
+
+        A clock that fails is no reason to lose what happened: then it is as late as it was.
+        """
+        try:
+            return float(self.clock())
+        except Exception:
+            LOG.exception("the clock failed", extra={"loop_id": self.state.ledger.setup.loop_id})
+            return self.state.ledger.now
 
     def record(self, event: ev.Event) -> State:
         """Believe an event: the state after it is the loop's state from here on.

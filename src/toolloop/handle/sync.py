@@ -85,7 +85,8 @@ class ToolLoopHandle(Driving):
     def __exit__(self, *error: object) -> None:
         """Close what the tools opened, the last one first. The loop itself stays as it is."""
         opened, self._opened = self._opened, None
-        opened.__exit__(*error)
+        if opened is not None:
+            opened.__exit__(*error)
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say.

@@ -53,7 +53,8 @@ class Job:
         known: the names of all tools, for results that refer to one.
         entered: a thread or task has it, so that somebody will tell its end.
         thread: the thread that was made for it.
-        result: what the tool came back with, while the filters look at it.
+        took: how many seconds the tool ran, once it is back.
+        result: what the tool came back with, while the filters look at it; what they made of it so far.
         taken: a filter looks at it, or did.
 
     """
@@ -68,6 +69,7 @@ class Job:
     entered: bool = False
     thread: threading.Thread | None = None
     begun: float = field(factory=time.monotonic)
+    took: float | None = None
     result: Result | None = None
     taken: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from math import isfinite
+from sys import float_info
 from typing import Any, get_args
 
 from toolloop.core.errors import BadTool
@@ -62,7 +62,7 @@ def check_timeout(timeout: Any, name: str) -> None:
     """
     if timeout is None:
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not (isfinite(timeout) and timeout > 0):
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= float_info.max:
         raise BadTool(f"timeout of {name} is {timeout!r}; give seconds, more than 0, or None for no limit", tool=name)
 
 

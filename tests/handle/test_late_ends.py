@@ -1,0 +1,296 @@
+"""Ends that come late, or in an odd moment: what was said of a run is true, and is said of that run alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.handle.concurrency import (
+    BACKENDS,
+    DEADLINE,
+    Background,
+    Gate,
+    Held,
+    async_loop,
+    awaited,
+    heard,
+    on_both_backends,
+    run_async,
+    sync_loop,
+)
+from tests.handle.support import completed, user, yielded
+from toolloop import AsyncToolLoopHandle, Stop, Texts, ToolContext, ToolLoopHandle, tool
+from toolloop.events import CallFinished, CallProgress, LoopFinished, ResultFiltered
+from toolloop.testing import reply
+
+SOON = 0.01
+each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
+
+
+def make(kind: str, script: Any, tools: Any, **config: Any) -> ToolLoopHandle | AsyncToolLoopHandle:
+    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
+
+
+def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Any:
+    return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
+
+
+def told(executed: Any) -> list[Any]:
+    return [result and result.content for result in yielded(executed).results]
+
+
+async def cancelled_once(handle: AsyncToolLoopHandle, event: threading.Event) -> None:
+    """Cancel a turn when something has happened."""
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+
+            async def cancel() -> None:
+                await heard(event)
+                scope.cancel()
+
+            group.start_soon(cancel)
+            await handle.next_turn()
+    assert scope.cancelled_caught
+
+
+def hide(_call: Any, content: Any) -> Any:
+    return content.replace("hunter2", "***")
+
+
+@tool
+def secret() -> str:
+    """Tell it."""
+    return "hunter2"
+
+
+@on_both_backends
+def test_a_filter_that_is_cancelled_leaves_what_those_before_it_made(backend: str) -> None:
+    """Their events are told already, so they are true."""
+    inside = threading.Event()
+
+    async def forever(_call: Any, _content: Any) -> None:
+        inside.set()
+        await anyio.sleep_forever()
+
+    handle = async_loop([reply(calls=[("secret", {})])], [secret], result_filters=[hide, forever])
+
+    async def main() -> None:
+        await cancelled_once(handle, inside)
+        assert told(await handle.next_turn()) == ["***"]
+
+    run_async(backend, main)
+
+
+def test_a_filter_that_is_interrupted_leaves_what_those_before_it_made() -> None:
+    """In the sync handle as well."""
+
+    def interrupted(_call: Any, _content: Any) -> None:
+        raise KeyboardInterrupt
+
+    handle = sync_loop([reply(calls=[("secret", {})])], [secret], result_filters=[hide, interrupted])
+    with pytest.raises(KeyboardInterrupt):
+        handle.next_turn()
+    assert told(handle.next_turn()) == ["***"]
+
+
+@on_both_backends
+@pytest.mark.parametrize("value", ["text", ["a", "list"], None])
+def test_what_an_async_tool_returned_in_spite_of_a_cancelled_turn_is_kept(backend: str, value: Any) -> None:
+    """Whatever it is: the tool is back."""
+    gate = Gate()
+
+    @tool
+    async def stubborn() -> Any:
+        """Wait, and answer all the same."""
+        try:
+            await gate.wait()
+        finally:
+            return value  # noqa: B012 - a tool that will not be told
+
+    handle = async_loop([reply(calls=[("stubborn", {})])], [stubborn])
+
+    async def main() -> None:
+        await cancelled_once(handle, gate.arrived)
+        assert [call.status for call in handle.state.round.calls] == ["settled"]  # type: ignore[union-attr] # it is open
+
+    run_async(backend, main)
+
+
+@each_kind
+def test_a_tool_that_the_caller_stopped_is_not_filtered_when_it_ends(kind: str) -> None:
+    """The loop has ended; nothing is told after that, and nothing in the next user turn."""
+    gate, seen = Gate(), list[Any]()
+
+    @tool
+    def slow() -> str:
+        """Stand at a gate."""
+        gate.stand()
+        return "late"
+
+    @tool
+    def stop() -> str:
+        """Say stop."""
+        awaited(gate.arrived)
+        handle.resume(Stop("enough"))
+        return "stopped"
+
+    script = [reply(calls=[("slow", {}), ("stop", {})]), reply("fine")]
+    handle = make(
+        kind, script, [slow, stop], result_filters=[lambda _, content: f"{content}!"], observers=[seen.append]
+    )
+    completed(turn(kind, handle))
+    (thread,) = (each for each in threading.enumerate() if each.name.startswith("toolloop-") and each.is_alive())
+    gate.opened.set()
+    thread.join(DEADLINE)
+    handle.follow_up([user("and now?")])
+    assert completed(turn(kind, handle)).text == "fine"
+    assert not any(isinstance(event, ResultFiltered) for event in seen[_where(seen, LoopFinished) :])
+
+
+def _where(seen: list[Any], kind: type) -> int:
+    return next(index for index, event in enumerate(seen) if isinstance(event, kind))
+
+
+@on_both_backends
+def test_a_context_belongs_to_its_own_run(backend: str) -> None:
+    """After a rerun the first run is still told that it is cancelled, and its reports are nobody's."""
+    gate, contexts = Gate(), list[ToolContext]()
+
+    @tool
+    async def work(context: ToolContext) -> str:
+        """Work, in vain the first time."""
+        contexts.append(context)
+        if len(contexts) == 1:
+            await gate.wait()
+        contexts[0].report("I am still here")
+        return str(contexts[0].cancelled)
+
+    handle = async_loop([reply(calls=[("work", {})])], [work])
+
+    async def main() -> None:
+        await cancelled_once(handle, gate.arrived)
+        waiting = yielded(await handle.next_turn())
+        waiting.rerun(waiting.pending[0])
+        waiting.continue_loop()
+        executed = yielded(await handle.next_turn())
+        assert told(executed) == ["True"]
+        assert not any(isinstance(event, CallProgress) for event in executed.events)
+
+    run_async(backend, main)
+
+
+@on_both_backends
+def test_an_error_that_a_task_group_mixes_with_the_cancellation_still_took_too_long(backend: str) -> None:
+    """The model is told the cause."""
+
+    async def fail_late() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise OSError("the line broke")
+
+    @tool(timeout=SOON)
+    async def slow() -> str:
+        """Wait in a group."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(fail_late)
+            await anyio.sleep_forever()
+
+    executed = yielded(run_async(backend, async_loop([reply(calls=[("slow", {})])], [slow]).next_turn))
+    assert told(executed) == [Texts().timed_out.format(seconds="0.01")]
+
+
+@each_kind
+def test_the_seconds_of_a_call_are_those_of_its_tool(kind: str) -> None:
+    """How long a filter takes is not among them."""
+    gate, seconds = Gate(), list[float]()
+
+    def patient(_call: Any, _content: Any) -> None:
+        gate.stand()
+
+    def watch(event: Any) -> None:
+        if isinstance(event, CallFinished):
+            seconds.append(event.seconds)
+
+    handle = make(kind, [reply(calls=[("secret", {})])], [secret], result_filters=[patient], observers=[watch])
+    driving = Background(lambda: turn(kind, handle))
+    awaited(gate.arrived)
+    (job,) = handle._jobs.values()
+    gate.opened.set()
+    driving.result()
+    assert seconds == [job.took]
+
+
+@each_kind
+def test_a_cancellation_inside_a_sync_tool_is_its_own(kind: str) -> None:
+    """A sync tool may run an event loop of its own; that one's cancellation cancels nobody else."""
+
+    @tool
+    def inner() -> str:
+        """Run a loop."""
+
+        async def main() -> str:
+            raise asyncio.CancelledError
+
+        return asyncio.run(main())
+
+    handle = make(kind, [reply(calls=[("inner", {}), ("secret", {})]), reply("fine")], [inner, secret])
+    executed = yielded(turn(kind, handle))
+    assert told(executed) == ["CancelledError", "hunter2"]
+
+
+def test_a_tool_that_is_back_in_the_instant_of_its_deadline_is_back() -> None:
+    """Held between its end and its filter; the driver looks at the deadline meanwhile."""
+
+    @tool(timeout=SOON)
+    def quick() -> str:
+        """Be quick."""
+        return "in time"
+
+    handle = sync_loop([reply(calls=[("quick", {})])], [quick], result_filters=[lambda _, content: f"{content}!"])
+    held = Held("_filter")
+    before = threading.gettrace()
+    threading.settrace(held.trace)
+    try:
+        driving = Background(handle.next_turn)
+        held.meanwhile(handle, handle._expire)
+        executed = yielded(driving.result())
+    finally:
+        threading.settrace(before)
+    assert told(executed) == ["in time!"]
+    kinds = [type(event) for event in executed.events if isinstance(event, ResultFiltered | CallFinished)]
+    assert kinds == [ResultFiltered, CallFinished]
+
+
+def test_a_thread_that_cannot_be_had_is_an_error_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call did not run, and the model is told; nothing is uncertain."""
+    start = threading.Thread.start
+
+    def refuse(self: threading.Thread) -> None:
+        if self.name.startswith("toolloop-"):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    handle = sync_loop([reply(calls=[("secret", {})])], [secret], tool_timeout=DEADLINE)
+    assert told(handle.next_turn()) == ["RuntimeError: can't start new thread"]
+
+
+@each_kind
+def test_a_clock_that_fails_loses_nothing(kind: str) -> None:
+    """The time of a record is for the record only."""
+    handle = make(kind, [reply(calls=[("secret", {}), ("secret", {})]), reply("fine")], [secret])
+
+    def broken() -> float:
+        raise OSError("no clock")
+
+    handle._recorder.clock = broken
+    executed = yielded(turn(kind, handle))
+    assert told(executed) == ["hunter2", "hunter2"]
+    executed.continue_loop()
+    assert completed(turn(kind, handle)).text == "fine"
