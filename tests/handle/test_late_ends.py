@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_an_error_that_a_task_group_mixes_with_the_cancellation_still_took_too_l
             raise OSError("the line broke")
 
     @tool(timeout=SOON)
-    async def slow() -> str:
+    async def slow() -> None:
         """Wait in a group."""
         async with anyio.create_task_group() as group:
             group.start_soon(fail_late)
@@ -294,3 +295,40 @@ def test_a_clock_that_fails_loses_nothing(kind: str) -> None:
     assert told(executed) == ["hunter2", "hunter2"]
     executed.continue_loop()
     assert completed(turn(kind, handle)).text == "fine"
+
+
+def logged(function: Any) -> Any:
+    """An ordinary decorator, which knows nothing of async functions."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@each_kind
+def test_an_async_tool_under_an_ordinary_decorator(kind: str) -> None:
+    """The async handle awaits it in its event loop; the sync one says that it did not run."""
+    ran: list[str] = []
+
+    @tool
+    @logged
+    async def wait() -> str:
+        """Wait a little."""
+        await anyio.lowlevel.checkpoint()
+        ran.append("here")
+        return "waited"
+
+    @tool
+    @logged
+    async def fail() -> str:
+        """Fail."""
+        raise OSError("no")
+
+    (waited, failed) = told(turn(kind, make(kind, [reply(calls=[("wait", {}), ("fail", {})])], [wait, fail])))
+    if kind == "sync":
+        assert "did not run: use AsyncToolLoopHandle" in waited
+        assert ran == []
+    else:
+        assert (waited, failed, ran) == ("waited", "OSError: no", ["here"])

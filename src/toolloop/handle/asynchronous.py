@@ -23,6 +23,7 @@ from toolloop.core.values import Result
 from toolloop.handle.bell import AsyncBell
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving
+from toolloop.handle.judging import discard
 from toolloop.handle.making import to_open
 from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.turns import Completed, Error, Yielded
@@ -231,6 +232,12 @@ class AsyncToolLoopHandle(Driving):
             self._end(job, failed(job, rest))
         else:
             self._cut(job, rest)
+
+    def _settle(self, awaitable: Awaitable[Any]) -> Any:
+        try:
+            return self._bell.wait_for(awaitable)
+        finally:
+            discard(awaitable)  # if the event loop is over
 
     def _make_bell(self) -> None:
         self._bell = AsyncBell()

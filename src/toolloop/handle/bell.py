@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class AsyncBell:
         """Nobody listens yet."""
         self._lock = threading.Lock()
         self._event: anyio.Event | None = None
-        self._loop: Any = None
+        self._token: Any = None
         self._thread: int | None = None
 
     @contextlib.contextmanager
@@ -29,7 +29,7 @@ class AsyncBell:
 
         with self._lock:
             self._event = anyio.Event()
-            self._loop = anyio.lowlevel.current_token().native_token
+            self._token = anyio.lowlevel.current_token()
             self._thread = threading.get_ident()
         try:
             yield
@@ -49,13 +49,23 @@ class AsyncBell:
     def ring(self) -> None:
         """Wake the driver. Never waits: a thread that rings may hold what the event loop needs to go on."""
         with self._lock:
-            event, loop, here = self._event, self._loop, self._thread == threading.get_ident()
+            event, token, here = self._event, self._token, self._thread == threading.get_ident()
         if event is None:
             return
         if here:
             event.set()
             return
         # trio's token and asyncio's loop have the same thing under two names.
+        loop = token.native_token
         soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
         with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
             soon(event.set)
+
+    def wait_for(self, awaitable: Awaitable[Any]) -> Any:
+        """Await something in the event loop of the driver that listened last, from another thread."""
+        import anyio.from_thread  # noqa: PLC0415 - likewise
+
+        async def settled() -> Any:
+            return await awaitable
+
+        return anyio.from_thread.run(settled, token=self._token)

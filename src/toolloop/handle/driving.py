@@ -7,9 +7,10 @@ lock first: what was outstanding a moment ago need not be any more, and then it 
 from __future__ import annotations
 
 import contextvars
+import inspect
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +24,7 @@ from toolloop.core.states import Judging, Ready, Running
 from toolloop.core.values import Outcome, Result, Status
 from toolloop.handle.editing import outgoing
 from toolloop.handle.filtering import filtering
-from toolloop.handle.judging import Question
+from toolloop.handle.judging import Question, discard
 from toolloop.handle.recording import LOG
 from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.turns import Yielded
@@ -81,8 +82,9 @@ class Driving(Waking):
             return None
         ledger, tail = state.ledger, state.tail
         request = self._requests.make(ledger.setup.params, [*ledger.messages, *tail], ledger.container)
-        if self._requests.may_be_overmarked:  # marks add up over rounds that were each judged by themselves
+        if self._requests.may_add_up():  # over rounds that were each judged by themselves
             self._refuse(outgoing(state, list(state.ledger.messages)), "next_turn()")
+            self._requests.passed()
         self._in_flight = True  # before anybody is told: what an observer says now counts afterwards, too
         self._recorder.request_starts()
         return request
@@ -248,9 +250,14 @@ class Driving(Waking):
     def _run_job(self, job: Job) -> None:
         try:
             if self._enter(job):
-                self._came_back(job, outcome(job))
+                self._came_back(job, outcome(job, self._settle))
         except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
             self._cut(job, error)
+
+    def _settle(self, awaitable: Awaitable[Any]) -> Any:
+        """What an ordinary function gave that only wraps an async one."""
+        discard(awaitable)
+        raise TypeError("the tool is async, and was not awaited, so it did not run: use AsyncToolLoopHandle")
 
     def _came_back(self, job: Job, result: Result) -> None:
         """A sync tool is back. What comes too late is not filtered: it only gets its line in the log."""
@@ -281,10 +288,12 @@ def _told(error: Exception) -> str:
         return "it says nothing more"
 
 
-def outcome(job: Job) -> Result:
+def outcome(job: Job, settle: Callable[[Awaitable[Any]], Any]) -> Result:
     """Run a sync tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
     try:
         value = job.run()
+        if inspect.isawaitable(value):
+            value = settle(value)
     except BaseException as error:
         # Nobody cancels a function: a cancellation that comes out of one is that of an event loop inside it.
         if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:

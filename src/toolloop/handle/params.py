@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import is_
+from operator import add, is_
 from typing import Any
 
 from attrs import define, field
@@ -31,9 +31,18 @@ _OWNED = frozenset(
         "tools",
     }
 )
-_CACHE_MARK = b'"cache_control":{'
-_HOUR = b'"ttl":"1h"'
+# What adds up over messages that were each judged by themselves: cache marks, those of an hour, images, sources that
+# are cited, sources that can be.
+_COUNTED = (
+    (b'"cache_control":{',),
+    (b'"ttl":"1h"',),
+    (b'"type":"image"',),
+    (b'"enabled":true',),
+    (b'"type":"document"', b'"type":"search_result"'),
+)
+_NOTHING = (0,) * len(_COUNTED)
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
+_FEW_IMAGES = 20  # of more than these each has to be smaller (source: the API's documentation of vision)
 _REFUSED = {
     "stream": "streaming is a way to drive a turn, not a parameter; leave it out",
     "thread": "the history lives in the handle and goes out whole; leave it out",
@@ -191,9 +200,9 @@ class RequestMaker:
         self._options: dict[str, Any] = {}
         self._texts: list[str] = []
         self._pieces: list[bytes] = []
-        self._marks: list[int] = []
-        self._hours: list[int] = []
-        self._body_marks = 0
+        self._counts: list[tuple[int, ...]] = []  # of all messages up to each
+        self._body_count = _NOTHING
+        self._passed: tuple[int, ...] | None = None
 
     def make(self, stored: str, messages: Sequence[str], container: str | None = None) -> Request:
         """The request for these stored parameters and messages, all JSON texts.
@@ -221,16 +230,27 @@ class RequestMaker:
             )
         fresh = [text.encode() for text in texts[known:]]
         self._pieces = [*self._pieces[:known], *fresh]
-        self._marks = [*self._marks[:known], *(piece.count(_CACHE_MARK) for piece in fresh)]
-        self._hours = [*self._hours[:known], *(piece.count(_HOUR) for piece in fresh)]
+        self._counts = self._counts[:known]
+        for piece in fresh:
+            self._counts.append(_sum(self._counts[-1] if self._counts else _NOTHING, _count(piece)))
         self._texts = texts
         return self._pieces
 
-    @property
-    def may_be_overmarked(self) -> bool:
-        """Whether the cache marks of the request that was made last may be too many, or out of order; a look tells."""
-        marks = self._body_marks + sum(self._marks)
-        return marks > _MOST_CACHE_MARKS or (marks > 1 and sum(self._hours) > 0)
+    def may_add_up(self) -> bool:
+        """Whether the request that was made last may have too much of something; a look at all of it tells.
+
+        What a look found to be right is asked about again only when more of it is there.
+        """
+        total = _sum(self._body_count, self._counts[-1] if self._counts else _NOTHING)
+        if total == self._passed:
+            return False
+        marks, hours, images, cited, sources = total
+        many_marks = marks > _MOST_CACHE_MARKS or (marks > 1 and hours > 0)
+        return many_marks or images > _FEW_IMAGES or (cited > 0 and sources > 1)
+
+    def passed(self) -> None:
+        """The request that was made last was looked at, and has not too much of anything."""
+        self._passed = _sum(self._body_count, self._counts[-1] if self._counts else _NOTHING)
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
         """Take other secrets from the next request on, in the place of those of the changed parameters."""
@@ -252,5 +272,15 @@ class RequestMaker:
             if (token := self.secrets.mcp_tokens.get(_server_key(server))) is not None:
                 server[_MCP_TOKEN] = token
         self._body = encode(params)
-        self._body_marks = self._body.encode().count(_CACHE_MARK)
+        self._body_count = _count(self._body.encode())
+        self._passed = None
         self._stored = stored
+
+
+def _count(piece: bytes) -> tuple[int, ...]:
+    """How often a message may hold each of what adds up; a text can say such a thing, too."""
+    return tuple(sum(map(piece.count, words)) for words in _COUNTED)
+
+
+def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(add, one, other))

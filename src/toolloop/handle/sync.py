@@ -162,7 +162,7 @@ class ToolLoopHandle(Driving):
             if job is not None and job.limit is not None:
                 self._spawn(job)
             elif job is not None:
-                self._came_back(job, outcome(job))
+                self._came_back(job, outcome(job, self._settle))
         except BaseException:
             if job is not None and job.thread is None:
                 self._cut(job)

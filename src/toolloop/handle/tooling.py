@@ -172,7 +172,7 @@ def _adapted(job: Job, response: Any) -> Result:
     block = _the_one_block(job, job.adapter.create_messages(_block(job.call), response))
     is_error = bool(block.get("is_error")) or issubclass(type(response), BaseException)
     content: Any = block.get("content", "")
-    if _is_lone_text(content) and not _gave_it_as_block(response, content[0]["text"]):
+    if _is_lone_text(content) and (is_error or not _gave_it_as_block(response, content[0]["text"])):
         content = content[0]["text"]  # the same to the API, and what the SDK sends for a text
     content = content_of(content, kinds=kinds_for(job.call), is_error=is_error, known_tools=job.known)
     return _error(job, content) if is_error else Result(encode(content))
@@ -209,7 +209,8 @@ def _gave_it_as_block(response: Any, text: str) -> bool:
     """Whether a tool returned this text in a block; a response may be anything, so only its type is asked."""
     if type(response) is not list or len(response) != 1 or type(response[0]) is not dict:
         return type(response) is RawOutputs
-    return bool(response[0].get("type") == "text" and response[0].get("text") == text)
+    given = response[0].get("text")
+    return type(response[0].get("type")) is str and type(given) is str and given == text
 
 
 def _error(job: Job, content: JSON) -> Result:
