@@ -312,6 +312,25 @@ def test_the_limit_counts_over_all_text_blocks() -> None:
     assert len(first["text"]) + len(second["text"]) <= 100
 
 
+def test_texts_inside_search_results_and_documents_count() -> None:
+    """A source that is cut says so in its own words, and one beyond the limit has nothing but the note."""
+    adapter = AnthropicMessagesToolResponseAdapter(max_chars=100)
+    found = [{"type": "search_result", "source": "s", "title": "t", "content": text("a" * 90)} for _ in range(2)]
+    first, second = sent(found, adapter=adapter)
+    note = second["content"][0]["text"]
+    assert note.startswith("[Cut: ")
+    assert first["content"][0]["text"] == "a" * (100 - len(note) - 1) + "\n" + note
+    sources = ({"type": "text", "media_type": "text/plain"}, "data"), ({"type": "content"}, "content")
+    for source, key in sources:
+        (document,) = sent([{"type": "document", "source": {**source, key: "b" * 300}}], adapter=adapter)
+        assert document["source"][key].endswith("of 300 characters are left out.]")
+        assert len(document["source"][key]) <= 100
+    (document,) = sent(
+        [{"type": "document", "source": {"type": "content", "content": text("c" * 300)}}], adapter=adapter
+    )
+    assert document["source"]["content"][0]["text"].endswith("of 300 characters are left out.]")
+
+
 @pytest.mark.parametrize("response", ["x" * 50, text("x" * 50), RawOutputs([IMAGE, *text(" " * 5 + "x" * 50)])])
 def test_a_limit_without_room_for_the_note_leaves_the_note(response: Any) -> None:
     """Silence would be a lie."""

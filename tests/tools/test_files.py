@@ -108,7 +108,7 @@ NAMED: dict[str, tuple[FileResponse, str]] = {
     ),
     "a large PDF": (
         FileResponse("a.pdf", "application/pdf", PDF + bytes(25_165_824)),
-        "and a request takes 33,554,432",
+        "and a result takes 32,505,856",
     ),
     "empty": (FileResponse("a.png", "image/png", b""), "'a.png' (image/png, 0 bytes) is not shown: it is empty"),
     "blank": (FileResponse("a.txt", "text/plain", b" \n"), "it holds nothing but blank space"),
@@ -202,10 +202,10 @@ def test_a_path_that_leads_nowhere_is_an_error_result(tmp_path: Path) -> None:
 
 
 def test_a_path_to_a_file_that_no_request_takes_is_named_unread(tmp_path: Path) -> None:
-    """More than 32 MB."""
+    """More than 31 MB, for the request says more than this."""
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate(40_000_000)
-    assert "it has 40,000,000 bytes, and a request takes 33,554,432" in said(tmp_path / "a.txt")
+    assert "it has 40,000,000 bytes, and a result takes 32,505,856" in said(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize(

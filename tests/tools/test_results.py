@@ -181,7 +181,7 @@ MISFITS: dict[str, tuple[Any, str]] = {
             }
         ]
         * 2,
-        "result holds files of 35,200,000 bytes as base64, and a request takes 33,554,432",
+        "result holds files of 35,200,000 bytes as base64, and a result takes 32,505,856",
     ),
     "a hundred and one images": ([URL_IMAGE] * 101, "result holds 101 images, and a request takes 100"),
 }

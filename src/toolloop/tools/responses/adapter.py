@@ -12,6 +12,7 @@ from toolloop.core.blocks import kinds_taken
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.content import content_of, plain_text_of
+from toolloop.tools.responses.cutting import cut, length_of
 from toolloop.tools.responses.raised import Content
 from toolloop.tools.responses.wording import Wording
 
@@ -44,7 +45,7 @@ class AnthropicMessagesToolResponseAdapter(Wording):
 
     Args:
         max_chars: the most characters that the text of one result may have, over all its text blocks; more is cut, and
-            a note says how much. None is no limit.
+            a note says how much; texts inside search results and documents count. None is no limit.
 
     Raises:
         TypeError: `max_chars` is no integer.
@@ -116,15 +117,10 @@ class AnthropicMessagesToolResponseAdapter(Wording):
 
     def _cut(self, content: Content) -> Content:
         """The content with at most so many characters of text, the note among them where there is room for it."""
-        texts = [content] if isinstance(content, str) else [str(block.get("text", "")) for block in content]
-        whole = sum(map(len, texts))
-        if self._max_chars is None or whole <= self._max_chars:
+        if self._max_chars is None or (whole := length_of(content)) <= self._max_chars:
             return content
         left = max(0, self._max_chars - len(self._note(whole, whole)))
-        note = self._note(whole - left, whole)
-        if isinstance(content, str):
-            return content[:left] + note if content[:left].strip() else note.strip()
-        return _shortened(content, left, note)
+        return cut(content, left, self._note(whole - left, whole))
 
     def _note(self, left_out: int, whole: int) -> str:
         """The note, which is never blank: a text that ends in silence would lie."""
@@ -161,21 +157,6 @@ def _asked(call: Any) -> _Asked:
 
 def _was_raised(response: object) -> bool:
     return issubclass(type(response), BaseException)  # not `isinstance`, which asks the response itself
-
-
-def _shortened(blocks: list[dict[str, JSON]], left: int, note: str) -> list[dict[str, JSON]]:
-    """The blocks with so many characters of text; the note ends the text that was cut."""
-    kept: list[dict[str, JSON]] = []
-    noted = False
-    for block in blocks:
-        text = block.get("text")
-        if not isinstance(text, str) or len(text) <= left:
-            kept.append(block)
-            left -= len(text or "")
-        elif not noted:
-            kept.append({**block, "text": text[:left] + note if text[:left].strip() else note.strip()})
-            left, noted = 0, True
-    return kept
 
 
 def _flat(content: Content) -> str:

@@ -191,7 +191,7 @@ def _check_together(content: Content) -> None:
     if "search_result" in kinds and len(set(kinds)) > 1:
         raise Unsendable("result holds search_result blocks and others; if one block is a search_result, all must be")
     if (size := sum(map(_size_of_file, content))) > MOST_BYTES:
-        raise Unsendable(f"result holds files of {size:,} bytes as base64, and a request takes {MOST_BYTES:,}")
+        raise Unsendable(f"result holds files of {size:,} bytes as base64, and a result takes {MOST_BYTES:,}")
     if kinds.count("browser_state") > 1:
         raise Unsendable("result holds more than one browser_state block")
     cited = [bool((block.get("citations") or {}).get("enabled")) for block in content if _can_be_cited(block)]

@@ -25,8 +25,9 @@ MOST_PIXELS_OF_MANY = 2000
 #: The most images of one request (source: the same).
 MOST_IMAGES = 100
 
-#: The most bytes of a request (source: messages-api, rule 1).
-MOST_BYTES = 32 * 1024 * 1024
+#: The most bytes that the files of one result may have as base64: a request has 32 MB (source: messages-api, rule 1), and
+#: says more than this one result.
+MOST_BYTES = 31 * 1024 * 1024
 
 _MOST_TITLE = 500  # characters that the title of a document may have
 _NEVER_TEXT = {"image", "audio", "video", "font"}
@@ -74,7 +75,7 @@ def read_file(path: Path) -> File | str:
     if not S_ISREG(about.st_mode):
         raise OSError("it is no regular file")
     if about.st_size > MOST_BYTES:
-        return f"it has {about.st_size:,} bytes, and a request takes {MOST_BYTES:,}"
+        return f"it has {about.st_size:,} bytes, and a result takes {MOST_BYTES:,}"
     return File(path.name, mime_type_of(path.name), path.read_bytes())
 
 
@@ -141,7 +142,7 @@ def _image(data: bytes, media_type: str, most_pixels: int) -> _Sent:
 def _document(file: File) -> _Sent:
     source = _base64(_PDF, file.data)
     if len(source["data"]) > MOST_BYTES:
-        return None, f"it has {len(source['data']):,} bytes as base64, and a request takes {MOST_BYTES:,}"
+        return None, f"it has {len(source['data']):,} bytes as base64, and a result takes {MOST_BYTES:,}"
     block: dict[str, JSON] = {"type": "document", "source": source}
     if file.name:
         block["title"] = well_formed(file.name)[:_MOST_TITLE]
