@@ -48,6 +48,13 @@ def canonical(value: JSON) -> str:
     return _CANONICAL(value)
 
 
+def well_formed(text: str) -> str:
+    """A text that any request can carry: two halves of a surrogate pair become their character, a lone one U+FFFD."""
+    if text.isascii() or _utf8(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def plain(value: JSON, where: str = "value") -> JSON:
     """A copy of a value with every mapping a dict and every sequence a list.
 

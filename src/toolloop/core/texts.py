@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from toolloop.core.jsontext import well_formed
+
 # The places in braces that each text may have, with what might stand there.
 PLACES: dict[str, dict[str, str]] = {
     "denied": {"reason": "not today"},
@@ -50,4 +52,4 @@ def say(texts: Texts, which: str, /, **places: object) -> str:
         text: str = getattr(texts, which).format(**places)
     except (LookupError, ValueError, AttributeError):
         text = ""
-    return text if text.strip() else str(getattr(Texts(), which).format(**places))
+    return well_formed(text if text.strip() else str(getattr(Texts(), which).format(**places)))

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
@@ -184,20 +185,14 @@ class AsyncToolLoopHandle(Driving):
 
     async def _run_task(self, job: Job) -> None:
         """Run an async tool, for as long as it may take."""
-        import anyio.to_thread  # noqa: PLC0415 - loaded already
-
         if not self._enter(job):
             return
         came = await (_called(job) if job.limit is None else _within_limit(job))
+        if not isinstance(came, Result) and not _is_at_hand(came.value):
+            self._spawn(job, partial(returned, job, came.value))
+            return
         job.took = time.monotonic() - job.begun
-        if isinstance(came, Result):
-            result = came
-        elif type(came.value) in _AT_HAND:
-            result = returned(job, came.value)
-        else:
-            own = anyio.CapacityLimiter(1)  # so that nobody else's threads are waited for
-            with anyio.CancelScope(shield=True):  # the tool is back, so what it returned is not to be lost
-                result = await anyio.to_thread.run_sync(returned, job, came.value, limiter=own)
+        result = came if isinstance(came, Result) else returned(job, came.value)
         self._end(job, await _await_each(self._filtering(job, result)))
 
     async def _filter_task(self, job: Job) -> None:
@@ -246,8 +241,16 @@ class AsyncToolLoopHandle(Driving):
         self._bell.ring()
 
 
-# What is made a result of without reading a file, or running code of the caller's.
-_AT_HAND = (str, type(None), bool, int, float, dict)
+def _is_at_hand(value: Any) -> bool:
+    """Whether a result can be made of it without reading a file, or running code of the caller's."""
+    if type(value) in (str, type(None), bool, int, float):
+        return True
+    if type(value) not in (dict, list) or len(value) > _FEW:
+        return False
+    return all(map(_is_at_hand, value.values() if type(value) is dict else value))
+
+
+_FEW = 1000
 
 
 @frozen

@@ -74,7 +74,7 @@ class Commanding(Reading):
                 known=(),
             )
         kinds = {call.id: kinds_for(call) for call in state.round.calls}
-        known = {*self._tools.names, *self._external()}
+        known = self._known_tools()
         rulings = tuple(
             (
                 call_id,

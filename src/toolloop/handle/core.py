@@ -131,6 +131,15 @@ class HandleCore:
             self._externals = params, external_names(decode(params), self._tools.names)
         return self._externals[1]
 
+    def _known_tools(self) -> frozenset[str] | None:
+        """The names of all tools that a result may refer to; None where some have no name, or came with a message."""
+        ledger = self._state.ledger
+        defined = decode(ledger.setup.params).get("tools") or ()
+        named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
+        if not named or any('"tool_addition"' in text for text in ledger.messages):
+            return None
+        return frozenset(self._tools.names) | self._external()
+
     def _record(self, event: ev.Event) -> State:
         """Record an event, and let the waiting `Yielded` show what it changed."""
         with self._recorder.lock:

@@ -47,22 +47,21 @@ def to_ruling(
         case Deny(reason=str()):
             reason = str(content_of(decision.reason))  # a lone surrogate in it would make the denial unreadable
             return Ruling("deny", by=decision.by, reason=reason, digest=bound, at=now)
-        case Answer():
+        case Answer(is_error=bool()):
             content = _answer(decision, call_id, kinds, known_tools)
-            return Ruling("answer", content, bool(decision.is_error), by=decision.by, digest=bound, at=now)
+            return Ruling("answer", content, decision.is_error, by=decision.by, digest=bound, at=now)
         case Rerun():
             return Ruling("rerun", by=decision.by, digest=bound, at=now)
     raise _refused(
         f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none), "
-        "Deny (with a reason), Answer or Rerun",
+        "Deny (with a reason), Answer (with is_error true or false) or Rerun",
         type(decision).__name__,
     )
 
 
 def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:
-    is_error = bool(decision.is_error)
     try:
-        return encode(content_of(decision.content, kinds=kinds, is_error=is_error, known_tools=known_tools))
+        return encode(content_of(decision.content, kinds=kinds, is_error=decision.is_error, known_tools=known_tools))
     except (TypeError, ValueError) as error:
         raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error
 

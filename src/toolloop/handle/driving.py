@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -138,7 +139,7 @@ class Driving(Waking):
                 self._tell(job, CallProgress(iteration, call_id, call.name, message, progress, total))
 
             job = self._toolbox.job(
-                state, call, cancelled=lambda: not self._is_live(job), report=report, external=self._external()
+                state, call, cancelled=lambda: not self._is_live(job), report=report, known=self._known_tools
             )
             self._jobs[call_id] = job
             self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._lap()))
@@ -195,14 +196,14 @@ class Driving(Waking):
         with self._recorder.lock:
             now = time.monotonic()
             for job in tuple(self._jobs.values()):
-                late = not job.tool.is_async and job.deadline is not None and job.deadline <= now
+                late = job.thread is not None and job.deadline is not None and job.deadline <= now
                 if late and self._is_live(job):
                     self._end(job, timed_out(job, left_behind=True))
 
     def _patience(self, longest: float) -> float:
         """How many seconds to wait, at most, until something has to be looked at."""
         now = time.monotonic()
-        deadlines = (job.deadline for job in tuple(self._jobs.values()) if not job.tool.is_async)
+        deadlines = (job.deadline for job in tuple(self._jobs.values()) if job.thread is not None)
         return max(0.0, min([longest, *(deadline - now for deadline in deadlines if deadline is not None)]))
 
     def _cut(self, job: Job, error: BaseException | None = None) -> None:
@@ -232,12 +233,13 @@ class Driving(Waking):
             del self._jobs[job.context.call_id]
         return live
 
-    def _spawn(self, job: Job) -> None:
-        """Run a sync tool in a thread of its own, which never holds up the exit of the process."""
+    def _spawn(self, job: Job, work: Callable[[], Result] | None = None) -> None:
+        """Work in a thread of its own, which never holds up the exit of the process. What is left out: run the tool."""
         target = contextvars.copy_context().run
         name = f"toolloop-{job.context.call_id}"
+        work = work or partial(outcome, job, self._settle)
         try:
-            job.thread = threading.Thread(target=target, args=(self._run_job, job), name=name, daemon=True)
+            job.thread = threading.Thread(target=target, args=(self._run_job, job, work), name=name, daemon=True)
             job.thread.start()
         except RuntimeError as error:  # no more threads are to be had: it did not run, and that is known
             self._end(job, failed(job, error))
@@ -247,10 +249,10 @@ class Driving(Waking):
                     self._cut(job)
             raise
 
-    def _run_job(self, job: Job) -> None:
+    def _run_job(self, job: Job, work: Callable[[], Result]) -> None:
         try:
-            if self._enter(job):
-                self._came_back(job, outcome(job, self._settle))
+            if job.entered or self._enter(job):
+                self._came_back(job, work())
         except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
             self._cut(job, error)
 

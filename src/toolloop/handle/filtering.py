@@ -15,10 +15,9 @@ from attrs import evolve
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.values import Outcome, Result
 from toolloop.handle.judging import Question
-from toolloop.handle.tooling import Job, kinds_for
+from toolloop.handle.tooling import Job, sendable
 from toolloop.handle.views import ToolCall
 from toolloop.handle.watching import ResultFiltered
-from toolloop.tools import content_of
 
 LOG = logging.getLogger("toolloop.tools")
 
@@ -48,7 +47,7 @@ def filtering(
             said = yield each, (call, decode(result.content))
             if said is None:
                 continue
-            content = encode(content_of(said, kinds=kinds_for(job.call), known_tools=job.known))
+            content = encode(sendable(job, said))
         except Exception:
             LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
             continue

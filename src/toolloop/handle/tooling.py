@@ -6,7 +6,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, Literal, TypeGuard
 
 from attrs import define, field
@@ -50,7 +50,7 @@ class Job:
         setup: what its loop was set up with then.
         limit: how many seconds the tool may take; None is no limit.
         adapter: makes a result of what the tool returns.
-        known: the names of all tools, for results that refer to one.
+        known: gives the names of all tools, for results that refer to one; None where they cannot all be known.
         entered: a thread or task has it, so that somebody will tell its end.
         thread: the thread that was made for it.
         took: how many seconds the tool ran, once it is back.
@@ -65,7 +65,7 @@ class Job:
     context: ToolContext
     limit: float | None
     adapter: ToolResponseAdapter
-    known: Collection[str]
+    known: Callable[[], Collection[str] | None]
     entered: bool = False
     thread: threading.Thread | None = None
     begun: float = field(factory=time.monotonic)
@@ -110,7 +110,7 @@ class Toolbox:
         *,
         cancelled: Callable[[], bool],
         report: Report,
-        external: Collection[str],
+        known: Callable[[], Collection[str] | None],
     ) -> Job:
         """What to run for a call whose input was found to fit."""
         tool = self._tools.get(call.name)
@@ -134,7 +134,7 @@ class Toolbox:
             context,
             limit=setup.tool_timeout if tool.timeout is None else tool.timeout,
             adapter=self._tools.adapter,
-            known={*self._tools.names, *external},
+            known=known,
         )
 
 
@@ -170,11 +170,11 @@ def failed(job: Job, error: BaseException) -> Result:
 def _adapted(job: Job, response: Any) -> Result:
     """What the adapter makes of what a tool returned, or of the exception that it raised."""
     block = _the_one_block(job, job.adapter.create_messages(_block(job.call), response))
-    is_error = bool(block.get("is_error")) or issubclass(type(response), BaseException)
+    is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
     content: Any = block.get("content", "")
     if _is_lone_text(content) and (is_error or not _gave_it_as_block(response, content[0]["text"])):
         content = content[0]["text"]  # the same to the API, and what the SDK sends for a text
-    content = content_of(content, kinds=kinds_for(job.call), is_error=is_error, known_tools=job.known)
+    content = sendable(job, content, is_error=is_error)
     return _error(job, content) if is_error else Result(encode(content))
 
 
@@ -188,15 +188,33 @@ def _block(call: Call) -> dict[str, JSON]:
     return block
 
 
-def _the_one_block(job: Job, messages: Any) -> Mapping[str, JSON]:
+def sendable(job: Job, content: Any, *, is_error: bool = False) -> JSON:
+    """The content of a result, looked at once more: whoever made it, the API has to take it."""
+    known = job.known() if isinstance(content, list) and any(map(_is_reference, content)) else None
+    given = (RawOutputs(content) if content else "") if isinstance(content, list) else content
+    return content_of(given, kinds=kinds_for(job.call), is_error=is_error, known_tools=known)
+
+
+def _is_reference(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_reference"
+
+
+def _the_one_block(job: Job, messages: Any) -> dict[str, JSON]:
     """The `tool_result` of an adapter's message; whatever else an adapter gives has no place in a round."""
     match messages:
         case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": job.call.id, **rest}]}]:
-            return {str(key): value for key, value in rest.items()}
+            block = {str(key): value for key, value in rest.items()}
+            content, failed = block.get("content", ""), block.get("is_error")
+            if block.keys() <= _OF_RESULTS and isinstance(content, str | list) and isinstance(failed, bool | None):
+                return block
     raise TypeError(
         f"{type(job.adapter).__name__}.create_messages gave something else than one user message with the one "
-        f"tool_result block of the call {job.call.id}"
+        f"tool_result block of the call {job.call.id}, with a content (a string or a list) and perhaps is_error"
     )
+
+
+# What of a `tool_result` an adapter says. The toolset is that of the call in any case.
+_OF_RESULTS = frozenset({"content", "is_error", "toolset_name"})
 
 
 def _is_lone_text(content: Any) -> TypeGuard[list[dict[str, JSON]]]:
@@ -214,6 +232,8 @@ def _gave_it_as_block(response: Any, text: str) -> bool:
 
 
 def _error(job: Job, content: JSON) -> Result:
+    if _is_lone_text(content):
+        content = content[0]["text"]
     if isinstance(content, str):
         content = say(job.texts, "failed", error=content)
     return Result(encode(content), is_error=True, outcome=Outcome.FAILED)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from toolloop.core.errors import ToolLoopError
+from toolloop.core.jsontext import well_formed as well_formed  # noqa: PLC0414 - said anew for this floor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # How much of a failure the model is told; the SDK's runner cuts at the same length (anthropic-sdk 2.11).
 LONGEST = 4096
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-
-
-def well_formed(text: str) -> str:
-    """A text that any request can carry: half a surrogate pair becomes U+FFFD."""
-    return text if text.isascii() else _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
