@@ -14,8 +14,17 @@ import anyio.to_thread
 import pytest
 from attrs import define, field
 
-from tests.handle.support import params
-from toolloop import AsyncToolLoopHandle, LoopConfig, LoopContext, ToolContext, ToolLoopHandle
+from tests.handle.support import params, yielded
+from toolloop import (
+    AsyncToolLoopHandle,
+    Completed,
+    Error,
+    LoopConfig,
+    LoopContext,
+    ToolContext,
+    ToolLoopHandle,
+    Yielded,
+)
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider
 
 DEADLINE = 30.0
@@ -24,6 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 on_both_backends = pytest.mark.parametrize("backend", BACKENDS)
+each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
 
 
 def run_async(backend: str, main: Callable[[], Awaitable[T]]) -> T:
@@ -167,6 +177,21 @@ def async_loop(script: Any, tools: Iterable[Any] = (), *, state: Any = None, **c
         context=LoopContext(state=state),
         loop_id="loop",
     )
+
+
+def make(kind: str, script: Any, tools: Iterable[Any] = (), **config: Any) -> ToolLoopHandle | AsyncToolLoopHandle:
+    """One of them, by the kind of its driver."""
+    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
+
+
+def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | Completed | Error:
+    """Its next turn, in an event loop where it needs one."""
+    return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
+
+
+def told(result: object) -> list[Any]:
+    """The contents of the results of a turn, `None` for a call that has none yet."""
+    return [slot and slot.content for slot in yielded(result).results]
 
 
 @contextmanager

@@ -12,37 +12,27 @@ import anyio.lowlevel
 import pytest
 
 from tests.handle.concurrency import (
-    BACKENDS,
     DEADLINE,
     Background,
     Gate,
     Held,
     async_loop,
     awaited,
+    each_kind,
     heard,
+    make,
     on_both_backends,
     run_async,
     sync_loop,
+    told,
+    turn,
 )
 from tests.handle.support import completed, user, yielded
-from toolloop import AsyncToolLoopHandle, Stop, Texts, ToolContext, ToolLoopHandle, tool
+from toolloop import AsyncToolLoopHandle, Stop, Texts, ToolContext, tool
 from toolloop.events import CallFinished, CallProgress, LoopFinished, ResultFiltered
 from toolloop.testing import reply
 
 SOON = 0.01
-each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
-
-
-def make(kind: str, script: Any, tools: Any, **config: Any) -> ToolLoopHandle | AsyncToolLoopHandle:
-    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
-
-
-def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Any:
-    return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
-
-
-def told(executed: Any) -> list[Any]:
-    return [result and result.content for result in yielded(executed).results]
 
 
 async def cancelled_once(handle: AsyncToolLoopHandle, event: threading.Event) -> None:

@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.handle.concurrency import BACKENDS, Background, Gate, async_loop, awaited, run_async, sync_loop
+from tests.handle.concurrency import (
+    BACKENDS,
+    Background,
+    Gate,
+    async_loop,
+    awaited,
+    each_kind,
+    make,
+    run_async,
+    sync_loop,
+    turn,
+)
 from tests.handle.support import yielded
-from toolloop import AsyncToolLoopHandle, ToolContext, ToolLoopHandle, tool
+from toolloop import ToolContext, tool
 from toolloop.events import CallFinished, CallProgress, CallStarted
 from toolloop.testing import reply
-
-each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
-
-
-def make(kind: str, script: Any, tools: Any, **config: Any) -> ToolLoopHandle | AsyncToolLoopHandle:
-    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
-
-
-def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Any:
-    return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
 
 
 @tool

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.handle.concurrency import BACKENDS, async_loop, heard, on_both_backends, run_async, sync_loop
+from tests.handle.concurrency import (
+    async_loop,
+    each_kind,
+    heard,
+    make,
+    on_both_backends,
+    run_async,
+    sync_loop,
+    turn,
+)
 from tests.handle.support import completed, yielded
 from toolloop import AsyncToolLoopHandle, Continue, LoopConfig, ToolCall, ToolError, ToolLoopHandle, tool
 from toolloop.errors import Drift
@@ -20,7 +29,6 @@ from toolloop.events import ResultFiltered
 from toolloop.responses import TruncateResults
 from toolloop.testing import ScriptedProvider, call, reply
 
-each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
 Any_ = ToolLoopHandle | AsyncToolLoopHandle
 SAYS = reply(calls=[("say", {})])
 
@@ -35,14 +43,6 @@ def say() -> str:
 def fail() -> str:
     """Fail."""
     raise ToolError("it broke")
-
-
-def make(kind: str, script: Any, tools: Any, **config: Any) -> Any_:
-    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
-
-
-def turn(kind: str, handle: Any_) -> Any:
-    return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
 
 
 def told(executed: Any) -> list[Any]:
@@ -112,18 +112,22 @@ def test_errors_answers_and_denials_are_not_filtered(kind: str) -> None:
         """Ask."""
         return "never"
 
-    def never(_call: ToolCall, _content: Any) -> Any:
-        raise AssertionError("nothing of this is to be filtered")
+    asked: list[str] = []
 
-    script = [reply(calls=[("fail", {}), call("ask", id="a"), call("ask", id="b"), ("gone", {})])]
-    handle = make(kind, script, [fail, ask], result_filters=[never])
+    def note(shown: ToolCall, content: Any) -> Any:
+        asked.append(shown.id)
+        return f"filtered {content}"
+
+    calls: list[Any] = [("fail", {}), call("ask", id="a"), call("ask", id="b"), ("gone", {}), call("say", id="said")]
+    handle = make(kind, [reply(calls=calls)], [fail, ask, say], result_filters=[note])
     waiting = yielded(turn(kind, handle))
     waiting.answer("a", "an answer")
     waiting.deny("b", "no")
     waiting.continue_loop()
     results = told(turn(kind, handle))
     assert results[:2] == [("it broke", True), ("an answer", False)]
-    assert [failed for _, failed in results] == [True, False, True, True]
+    assert [failed for _, failed in results] == [True, False, True, True, False]
+    assert (results[4], asked) == (("filtered one two three", False), ["said"])
 
 
 def raises(_call: ToolCall, _content: Any) -> Any:
@@ -300,6 +304,20 @@ def test_both_handles_filter_alike(filters: list[Any]) -> None:
         executed = yielded(turn(kind, handle))
         seen.append((told(executed), [event for event in executed.events if isinstance(event, ResultFiltered)]))
     assert seen[1:] == seen[:1] * 3
+
+
+def test_what_a_filter_gives_is_judged_by_the_call() -> None:
+    """A call made by code takes text only, and a reference must name a tool: else the result stays as it was."""
+
+    def picture(_call: ToolCall, _content: Any) -> Any:
+        return [{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]
+
+    def refer(_call: ToolCall, _content: Any) -> Any:
+        return [{"type": "tool_reference", "tool_name": "nothing"}]
+
+    by_code = {**call("say", id="toolu_1"), "caller": {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}}
+    for asked, bad in ((by_code, picture), (call("say", id="toolu_1"), refer)):
+        assert told(sync_loop([reply(calls=[asked])], [say], result_filters=[bad]).next_turn())[0][0] == "one two three"
 
 
 class TestTruncateResults:

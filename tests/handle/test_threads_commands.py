@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from tests.handle.concurrency import (
-    BACKENDS,
     DEADLINE,
     Background,
     Counted,
     Gate,
-    async_loop,
     awaited,
+    each_kind,
+    make,
     result_texts,
     run_async,
-    sync_loop,
+    turn,
 )
 from tests.handle.support import completed, params, user, yielded
 from toolloop import (
@@ -41,18 +41,7 @@ from toolloop.errors import IllegalCommand
 from toolloop.terminations import NaturalEnd, StopCondition
 from toolloop.testing import FakeMessagesAPI, delayed, reply
 
-each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
 Handle = ToolLoopHandle | AsyncToolLoopHandle
-
-
-def make(kind: str, script: Any, tools: Any = (), **config: Any) -> Handle:
-    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
-
-
-def turn(kind: str, handle: Handle) -> Yielded | Completed | Error:
-    if isinstance(handle, ToolLoopHandle):
-        return handle.next_turn()
-    return run_async(kind, handle.next_turn)
 
 
 class OverHTTP:

@@ -9,24 +9,24 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.handle.concurrency import BACKENDS, Background, Counted, async_loop, awaited, cross, run_async, sync_loop
+from tests.handle.concurrency import (
+    BACKENDS,
+    Background,
+    Counted,
+    async_loop,
+    awaited,
+    cross,
+    each_kind,
+    make,
+    run_async,
+    turn,
+)
 from tests.handle.support import completed, yielded
-from toolloop import AsyncToolLoopHandle, Completed, Error, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop import AsyncToolLoopHandle, ToolContext, ToolLoopHandle, Yielded, tool
 from toolloop.testing import reply
 
-each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
 Any_ = ToolLoopHandle | AsyncToolLoopHandle
 USER: contextvars.ContextVar[str] = contextvars.ContextVar("USER", default="nobody")
-
-
-def make(kind: str, script: Any, tools: Any, **config: Any) -> Any_:
-    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
-
-
-def turn(kind: str, handle: Any_) -> Yielded | Completed | Error:
-    if isinstance(handle, ToolLoopHandle):
-        return handle.next_turn()
-    return run_async(kind, handle.next_turn)
 
 
 def contents(result: object) -> list[Any]:

@@ -10,16 +10,7 @@ from types import FrameType
 import anyio
 import pytest
 
-from tests.handle.concurrency import (
-    BACKENDS,
-    Background,
-    Gate,
-    Held,
-    async_loop,
-    awaited,
-    run_async,
-    sync_loop,
-)
+from tests.handle.concurrency import BACKENDS, Background, Gate, Held, async_loop, awaited, run_async, sync_loop, turn
 from tests.handle.support import completed, user, yielded
 from toolloop import (
     AsyncToolLoopHandle,
@@ -53,12 +44,6 @@ def write(path: str) -> str:
 
 def loop(kind: str, script: list[object], **config: object) -> ToolLoopHandle | AsyncToolLoopHandle:
     return (sync_loop if kind == "sync" else async_loop)(script, [look, write], **config)
-
-
-def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | Completed | Error:
-    if isinstance(handle, ToolLoopHandle):
-        return handle.next_turn()
-    return run_async(kind, handle.next_turn)
 
 
 def end_of(

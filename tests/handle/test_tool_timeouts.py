@@ -11,39 +11,26 @@ import anyio
 import pytest
 
 from tests.handle.concurrency import (
-    BACKENDS,
     DEADLINE,
     Background,
     Gate,
     async_loop,
     awaited,
+    each_kind,
+    make,
     on_both_backends,
-    run_async,
     sync_loop,
+    told,
+    turn,
 )
 from tests.handle.support import completed, yielded
-from toolloop import AsyncToolLoopHandle, LoopConfig, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop import AsyncToolLoopHandle, LoopConfig, ToolContext, ToolLoopHandle, tool
 from toolloop.core.texts import Texts
 from toolloop.events import CallFinished, ResultFiltered
 from toolloop.testing import ScriptedProvider, reply
 
 SOON = 0.01
-each_kind = pytest.mark.parametrize("kind", ["sync", *BACKENDS])
 Any_ = ToolLoopHandle | AsyncToolLoopHandle
-
-
-def make(kind: str, script: Any, tools: Any, **config: Any) -> Any_:
-    return (sync_loop if kind == "sync" else async_loop)(script, tools, **config)
-
-
-def turn(kind: str, handle: Any_) -> Any:
-    if isinstance(handle, ToolLoopHandle):
-        return handle.next_turn()
-    return run_async(kind, handle.next_turn)
-
-
-def told(executed: Yielded) -> list[Any]:
-    return [result and result.content for result in executed.results]
 
 
 @each_kind
