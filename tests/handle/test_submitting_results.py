@@ -54,8 +54,12 @@ def test_the_assistant_message_is_appended_exactly_as_received() -> None:
         call("look", {"path": "a"}, id="toolu_1"),
     ]
     with scene([{**reply(), "content": content, "stop_reason": "tool_use"}, reply("fine")]) as at:
-        at.handle.run()
-        assert at.sent()[1] == {"role": "assistant", "content": content}
+        turn = at.turn()
+        received = turn.message["content"]
+        assert [block["type"] for block in received] == ["thinking", "text", "tool_use"]
+        turn.continue_loop()
+        at.done()
+        assert at.sent()[1] == {"role": "assistant", "content": received}
 
 
 def test_every_call_has_a_result_whatever_became_of_it() -> None:
