@@ -271,4 +271,35 @@ def test_a_tool_of_the_sdk_that_can_be_closed_is_closed(backend: str) -> None:
     assert log == ["now", "later", "sync"]
 
 
+def test_closing_a_tool_of_the_sdk_does_all_it_can(caplog: pytest.LogCaptureFixture) -> None:
+    """Its context manager is left also where its `close` fails; an async `close` under the sync handle is said."""
+    log: list[str] = []
+
+    @contextmanager
+    def resource() -> Any:
+        yield
+        log.append("left")
+
+    def fail() -> None:
+        raise OSError("it will not close")
+
+    for close in (fail, None):
+        one = Closable(close or _never)
+        one._context_manager = resource()  # type: ignore[attr-defined] # as the SDK keeps it
+        one._context_manager.__enter__()  # type: ignore[attr-defined] # likewise
+        handle = ToolLoopHandle(ScriptedProvider(GO), params=ASKED, tools=[one])
+        if close is not None:
+            with pytest.raises(OSError, match="will not close"), handle:
+                pass
+        else:
+            with handle:
+                pass
+    assert log == ["left", "left"]
+    assert "needs AsyncToolLoopHandle" in caplog.text
+
+
+async def _never() -> None:
+    raise AssertionError("nobody awaits it")
+
+
 ASKED = {"model": "claude-opus-5-5", "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}

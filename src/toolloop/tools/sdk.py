@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -15,6 +16,8 @@ from toolloop.tools.failures import InvalidInput
 from toolloop.tools.function import Tool, is_async
 from toolloop.tools.schema.arguments import Arguments
 from toolloop.tools.schema.signature import check_name
+
+LOG = logging.getLogger("toolloop.tools")
 
 
 def as_tool(obj: object) -> Tool[..., Any]:
@@ -61,23 +64,29 @@ class SdkClosing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if callable(close := getattr(self._tool, "close", None)):
-            close()
-        if (inner := getattr(self._tool, "_context_manager", None)) is not None:
-            inner.__exit__(None, None, None)
+        try:
+            close = getattr(self._tool, "close", None)
+            if callable(close) and inspect.iscoroutine(closing := close()):
+                closing.close()
+                LOG.warning("the tool %s has an async close(), which needs AsyncToolLoopHandle", self._tool)
+        finally:
+            if (inner := getattr(self._tool, "_context_manager", None)) is not None:
+                inner.__exit__(None, None, None)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        close = getattr(self._tool, "aclose", None) or getattr(self._tool, "close", None)
-        if close is not None and inspect.isawaitable(closed := close()):
-            await closed
-        inner = getattr(self._tool, "_context_manager", None)
-        if inner is not None and hasattr(inner, "__aexit__"):
-            await inner.__aexit__(None, None, None)
-        elif inner is not None:
-            inner.__exit__(None, None, None)
+        try:
+            close = getattr(self._tool, "aclose", None) or getattr(self._tool, "close", None)
+            if close is not None and inspect.isawaitable(closed := close()):
+                await closed
+        finally:
+            inner = getattr(self._tool, "_context_manager", None)
+            if inner is not None and hasattr(inner, "__aexit__"):
+                await inner.__aexit__(None, None, None)
+            elif inner is not None:
+                inner.__exit__(None, None, None)
 
 
 @frozen
