@@ -16,6 +16,8 @@ from pydantic import ConfigDict, Field, create_model
 
 # What a JSON value is to become. `given` is JSON, `value` what the function got.
 Judge = Callable[[Any, Any], bool]
+# Makes a class of fields, each with whether it is required: its annotation, its type, and what reads an instance.
+Make = Callable[[dict[str, Any]], tuple[Any, type, Callable[[Any], Any]]]
 
 
 @attrs.frozen
@@ -77,10 +79,6 @@ LEAVES = [
 ]
 
 
-# A pydantic model judges its own fields: it takes true for a 1 of an enum, and attrs classes not at all.
-FOR_MODELS = [kind for kind in LEAVES if kind.annotation in {int, str, bool, Colour}]
-
-
 def json_values() -> st.SearchStrategy[Any]:
     """Any JSON, small numbers and short names of fields among them."""
     scalars = st.none() | st.booleans() | st.integers(-2, 9) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -100,6 +98,10 @@ def kinds() -> st.SearchStrategy[Kind]:
 
 
 def nested(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
+    return containers(inner) | classes(inner)
+
+
+def containers(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
     hashable = st.sampled_from([kind for kind in LEAVES if kind.hashable])
     return st.one_of(
         inner.map(list_of),
@@ -111,7 +113,20 @@ def nested(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
         st.lists(inner, min_size=2, max_size=3).map(union_of),
         inner.map(optional),
         inner.map(lambda kind: attrs.evolve(kind, annotation=Annotated[kind.annotation, "told"])),
-        st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3).flatmap(classes_of),
+    )
+
+
+def classes(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
+    """Classes of every kind, as often one as the other.
+
+    A pydantic model judges the classes that it holds by pydantic's own rules, which leave unknown fields alone, and
+    holds no attrs class. So it holds no class here; all else agrees inside of it too.
+    """
+    without = st.recursive(st.sampled_from(LEAVES), containers, max_leaves=3)
+    return st.sampled_from([_attrs_class, _dataclass, _typed_dict, _model]).flatmap(
+        lambda make: st.lists(
+            st.tuples(without if make is _model else inner, st.booleans()), min_size=1, max_size=3
+        ).map(lambda fields: class_of(make, fields))
     )
 
 
@@ -190,8 +205,8 @@ def optional(kind: Kind) -> Kind:
     )
 
 
-def classes_of(fields: list[tuple[Kind, bool]]) -> st.SearchStrategy[Kind]:
-    """Classes with these fields, each required or with the default None."""
+def class_of(make: Make, fields: list[tuple[Kind, bool]]) -> Kind:
+    """A class with these fields, each required or with the default None."""
     named = {f"f{index}": field for index, field in enumerate(sorted(fields, key=lambda field: not field[1]))}
     needed = {name: kind.fitting for name, (kind, required) in named.items() if required}
     free = {name: kind.fitting for name, (kind, required) in named.items() if not required}
@@ -211,10 +226,8 @@ def classes_of(fields: list[tuple[Kind, bool]]) -> st.SearchStrategy[Kind]:
 
         return judge
 
-    made = [_attrs_class(named), _dataclass(named), _typed_dict(named)]
-    if all(kind in FOR_MODELS for kind, _ in fields):
-        made.append(_model(named))
-    return st.sampled_from([Kind(kind, fitting, became(runtime, read)) for kind, runtime, read in made])
+    annotation, runtime, read = make(named)
+    return Kind(annotation, fitting, became(runtime, read))
 
 
 def _with_default(kind: Kind) -> Any:
@@ -252,7 +265,7 @@ def _typed_dict(named: dict[str, tuple[Kind, bool]]) -> tuple[Any, type, Callabl
 
 
 def _model(named: dict[str, tuple[Kind, bool]]) -> tuple[Any, type, Callable[[Any], Any]]:
-    # Annotations inside a model are pydantic's own affair: here closed, so that the judge needs to know no more.
+    # Closed, so that the judge needs to know no more.
     fields: dict[str, Any] = {
         name: (kind.annotation, ...) if needed else (_with_default(kind), None)
         for name, (kind, needed) in named.items()

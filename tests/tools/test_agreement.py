@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime as dt
 import inspect
 import re
@@ -22,15 +23,18 @@ from typing import (
     Self,
     TypeVar,
     Union,
+    is_typeddict,
 )
 
+import attrs
 import jsonschema  # type: ignore[import-untyped] # it has no types of its own
-from hypothesis import HealthCheck, Phase, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.tools.kinds import Kind, json_values, kinds
+from tests.tools.kinds import Kind, classes, json_values, kinds
 from toolloop.core.errors import BadTool
-from toolloop.core.jsontext import decode, encode
+from toolloop.core.jsontext import canonical, decode, encode
 from toolloop.tools import InvalidInput, Tool, ToolContext, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
@@ -71,34 +75,36 @@ def function_of(named: dict[str, tuple[Kind, bool]], seen: list[dict[str, Any]])
 
 
 @st.composite
-def mutated(draw: Any, value: Any) -> Any:
-    """JSON that differs from a given one in one place, or not."""
-    copied = copy.deepcopy(value)
-    inside = copied
-    for _ in range(draw(st.integers(0, 3))):
-        if isinstance(inside, dict) and inside:
-            key: Any = draw(st.sampled_from(sorted(inside)))
-        elif isinstance(inside, list) and inside:
-            key = draw(st.integers(0, len(inside) - 1))
-        else:
-            break
-        if draw(st.booleans()) or not isinstance(inside[key], dict | list):
-            inside[key] = draw(json_values())
-            break
-        inside = inside[key]
-    if isinstance(inside, dict) and draw(st.booleans()):
-        if inside and draw(st.booleans()):
-            del inside[draw(st.sampled_from(sorted(inside)))]
-        else:
-            inside[draw(st.sampled_from(["f0", "f1", "f2", "f9"]))] = draw(json_values())
-    mutant: Any = copied
-    return mutant
+def changed(draw: Any, value: Any) -> Any:
+    """JSON that is like another but for one place, where it may be the same."""
+    places = sorted(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    if places and draw(st.integers(0, 3)):
+        place: Any = draw(st.sampled_from(places))
+        within: Any = copy.copy(value)
+        within[place] = draw(changed(value[place]))
+        return within
+    ways: list[st.SearchStrategy[Any]] = [json_values()]
+    if isinstance(value, dict):
+        ways += [st.just({name: value[name] for name in places if name != gone}) for gone in places]
+        ways.append(st.builds(lambda name, more: {**value, name: more}, st.sampled_from(["f0", "f9"]), json_values()))
+    if isinstance(value, list):
+        ways += [st.just(value[:-1]), json_values().map(lambda more: [*value, more])]
+    way: Any = draw(st.one_of(ways))
+    return way
+
+
+def mutated(value: Any) -> st.SearchStrategy[Any]:
+    """JSON that differs from another in one place."""
+    return changed(value).filter(lambda mutant: canonical(mutant) != canonical(value))
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60, phases=NO_SHRINKING)
-@given(st.data(), st.lists(st.tuples(kinds(), st.booleans()), min_size=1, max_size=3))
-def test_the_function_gets_exactly_what_its_schema_accepts(data: st.DataObject, some: list[tuple[Kind, bool]]) -> None:
-    named = {f"f{index}": one for index, one in enumerate(some)}
+@given(st.data(), classes(kinds()), st.lists(st.tuples(kinds(), st.booleans()), max_size=2))
+def test_the_function_gets_exactly_what_its_schema_accepts(
+    data: st.DataObject, first: Kind, others: list[tuple[Kind, bool]]
+) -> None:
+    """The exceptions are named where `Arguments` promises it, and by `kinds.classes`."""
+    named = {f"f{index}": one for index, one in enumerate([(first, True), *others])}
     seen: list[dict[str, Any]] = []
     made = tool(function_of(named, seen), name="made")
     schema = made.input_schema
@@ -121,6 +127,25 @@ def test_the_function_gets_exactly_what_its_schema_accepts(data: st.DataObject, 
                 assert not judge.is_valid(proposed), error
                 assert not seen
                 assert str(error).encode()
+
+
+@pytest.mark.parametrize("seed_", range(3))
+def test_every_run_draws_every_kind_of_class(seed_: int) -> None:
+    drawn: set[str] = set()
+
+    @seed(seed_)
+    @settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60, database=None)
+    @given(classes(kinds()))
+    def draw(kind: Kind) -> None:
+        told: dict[str, Callable[[Any], bool]] = {
+            "attrs": attrs.has,
+            "dataclass": dataclasses.is_dataclass,
+            "typed dict": is_typeddict,
+        }
+        drawn.add(next((name for name, is_one in told.items() if is_one(kind.annotation)), "model"))
+
+    draw()
+    assert drawn == {"attrs", "dataclass", "typed dict", "model"}
 
 
 class Unknown:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Annotated, Any, Final, NamedTuple, NewType, Optional, Union
 
 import pytest
 import tenacity
+from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from toolloop.core.errors import BadTool
 from toolloop.tools import Tool, ToolContext, tool
@@ -146,3 +149,76 @@ def test_a_parameter_of_a_decorated_function_is_named_when_it_cannot_be_one() ->
     assert list(tool(wrapper).input_schema["properties"]) == ["left", "n", "right"]
     with pytest.raises(BadTool, match="its parameter 'args' takes any number of values"):
         tool(bare)
+
+
+def test_a_tool_has_the_name_the_docstring_and_the_signature_of_its_function() -> None:
+    made: Any = tool(add, name="other")
+    assert (made.__name__, made.__wrapped__, made.__doc__) == ("other", add, add.__doc__)
+    assert inspect.signature(made) == inspect.signature(add)
+    assert list(inspect.signature(Tool).parameters)[:3] == ["name", "description", "function"]
+    bound = tool(functools.partial(made, 1))
+    assert list(bound.input_schema["properties"]) == ["n", "right"]
+    assert outcome(bound, n=2) == "1 2 0"
+
+
+def test_a_tool_is_not_made_a_tool_again() -> None:
+    made = tool(add)
+    with pytest.raises(BadTool, match=r"add is a tool already: .*tool\(add.function, ...\)"):
+        tool(made)
+    with pytest.raises(BadTool, match="add is a tool already"):
+        tool(name="other")(made)
+    assert tool(made.function, name="other").name == "other"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Pair(NamedTuple):
+    x: int
+
+
+class Said(NamedTuple):
+    """A pair."""
+
+    x: int
+
+
+def test_a_class_without_a_docstring_has_no_description() -> None:
+    assert [tool(kind).description for kind in (Point, Pair, Said)] == ["", "", "A pair."]
+
+
+class Context(ToolContext):
+    """Not the one that is given."""
+
+
+Alias = TypeAliasType("Alias", ToolContext)
+New = NewType("New", ToolContext)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        *(ToolContext, ToolContext | None, Union[None, ToolContext], Annotated[ToolContext, "told"], Alias, New),  # noqa: UP007 - the old way
+        *(Annotated[ToolContext | None, "told"], Annotated[Optional[ToolContext], Field(description="told")]),  # noqa: UP045 - likewise
+        *(Final[ToolContext], New | None, Annotated[Alias, "told"]),
+    ],
+)
+def test_the_context_is_given_however_it_is_asked_for(annotation: Any) -> None:
+    def take(n: int, context: Any = None) -> Any:
+        return context
+
+    take.__annotations__["context"] = annotation
+    made = tool(take)
+    assert list(made.input_schema["properties"]) == ["n"]
+    assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
+
+
+@pytest.mark.parametrize("annotation", [list[ToolContext], dict[str, ToolContext], Context, Context | None])
+def test_what_is_no_context_is_not_given_one(annotation: Any) -> None:
+    def take(n: int, context: Any) -> None: ...
+
+    take.__annotations__["context"] = annotation
+    with pytest.raises(BadTool, match="its parameter 'context': a ToolContext is given for a parameter annotated"):
+        tool(take).definition()

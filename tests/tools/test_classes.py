@@ -265,7 +265,8 @@ def test_classes_are_told_apart_by_a_literal() -> None:
         "pet": Dog("dog", ("sit",)),
         "other": Cat("cat"),
     }
-    assert problems(feed, {"pet": {"kind": "cow"}}) == ('pet: expected another \'kind\', got {"kind":"cow"}',)
+    assert problems(feed, {"pet": {"kind": "cow"}}) == ("pet.kind: expected one of 'cat', 'dog', got \"cow\"",)
+    assert problems(feed, {"pet": {}}) == ("pet.kind: required, but it is missing",)
 
 
 def test_a_pydantic_model_keeps_its_own_rules_unless_every_object_must_be_closed() -> None:

@@ -45,6 +45,7 @@ def test_what_the_api_takes_is_sent(options: dict[str, Any]) -> None:
         ({"allowed_callers": ["anybody"]}, "allowed_callers of add"),
         ({"allowed_callers": [1]}, "allowed_callers of add"),
         ({"allowed_callers": []}, "allowed_callers of add"),
+        ({"allowed_callers": {"direct", 3}}, "allowed_callers of add"),
         ({"allowed_callers": 3}, "allowed_callers of add"),
         ({"input_examples": {"left": 1}}, "input_examples of add"),
         ({"input_examples": [1]}, "input_examples of add"),

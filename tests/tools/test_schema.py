@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -182,7 +183,7 @@ def test_what_does_not_fit_never_reaches_the_function(given: Any) -> None:
         and given.keys() == {"n", "names"}
         and (type(given["n"]) is int or (type(given["n"]) is float and given["n"].is_integer()))
         and type(given["names"]) is list
-        and all(isinstance(name, str) and _is_unicode(name) for name in given["names"])
+        and all(isinstance(name, str) and not re.search("[\ud800-\udfff]", name) for name in given["names"])
     )
     if fits:
         strict.run(strict.prepare(given), CONTEXT)
@@ -192,10 +193,6 @@ def test_what_does_not_fit_never_reaches_the_function(given: Any) -> None:
         assert caught.value.problems
         assert str(caught.value).encode()
     assert seen == ([(given["n"], given["names"])] if fits else [])
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def test_a_function_s_own_errors_are_not_invalid_input() -> None:
@@ -219,7 +216,7 @@ def test_a_validator_that_raises_anything_means_invalid_input() -> None:
     def checked(key: Annotated[str, AfterValidator(check)]) -> str:
         return key
 
-    assert problems(checked, {"key": "x"}) == ("input: expected values that their validators accept",)
+    assert problems(checked, {"key": "x"}) == ('key: expected a value that its validator accepts, got "x"',)
     assert checked.prepare({"key": "known"}) == {"key": "known"}
 
 

@@ -13,10 +13,20 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    Json,
+    NaiveDatetime,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from tests.tools.kinds import json_values
+from toolloop.core.jsontext import encode
 from toolloop.tools import InvalidInput, Tool, ToolContext, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
@@ -81,6 +91,9 @@ def taking(annotation: Any) -> Tool[..., Any]:
         (dt.datetime, "then", 'expected a date and time such as 2026-01-31T12:00:00Z, got "then"'),
         (dt.time, "36000", 'expected a time such as 12:00:00, got "36000"'),
         (dt.timedelta, "5", 'expected a duration such as PT1H30M, got "5"'),
+        (NaiveDatetime, "2026-01-31T12:00:00Z", "expected a date and time without a time zone, got …"),
+        (AwareDatetime, "2026-01-31T12:00:00", "expected a date and time with a time zone, got …"),
+        (Json, "{", 'expected a text that is JSON, got "{"'),
         (uuid.UUID, "5", 'expected a UUID, got "5"'),
         (decimal.Decimal, "x", 'expected a number, got "x"'),
         (Annotated[int, Field(ge=1)], 0, "expected at least 1, got 0"),
@@ -92,6 +105,7 @@ def taking(annotation: Any) -> Tool[..., Any]:
     ],
 )
 def test_what_was_expected_is_said_in_the_words_of_json(annotation: Any, given: Any, says: str) -> None:
+    says = says.replace("…", encode(given)) if says.endswith("got …") else says
     assert problems(taking(annotation), {"it": given}) == (f"it: {says}",)
 
 

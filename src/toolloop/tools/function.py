@@ -50,7 +50,7 @@ class Intake(Protocol):
         ...
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Tool(Generic[P, R]):
     """A function that the model may call. Made by `tool` or `as_tool`; calling it calls the function.
 
@@ -75,6 +75,11 @@ class Tool(Generic[P, R]):
     _contexts: tuple[str, ...] = ()
     timeout: float | None = field(default=None, kw_only=True)
     opens: object | None = field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        # What asks a function for its name, docstring or signature gets those of this one.
+        doc = getattr(self.function, "__doc__", None)
+        vars(self).update(__name__=self.name, __doc__=doc, __wrapped__=self.function)
 
     @cached_property
     def description(self) -> str:
@@ -169,6 +174,10 @@ def tool(  # noqa: PLR0913 - the API's tool fields
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a tool of an annotated function. Works as `@tool`, `@tool(...)` and `tool(function, ...)`.
 
+    What the schema accepts the function gets, as its annotations say; what it does not accept never reaches the
+    function. The caller's own validators are an exception: they may refuse more, and one that runs before pydantic's
+    own may take more.
+
     Args:
         fn: a function, bound method, `functools.partial` or callable object, sync or async; a decorated function
             is read through `functools.wraps`. A parameter annotated `ToolContext` is filled in and hidden from the
@@ -181,7 +190,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         opens: a context manager, sync or async: opened before the loop's first turn, inside `with handle:`, and closed
             after it. A callable object that is itself a context manager opens itself.
         strict: a field of the API's tool definition, sent if given; so are the following. Every object in the schema is
-            closed then, and one that cannot be is refused.
+            closed then; a parameter that takes an object with any fields is refused, and so is one that takes anything.
         cache_control: likewise: `{"type": "ephemeral"}`, with a `ttl` of `"5m"` or `"1h"` if wanted.
         defer_loading: likewise; not together with `cache_control`.
         allowed_callers: likewise: `"direct"` and `"code_execution_…"`.
@@ -204,6 +213,12 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     }
 
     def make(function: Callable[P, R]) -> Tool[P, R]:
+        if isinstance(function, Tool):
+            raise BadTool(
+                f"{function.name} is a tool already: give the options where it is made, or make another one with "
+                f"tool({function.name}.function, ...)",
+                tool=function.name,
+            )
         signature = read_signature(function, outer)
         own = check_name(name or signature.name)
         if not isinstance(description, str | None):

@@ -93,7 +93,7 @@ def _listed(value: Any, key: str, name: str) -> Any:
     if isinstance(value, str | bytes | Mapping):
         raise BadTool(f"{key} of {name} is {value!r}; it is a list", tool=name)
     try:
-        return list(value)
+        return sorted(value) if isinstance(value, set | frozenset) else list(value)
     except TypeError as error:
         raise BadTool(f"{key} of {name} is {value!r}; it is a list", tool=name) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, get_args
 
 from attrs import frozen
@@ -34,9 +34,25 @@ def literal(annotation: Any) -> Any:
 def members(kind: type[enum.Enum]) -> Any:
     """An enum: given by its members' values; by their names, if the values are not all scalars of JSON."""
     values = [member.value for member in kind]
-    if values and all(type(value) is str for value in values) and "_missing_" not in vars(kind):
+    if not values:
+        raise TypeError(f"{kind.__name__} has no members")
+    if all(type(value) is str for value in values) and "_missing_" not in vars(kind):
         return kind
     return Annotated[Any, Choice.of([(_given(member), member) for member in kind], vars(kind).get("__doc__"))]
+
+
+def choice_of(values: Sequence[Any]) -> Choice | None:
+    """What judges the values of a literal or an enum of pydantic's; None if pydantic judges them well."""
+    pairs = [(_given(value) if isinstance(value, enum.Enum) else value, value) for value in values]
+    if all(type(given) in {str, type(None)} for given, _ in pairs) or not all(_is_scalar(given) for given, _ in pairs):
+        return None
+    return Choice.of(pairs)
+
+
+def named_by(annotation: Any) -> Any:
+    """What picks a value by the name of a field: the text itself, or that of another value's JSON."""
+    choice = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Choice)), None)
+    return annotation if choice is None else Annotated[Any, choice.by_name()]
 
 
 def _given(member: enum.Enum) -> JSON:
@@ -64,6 +80,11 @@ class Choice:
             picked.setdefault((isinstance(given, bool), given), meant)
         return cls(tuple(given for _, given in picked), inspect.cleandoc(doc) if doc else None, picked)
 
+    def by_name(self) -> Choice:
+        """The same choice, as names of fields."""
+        named = [(given if isinstance(given, str) else encode(given), it) for (_, given), it in self._picked.items()]
+        return Choice.of(named, self.description)
+
     def pick(self, given: JSON) -> Any:
         """What a JSON value stands for."""
         from pydantic_core import PydanticKnownError  # noqa: PLC0415 - pydantic is slow to import
@@ -83,4 +104,5 @@ class Choice:
     def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[..., Any]) -> JSON:
         """How pydantic describes it."""
         described = {} if self.description is None else {"description": self.description}
-        return {**described, "enum": list(self.choices)}
+        texts = {"type": "string"} if all(isinstance(each, str) for each in self.choices) else {}
+        return {**described, **texts, "enum": list(self.choices)}

@@ -28,3 +28,9 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     between = "\n\n" if parsed.blank_after_short_description else "\n"
     description = between.join(filter(None, (parsed.short_description, parsed.long_description)))
     return description.strip(), texts
+
+
+def own_doc(kind: type) -> str | None:
+    """The docstring that a class was given; dataclasses and named tuples without one are given their signature."""
+    doc: str | None = vars(kind).get("__doc__")
+    return None if doc and doc.startswith(f"{kind.__name__}(") else doc

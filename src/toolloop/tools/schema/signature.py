@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import types
 import typing
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from attrs import frozen
 
 from toolloop.core.errors import BadTool
 from toolloop.tools.context import ToolContext
+from toolloop.tools.schema.docstring import own_doc
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,14 +94,14 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
             raise BadTool(
                 f"parameter {parameter.name!r} of {name} has an annotation that is no type: {error}", tool=name
             ) from error
-        if annotation is ToolContext or ToolContext in typing.get_args(annotation):
+        if _is_context(annotation):
             contexts.append(parameter.name)
             continue
         parameters.append(parameter.replace(annotation=annotation))
         if text := said(annotation):
             texts[parameter.name] = text
-    # The frame's other locals are let go: only classes can be named by the fields of a class.
-    classes = {key: value for key, value in local.items() if isinstance(value, type)}
+    # The frame's other locals are let go: only classes and aliases can be named by the fields of a class.
+    classes = {key: value for key, value in local.items() if isinstance(value, type) or is_alias(value)}
     return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), (known, classes))
 
 
@@ -117,11 +119,28 @@ def resolve(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) ->
     return typing.get_type_hints(holder, known, dict(local), include_extras=True)["it"]
 
 
+def is_alias(annotation: object) -> bool:
+    """Whether it is what a `type` statement makes: `typing` and `typing_extensions` have one each."""
+    return type(annotation).__name__ == "TypeAliasType"
+
+
 def said(annotation: Any) -> str | None:
     """The text of `Annotated[..., "text"]`."""
     if typing.get_origin(annotation) is not Annotated:
         return None
     return next((extra for extra in annotation.__metadata__ if isinstance(extra, str)), None)
+
+
+def _is_context(annotation: Any) -> bool:
+    """Whether it is a `ToolContext`, or one that may be None; however that is written."""
+    origin = typing.get_origin(annotation)
+    if origin in {typing.Union, types.UnionType}:
+        return any(map(_is_context, typing.get_args(annotation)))
+    if origin in {Annotated, typing.Final}:
+        return _is_context(typing.get_args(annotation)[0])
+    if is_alias(annotation):
+        return annotation.__value__ is ToolContext
+    return annotation is ToolContext or getattr(annotation, "__supertype__", None) is ToolContext
 
 
 def _inner(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
@@ -143,8 +162,10 @@ def _called(inner: Any) -> Any:
 
 def _doc(inner: Any, called: Any) -> str | None:
     """The docstring, of a callable object that of its `__call__` if it has one."""
+    if isinstance(inner, type):
+        return own_doc(inner)
     own: str | None = getattr(inner, "__doc__", None)
-    return own if called is inner or isinstance(inner, type) else getattr(called, "__doc__", None) or own
+    return own if called is inner else getattr(called, "__doc__", None) or own
 
 
 def _parameters(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime as dt
 import enum
 import types
 from collections import abc
@@ -18,12 +19,13 @@ from typing import Annotated, Any, ClassVar, Literal, NotRequired, Required, Uni
 import attrs
 from attrs import frozen
 
-from toolloop.tools.schema.choices import literal, members
-from toolloop.tools.schema.describing import NOTHING, Telling
-from toolloop.tools.schema.docstring import read_docstring
-from toolloop.tools.schema.signature import said
+from toolloop.tools.context import ToolContext
+from toolloop.tools.schema.aliases import Alias, value_of
+from toolloop.tools.schema.choices import literal, members, named_by
+from toolloop.tools.schema.describing import NOTHING, Telling, refuse_sets
+from toolloop.tools.schema.docstring import own_doc, read_docstring
+from toolloop.tools.schema.signature import is_alias, said
 from toolloop.tools.schema.structuring import builder, is_plain_dataclass
-from toolloop.tools.schema.times import TIMES, time
 
 # Containers whose items may need a twin. What iterates lazily would be validated while the function runs already.
 _CONTAINERS: dict[Any, Any] = {
@@ -33,9 +35,11 @@ _CONTAINERS: dict[Any, Any] = {
         *(abc.Sequence, abc.MutableSequence, abc.Set, abc.MutableSet, abc.Mapping, abc.MutableMapping),
     )
 } | dict.fromkeys([abc.Iterable, abc.Iterator, abc.Generator, abc.Reversible, abc.Container, abc.Collection], list)
-_SIMPLE = (str, int, float, bool, type(None), object, None, Any)
+_TIMES = (dt.date, dt.datetime, dt.time, dt.timedelta)
+_SIMPLE = (str, int, float, bool, type(None), object, None, Any, *_TIMES)
 _LAZY = {abc.Iterator, abc.Generator}
-_INTEGER_KEY = r"^(0|-?[1-9][0-9]*)$"
+# pydantic takes more or less than it says of these.
+_REFUSED = {complex: "give two numbers", type: "give its name", abc.Hashable: "say which values it takes"}
 
 
 @frozen
@@ -67,7 +71,6 @@ class Twins:
         self.are_simple = True
         self._classes = dict(classes)
         self._made: dict[Any, Any] = {}
-        self._aliases: list[Any] = []
 
     def map(self, annotation: Any) -> Any:
         """The annotation, for pydantic.
@@ -81,6 +84,8 @@ class Twins:
         kind = origin or annotation
         mapped: Any = annotation
         if origin is Annotated:
+            for each in annotation.__metadata__:
+                refuse_sets(each)
             mapped = Annotated[(self.map(annotation.__origin__), *annotation.__metadata__)]
         elif origin in {Union, types.UnionType}:
             mapped = Union[tuple(map(self.map, args))]  # noqa: UP007 - the members are known only here
@@ -88,12 +93,12 @@ class Twins:
             mapped = literal(annotation)
         elif kind in _CONTAINERS:
             mapped = self._container(_CONTAINERS[kind], args, annotation)
-        elif kind in TIMES:
-            mapped = time(kind)
+        elif kind in _REFUSED:
+            raise TypeError(f"{annotation} is not JSON: {_REFUSED[kind]}")
         elif hasattr(annotation, "__supertype__"):  # a `NewType`
             mapped = self.map(annotation.__supertype__)
-        elif type(annotation).__name__ == "TypeAliasType":
-            mapped = self._alias(annotation)
+        elif is_alias(kind):
+            mapped = self._alias(kind, args)
         elif isinstance(kind, type):
             mapped = self._class(kind, args, annotation)
         else:
@@ -107,24 +112,26 @@ class Twins:
         if not args:
             return kind if kind is list else annotation
         mapped = tuple(each if each is ... else self.map(each) for each in args)
-        if mapped[0] is int and issubclass(kind, abc.Mapping):
-            mapped = (_integer_key(), *mapped[1:])
+        if issubclass(kind, abc.Mapping):
+            self.are_simple &= args[0] is str
+            mapped = (named_by(mapped[0]), *mapped[1:])
         return kind[mapped]
 
-    def _alias(self, alias: Any) -> Any:
-        if any(alias is each for each in self._aliases):
-            return alias
-        self._aliases.append(alias)
-        try:
-            mapped = self.map(alias.__value__)
-        finally:
-            self._aliases.pop()
-        # One that holds nothing to map stays, for it may refer to itself.
-        return alias if mapped == alias.__value__ else mapped
+    def _alias(self, alias: Any, args: tuple[Any, ...]) -> Any:
+        if (alias, args) not in self._made:
+            made = Alias(f"{alias.__name__}:{len(self._made)}")
+            self._made[alias, args] = Annotated[Any, made]  # before its value, for it may refer to itself
+            meant = dict(zip(getattr(alias, "__type_params__", ()), args, strict=False))
+            made.stands_for(self.map(substituted(value_of(alias, self._classes), meant)))
+        return self._made[alias, args]
 
     def _class(self, kind: type, args: tuple[Any, ...], annotation: Any) -> Any:
         from typing_extensions import is_typeddict  # noqa: PLC0415 - pydantic brings it
 
+        if issubclass(kind, ToolContext):
+            raise TypeError(
+                "a ToolContext is given for a parameter annotated ToolContext itself, or ToolContext | None"
+            )
         if issubclass(kind, enum.Enum):
             self.are_simple = False
             return members(kind)
@@ -150,7 +157,7 @@ class Twins:
         make: Any = TypedDict  # the type checker wants to see the fields
         of = f"[{', '.join(getattr(each, '__name__', str(each)) for each in args)}]" if args else ""
         twin = make(kind.__name__ + of, {})
-        described, texts = read_docstring(_own_doc(kind))
+        described, texts = read_docstring(own_doc(kind))
         twin.__module__, twin.__qualname__, twin.__doc__ = kind.__module__, kind.__qualname__ + of, described or None
         # Closed, so that a misspelt field is told; and an infinity is no number of JSON.
         twin.__pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}
@@ -227,16 +234,3 @@ def substituted(annotation: Any, meant: Mapping[Any, Any]) -> Any:
     if not meant or not variables:
         return annotation
     return annotation[tuple(meant.get(each, each) for each in variables)]
-
-
-def _integer_key() -> Any:
-    """The name of a field, for a number: pydantic's own way takes more than it says, such as `" 1"`."""
-    from pydantic import AfterValidator, StringConstraints  # noqa: PLC0415 - pydantic is slow to import
-
-    return Annotated[str, StringConstraints(pattern=_INTEGER_KEY), AfterValidator(int)]
-
-
-def _own_doc(kind: type) -> str | None:
-    doc = vars(kind).get("__doc__")
-    # Dataclasses and named tuples without one are given their signature.
-    return None if doc and doc.startswith(f"{kind.__name__}(") else doc

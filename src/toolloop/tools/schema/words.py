@@ -1,7 +1,7 @@
 """What is wrong with an input, in words for the model: path, what was expected, what was got.
 
-A text says what the schema says and what is in the call's input, and nothing else. So of pydantic's own errors only the
-type and the bounds are used; of a validator's exception nothing, for its text may hold anything.
+A text says what the schema says and what is in the call's input, and nothing else. Of pydantic's own errors the type
+and the bounds are used; of a validator's exception nothing, for its text may hold anything (`guarding` sees to that).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _DEEPEST = 200
 _DIGITS = 4300
 _MISSING = object()
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
+_TAG = re.compile(r"'([^']*)'")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 # What pydantic expected, by the beginning of its type of error; the first that fits. Bounds come from the schema.
@@ -61,9 +62,11 @@ _EXPECTED = {
     "multiple_of": "a multiple of {multiple_of}",
     "literal_error": "{expected}",
     "enum": "{expected}",
-    "union_tag": "another {discriminator}",
+    "union_tag_invalid": "one of {expected_tags}",
+    "json": "a text that is JSON",
     "list": "an array",
     "tuple": "an array",
+    "set_item_not_hashable": "a string, a number, true, false or null",
     "set": "an array",
     "frozen_set": "an array",
     "iterable": "an array",
@@ -72,6 +75,7 @@ _EXPECTED = {
     "model": "an object",
     "dataclass": "an object",
     "datetime": "a date and time such as 2026-01-31T12:00:00Z",
+    "timezone_naive": "a date and time without a time zone",
     "timezone": "a date and time with a time zone",
     "date": "a date such as 2026-01-31",
     "time_delta": "a duration such as PT1H30M",
@@ -90,27 +94,39 @@ def problems(errors: Iterable[ErrorDetails], given: JSON) -> list[str]:
     whole: dict[str, str] = {}
     got: dict[str, object] = {}
     for error in errors:
-        if error["type"] == "json_invalid":
+        kind, loc, bounds = error["type"], error["loc"], error.get("ctx", {})
+        if kind == "json_invalid" and not loc:
             return [unreadable(given)]
-        path, value = follow(error["loc"], given)
-        kind = error["type"]
+        path, value = follow(loc, given)
+        if kind.startswith("union_tag") and (tag := _TAG.fullmatch(bounds["discriminator"])):
+            kind = kind if kind == "union_tag_invalid" else "missing"
+            loc = (*loc, tag[1])
+            path, value = follow(loc, given)
+        elif kind == "union_tag_invalid":  # a function tells the kinds apart, and names them as it likes
+            kind = "other"
         if "missing" in kind:
-            where = joined([*path, error["loc"][-1]])
+            where = joined([*path, loc[-1]])
             whole[where] = "required, but it is missing"
         elif kind in {"unexpected_keyword_argument", "extra_forbidden"}:
             where = joined(path)
             whole[where] = f"no such field, got {shown(value)}"
+        elif loc[-1:] == ("[key]",) and path:
+            where = f"{joined(path)} (the name)"
+            got[where] = path[-1]
         else:
-            if kind == REFUSED and (field := error.get("ctx", {}).get("field")):
+            if kind == REFUSED and (field := bounds.get("field")):
                 path = [*path, field]
                 value = value.get(field, _MISSING) if isinstance(value, dict) else _MISSING
             where = joined(path)
             got[where] = value
-        expected.setdefault(where, []).append(_expectation(kind, error.get("ctx", {})))
-    return [
-        f"{path}: " + (whole.get(path) or f"expected {' or '.join(dict.fromkeys(phrases))}, {_but(got[path])}")
-        for path, phrases in expected.items()
-    ]
+        expected.setdefault(where, []).append(_expectation(kind, bounds))
+    return [f"{path}: " + (whole.get(path) or _expected(path, phrases, got)) for path, phrases in expected.items()]
+
+
+def _expected(path: str, phrases: list[str], got: Mapping[str, object]) -> str:
+    # Where a union has a branch that takes the value as a whole, what is wrong inside is told too.
+    other = any(each.startswith(path) and each[len(path) :][:1] in {".", "["} for each in got)
+    return f"{'or else ' * other}expected {' or '.join(dict.fromkeys(phrases))}, {_but(got[path])}"
 
 
 def follow(loc: Iterable[str | int], value: JSON) -> tuple[list[str | int], JSON]:
