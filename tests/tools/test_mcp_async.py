@@ -98,16 +98,33 @@ def test_the_server_is_told_when_a_turn_is_cancelled(backend: str, server: Serve
 
 @on_both_backends
 def test_a_server_that_dies_is_an_error_result(backend: str, server: Server) -> None:
-    """Of the call that it took down, and of each later one."""
+    """Of the call that it took down, and of each later one, which never ran."""
 
     async def main() -> None:
         script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
-        async with aopen_mcp(server.program("die")) as tools, async_wire(script, tools) as (handle, _):
+        async with aopen_mcp(server.program("die")) as tools, async_wire(script, tools) as (handle, api):
             for _ in range(2):
-                turn = yielded(await handle.next_turn())
-                assert [result and result.is_error for result in turn.results] == [True]
-                turn.continue_loop()
+                yielded(await handle.next_turn()).continue_loop()
             assert completed(await handle.next_turn()).text == "what a pity"
+            sent: Any = api.requests[-1].json["messages"]
+        (first,), (second,) = results_in(sent[2]), results_in(sent[4])
+        assert first["content"].startswith("The MCP server did not say how the call ended")
+        assert second["content"] == "The connection to the MCP server is closed. This call did not run."
+        assert (first["is_error"], second["is_error"]) == (True, True)
+
+    run_async(backend, main)
+    assert server.ran == [["die", {}]]
+
+
+@on_both_backends
+def test_a_tool_of_a_connection_that_was_left_did_not_run(backend: str, server: Server) -> None:
+    """And says so."""
+
+    async def main() -> None:
+        async with aopen_mcp(server.program("echo")) as (echo,):
+            pass
+        with pytest.raises(ToolError, match="did not run"):
+            await echo({"text": "too late"})
 
     run_async(backend, main)
 

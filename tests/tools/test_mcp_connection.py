@@ -61,7 +61,7 @@ def test_a_server_that_dies_is_an_error_result_and_so_is_each_later_call(server:
         first, second = (results_in(message)[0] for message in story.sent()[2::2])
     assert first["content"].startswith("The MCP server did not say how the call ended")
     assert "It may have had effects." in first["content"]
-    assert "MCP server" in second["content"]
+    assert second["content"] == "The connection to the MCP server is closed. This call did not run."
     assert first["is_error"]
     assert second["is_error"]
     assert server.ran == [["die", {}]]
@@ -145,9 +145,11 @@ def test_a_server_that_does_not_start_raises_at_once(program: Any, kind: type[Ex
         pass
 
 
-def test_a_bad_option_raises_before_anything_is_started() -> None:
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout"])
+def test_a_bad_option_raises_before_anything_is_started(name: str) -> None:
     """The program that is not there is never missed."""
-    with pytest.raises(BadTool, match="timeout"), open_mcp(NOT_THERE, timeout=0):
+    options: Any = {name: 0}
+    with pytest.raises(BadTool, match=rf"\b{name}\b"), open_mcp(NOT_THERE, **options):
         pass
 
 

@@ -52,9 +52,17 @@ def test_base64_may_have_line_breaks() -> None:
 
 
 PART = st.sampled_from([*CONTENTS.values(), {"type": "text", "text": " "}, {"type": "text", "text": "\ud800"}])
+ODD = st.none() | st.integers() | st.text(max_size=3) | st.just([{"uri": 1}]) | st.just({"uri": " ", "blob": "AAAA"})
+# Content with anything at all in one place.
+BROKEN = st.builds(
+    lambda part, key, odd: {**part, key: odd},
+    PART,
+    st.sampled_from(["type", "text", "data", "mimeType", "resource", "uri", "name"]),
+    ODD,
+)
 
 
-@given(contents=st.lists(PART, max_size=4))
+@given(contents=st.lists(PART | BROKEN | ODD, max_size=4))
 def test_whatever_comes_can_be_sent(contents: list[Any]) -> None:
     """As a result that breaks no rule; a tool that failed always says something."""
     call = {"type": "tool_use", "id": "toolu_1", "name": "x", "input": {}}

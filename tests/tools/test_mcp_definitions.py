@@ -33,12 +33,12 @@ def serving(tools: Sequence[Listed], *, endless: bool = False) -> Server[Any]:
 
 
 def taken(
-    *names: str, schema: dict[str, Any] | None = None, endless: bool = False, **options: Any
+    *names: str, schema: dict[str, Any] | None = None, said: str | None = None, endless: bool = False, **options: Any
 ) -> list[Tool[..., Any]]:
     """The tools of a server that has tools of these names."""
 
     async def main() -> list[Tool[..., Any]] | Exception:
-        tools = [Listed(name=name, input_schema=schema or OBJECT) for name in names]
+        tools = [Listed(name=name, description=said, input_schema=schema or OBJECT) for name in names]
         chosen: McpOptions = options  # type: ignore[assignment] # wrong ones are the point of some tests
         async with Client(serving(tools, endless=endless)) as client:
             try:
@@ -124,6 +124,22 @@ def test_a_schema_is_always_that_of_an_object() -> None:
     assert tool.definition() == {
         "name": "a",
         "input_schema": {"type": "object", "$schema": "http://json-schema.org/draft-07/schema#", "title": "A"},
+    }
+
+
+def test_half_a_surrogate_pair_does_not_reach_the_api() -> None:
+    """It would refuse the whole request: the character for what is unknown is there instead."""
+    half = "half \ud83d of a pair"
+    schema = {"type": "object", "properties": {"x": {"description": half, "enum": [half, "\ud83d\ude00"]}}}
+    (tool,) = taken("a", said=half, schema=schema)
+    whole = "half \ufffd of a pair"
+    assert tool.definition() == {
+        "name": "a",
+        "description": whole,
+        "input_schema": {
+            "type": "object",
+            "properties": {"x": {"description": whole, "enum": [whole, "😀"]}},
+        },
     }
 
 

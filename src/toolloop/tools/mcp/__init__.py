@@ -9,6 +9,6 @@ MCP specification, tool annotations). So nothing is loosened by it: the caller s
 """
 
 from toolloop.tools.mcp.connecting import aopen_mcp, mcp_tools, open_mcp
-from toolloop.tools.mcp.definitions import McpOptions
+from toolloop.tools.mcp.options import McpOptions
 
 __all__ = ["McpOptions", "aopen_mcp", "mcp_tools", "open_mcp"]

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from anyio import BrokenResourceError, ClosedResourceError
 from attrs import define, evolve, field, frozen
 from mcp.types import CONNECTION_CLOSED
+from pydantic import ValidationError
 
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import ToolError
+from toolloop.tools.mcp.answers import answer
 from toolloop.tools.mcp.contents import value_of
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
     from mcp import Client, ClientSession
-    from pydantic import BaseModel
 
     from toolloop.tools.context import ToolContext
     from toolloop.tools.function import Tool
@@ -28,11 +29,24 @@ CONTEXTS = ("context",)
 # How many seconds pass before a call that waits in a thread sees that nobody wants its result any more.
 _GLANCE = 0.25
 _CLOSED = "The connection to the MCP server is closed. This call did not run."
+_UNREADABLE = (
+    "The tool ran, but its result cannot be read: it is none that MCP knows, or holds content that is none. "
+    "It may have had effects."
+)
 
 
-def wire(model: BaseModel) -> dict[str, JSON]:
-    """An object of the MCP SDK as it is on the wire: fields have other names in mcp 1 and mcp 2, the wire does not."""
-    return model.model_dump(mode="json", by_alias=True)
+@define(eq=False)
+class Connection:
+    """A session, and whether it is known to be closed.
+
+    Attributes:
+        session: the session.
+        closed: whether a call that begins now would not reach the server.
+
+    """
+
+    session: ClientSession | Client
+    closed: bool = field(default=False, init=False)
 
 
 @frozen
@@ -40,19 +54,19 @@ class McpCall:
     """A tool of a session, called in the event loop of the session.
 
     Attributes:
-        session: the session.
+        connection: the connection.
         name: the name that the server gave the tool.
 
     """
 
-    session: ClientSession | Client
+    connection: Connection
     name: str
 
     async def __call__(self, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Call the tool; its progress is reported through the context.
 
         Raises:
-            ToolError: the server says that the tool failed, or the connection is gone.
+            ToolError: the server says that the tool failed, its result cannot be read, or the connection is gone.
             Exception: whatever else the session raises.
 
         """
@@ -61,17 +75,24 @@ class McpCall:
             if context is not None:
                 context.report(message, progress=progress, total=total)
 
+        if self.connection.closed:
+            raise ToolError(_CLOSED)
         try:
-            result = await self.session.call_tool(self.name, dict(arguments), progress_callback=report)
+            session = self.connection.session
+            result = await session.call_tool(self.name, dict(arguments), progress_callback=report)
         except (ClosedResourceError, BrokenResourceError) as error:
             raise ToolError(_CLOSED) from error
+        except ValidationError as error:
+            # Only of a session of the caller's own, where `mcp` judges the result.
+            raise ToolError(_UNREADABLE) from error
         except Exception as error:
             if getattr(getattr(error, "error", None), "code", None) == CONNECTION_CLOSED:
+                self.connection.closed = True
                 raise ToolError(
                     f"The MCP server did not say how the call ended ({error}). It may have had effects."
                 ) from error
             raise
-        return value_of(wire(result))
+        return value_of(answer(result))
 
 
 @define(eq=False)

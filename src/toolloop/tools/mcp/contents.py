@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from toolloop.core.jsontext import JSON, encode
-from toolloop.tools.failures import ToolError
+from toolloop.tools.failures import ToolError, shortened
 from toolloop.tools.responses.types import (
     EmptyResponse,
     FileResponse,
@@ -20,6 +20,8 @@ from toolloop.tools.responses.types import (
 
 # What one content block of an MCP result is in the loop; the adapter judges files, and words all but texts.
 Part = str | FileResponse | LinkResponse
+# How much the model is shown of the name of an unknown kind of content.
+_KIND = 80
 
 
 def value_of(result: Mapping[str, JSON]) -> object:
@@ -31,7 +33,8 @@ def value_of(result: Mapping[str, JSON]) -> object:
         ToolError: the server says that the tool failed; with what it says.
 
     """
-    parts = [_part(content) for content in result.get("content") or ()]
+    contents = result.get("content") or []
+    parts = [_part(content) for content in (contents if isinstance(contents, list) else [contents])]
     structured = result.get("structuredContent")
     if result.get("isError"):
         said = [_said(part) for part in parts]
@@ -56,19 +59,22 @@ def _said(part: Part) -> str:
     return part
 
 
-def _part(content: Mapping[str, JSON]) -> Part:
+def _part(content: JSON) -> Part:
     match content:
-        case {"type": "text", "text": str(text)}:
+        # A bare text is no MCP, but plain enough.
+        case str(text) | {"type": "text", "text": str(text)}:
             return text
         case {"type": "image" | "audio" as kind, "data": str(blob), "mimeType": str(mime_type)}:
             return _file(kind, mime_type, blob)
         case {"type": "resource", "resource": {"text": str(text)}}:
             return text
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as resource}:
-            return _file(_last(uri), resource.get("mimeType") or "", blob)
+            return _file(_last(uri), str(resource.get("mimeType") or ""), blob)
         case {"type": "resource_link", "uri": str(uri), "name": str(name)} if uri.strip():
             return LinkResponse(name, uri)
-    return f"[{content.get('type')}: content of an MCP server that cannot be shown]"
+    kind = content.get("type") if isinstance(content, dict) else None
+    named = shortened(kind.strip(), _KIND) if isinstance(kind, str) else ""
+    return f"[{named or 'content'}: the tool ran, but this part of its result cannot be shown]"
 
 
 def _file(name: str, mime_type: str, blob: str) -> Part:

@@ -3,106 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from attrs import field, frozen
-from mcp import ClientSession
-from mcp.types import PaginatedRequestParams
 
 from toolloop.core.errors import BadTool
 from toolloop.core.jsontext import JSON, encode
-from toolloop.core.values import ToolEffect
 from toolloop.tools.function import Tool
-from toolloop.tools.mcp.calls import CONTEXTS, McpCall, wire
+from toolloop.tools.mcp.calls import CONTEXTS, Connection, McpCall
 from toolloop.tools.mcp.json_schema import ForeignSchema
-from toolloop.tools.options import check_effect, check_timeout
+from toolloop.tools.mcp.listing import Listed, chosen
+from toolloop.tools.mcp.options import Taken
 from toolloop.tools.schema.signature import check_name
 
-if TYPE_CHECKING:
-    from mcp import Client
-
-Listed = dict[str, JSON]
-
-# A server whose list has no end may not hold up the caller for ever.
-_MOST_PAGES = 1000
 # What the API does not take at the top of an input schema.
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class McpOptions(TypedDict, total=False):
-    """How the tools of a server are taken: each option holds for all of them.
-
-    Attributes:
-        needs_approval: whether a call waits for the caller's word, or a predicate on the call; False if left out.
-        effect: whether a call may run again, as for `tool`; `"once"` if left out.
-        prefix: what each name begins with, so that two servers may have tools of one name.
-        only: the tools to take, by the names that the server gives them; all of them if left out.
-        timeout: seconds that a call may take; None leaves that to the loop.
-
-    """
-
-    needs_approval: bool | Callable[[Any], Any]
-    effect: ToolEffect
-    prefix: str
-    only: Iterable[str] | None
-    timeout: float | None
-
-
-@frozen
-class Taken:
-    """The options, checked."""
-
-    needs_approval: bool | Callable[[Any], Any] = False
-    effect: ToolEffect = "once"
-    prefix: str = ""
-    only: Iterable[str] | None = None
-    timeout: float | None = None
-
-
-def checked(options: McpOptions) -> Taken:
-    """The options, or `BadTool`. An unknown one is a `TypeError`, as for any call."""
-    taken = Taken(**options)
-    check_timeout(taken.timeout, "the MCP tools")
-    check_effect(taken.effect, "the MCP tools")
-    return taken
-
-
-async def listed(session: ClientSession | Client) -> list[Listed]:
-    """All tools of a session, page by page, as they are on the wire.
-
-    Raises:
-        BadTool: the list has no end.
-
-    """
-    found: list[Listed] = []
-    page = wire(await session.list_tools())
-    for _ in range(_MOST_PAGES):
-        found += page["tools"]
-        cursor = page.get("nextCursor")
-        if not cursor:
-            return found
-        if isinstance(session, ClientSession):
-            page = wire(await session.list_tools(params=PaginatedRequestParams(cursor=cursor)))
-        else:
-            page = wire(await session.list_tools(cursor=cursor))
-    raise BadTool(f"the MCP server's list of tools has no end: more than {_MOST_PAGES} pages", tool="")
-
-
-def defined(session: ClientSession | Client, found: Iterable[Listed], taken: Taken) -> list[Tool[..., Any]]:
+def defined(connection: Connection, found: Iterable[JSON], taken: Taken) -> list[Tool[..., Any]]:
     """The tools, in the server's order.
 
     Raises:
-        BadTool: a name is none of the server's, is refused by the API, or would be there twice.
+        BadTool: one of them cannot be a tool of the API, or would be there twice; or `only` names none of the server's.
 
     """
-    by_name = {each["name"]: each for each in found}
-    wanted = set(by_name if taken.only is None else taken.only)
-    for name in sorted(wanted - by_name.keys()):
-        raise BadTool(f"the MCP server has no tool {name!r}; it has: {', '.join(by_name) or 'none'}", tool=name)
     tools: dict[str, Tool[..., Any]] = {}
-    for each in (by_name[name] for name in by_name if name in wanted):
+    for each in chosen(found, taken.only):
         name = _name(each["name"], taken.prefix)
         if name in tools:
             raise BadTool(f"two tools of the MCP server would be named {name!r}: name one of them in only=", tool=name)
@@ -110,7 +38,7 @@ def defined(session: ClientSession | Client, found: Iterable[Listed], taken: Tak
         tools[name] = Tool(
             name=name,
             description=intake.description,
-            function=McpCall(session, each["name"]),
+            function=McpCall(connection, each["name"]),
             needs_approval=taken.needs_approval,
             effect=taken.effect,
             is_async=True,
@@ -134,8 +62,10 @@ def _name(given: str, prefix: str) -> str:
 
 
 def _description(tool: Listed) -> str:
-    annotations = tool.get("annotations") or {}
-    return str(tool.get("description") or tool.get("title") or annotations.get("title") or "")
+    annotations = tool.get("annotations")
+    titles = annotations if isinstance(annotations, dict) else {}
+    texts = (tool.get("description"), tool.get("title"), titles.get("title"))
+    return next((text for text in texts if isinstance(text, str) and text), "")
 
 
 @frozen

@@ -1,22 +1,22 @@
-"""Input judged by a JSON Schema that somebody else wrote, with `jsonschema`, which is imported when one is used."""
+"""Input judged by a JSON Schema that somebody else wrote, and what is wrong told to the model."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import InvalidInput, shortened
+from toolloop.tools.mcp.judging import MOST, Judge
 from toolloop.tools.schema.words import joined, shown, unreadable
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError  # type: ignore[import-untyped] # it has no types of its own
-    from jsonschema.protocols import Validator  # type: ignore[import-untyped] # likewise
 
 LOG = logging.getLogger("toolloop.tools")
 # How much of a list of choices the model is shown, and how much of what is wrong with a schema is logged.
@@ -34,7 +34,6 @@ _EXPECTED = {
     "multipleOf": "a multiple of {}",
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
-    "pattern": "a text that matches {}",
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
     "const": "{}",
@@ -52,6 +51,8 @@ _TYPES = {
 @frozen
 class ForeignSchema:
     """A schema of somebody else's. One that is wrong, or beyond what can be judged here, judges nothing.
+
+    The same holds for its patterns, and for an input that would take long to judge: the server judges these.
 
     Args:
         tool: the tool's name, for errors.
@@ -77,29 +78,21 @@ class ForeignSchema:
         return fields
 
     @cached_property
-    def _validator(self) -> Validator | None:
-        import jsonschema_specifications  # type: ignore[import-untyped] # noqa: PLC0415 - only foreign schemas need it; no types
-        from jsonschema import Draft202012Validator  # noqa: PLC0415 - likewise
-        from jsonschema.validators import validator_for  # type: ignore[import-untyped] # noqa: PLC0415 - likewise
-
+    def _judge(self) -> Judge | None:
         try:
-            kind = validator_for(self.schema, default=Draft202012Validator)
-            kind.check_schema(self.schema)
+            return Judge.of(self.schema)
         except Exception as error:  # noqa: BLE001 - what is no schema at all fails in any way
             self._log(error)
             return None
-        # With no registry given, jsonschema fetches what a `$ref` of the schema names, from wherever that is.
-        return kind(self.schema, registry=jsonschema_specifications.REGISTRY)
 
     def _problems(self, given: JSON) -> list[str]:
-        if self._validator is None:
+        if self._judge is None:
             return []
         try:
-            errors = list(self._validator.iter_errors(given))
-        except Exception as error:  # noqa: BLE001 - a reference to nowhere, a pattern of another language, a circle
+            return _told(self._judge.errors(given))
+        except Exception as error:  # noqa: BLE001 - a reference to nowhere, a circle, a rule that is none
             self._log(error)
             return []
-        return _told(errors)
 
     def _log(self, error: Exception) -> None:
         why = shortened(str(error).partition("\n")[0], _LOGGED)
@@ -147,7 +140,7 @@ class _Wrong:
 def _told(errors: Iterable[ValidationError]) -> list[str]:
     """One text per field, by path."""
     by_path: dict[_Path, list[_Wrong]] = {}
-    for each in (wrong for error in errors for wrong in _wrongs(error)):
+    for each in islice((wrong for error in errors for wrong in _wrongs(error)), MOST):
         by_path.setdefault(each.path, []).append(each)
     return [
         f"{joined(path)}: {wrongs[0].told(each.expected or '' for each in wrongs)}"
@@ -165,7 +158,9 @@ def _wrongs(error: ValidationError) -> Iterator[_Wrong]:
     elif rule == "required" and isinstance(wanted, list):
         yield from (_Wrong((*path, name), "a value", _MISSING) for name in wanted if name not in value)
     elif rule == "additionalProperties":
-        yield from (_Wrong((*path, name), None, value[name]) for name in _extras(error.schema, value))
+        yield from (
+            _Wrong((*path, name), None, value[name]) for name in value if name not in error.schema.get("properties", ())
+        )
     else:
         yield _Wrong(path, _expectation(rule, wanted), value)
 
@@ -173,7 +168,7 @@ def _wrongs(error: ValidationError) -> Iterator[_Wrong]:
 def _of_union(path: _Path, error: ValidationError) -> Iterator[_Wrong]:
     """What is wrong where no branch fits: all that is wrong, if it is in one place, else what each branch says."""
     branches: dict[object, list[_Wrong]] = {}
-    for each in error.context:
+    for each in error.context[:MOST]:
         # The number of the branch; jsonschema gives none for one that is simply `false` (jsonschema 4.26).
         branches.setdefault(tuple(each.schema_path)[:1], []).extend(_wrongs(each))
     if all(wrong.path == path for wrongs in branches.values() for wrong in wrongs):
@@ -184,18 +179,9 @@ def _of_union(path: _Path, error: ValidationError) -> Iterator[_Wrong]:
         yield _Wrong(path, shortened(f"what one of these asks for: {' or '.join(said)}", _CHOICES), error.instance)
 
 
-def _extras(schema: Mapping[str, Any], value: Mapping[str, JSON]) -> list[str]:
-    patterns = schema.get("patternProperties", ())
-    return [
-        name
-        for name in value
-        if name not in schema.get("properties", ()) and not any(re.search(pattern, name) for pattern in patterns)
-    ]
-
-
 def _expectation(rule: str, wanted: Any) -> str:
     if rule == "type":
         return " or ".join(_TYPES.get(name, name) for name in ([wanted] if isinstance(wanted, str) else wanted))
     if rule == "enum":
-        return shortened(" or ".join(map(shown, wanted)), _CHOICES)
+        return shortened(" or ".join(map(shown, wanted[:MOST])), _CHOICES)
     return _EXPECTED.get(rule, rule + " {}").format(shown(wanted))
