@@ -214,7 +214,7 @@ FAILURES: dict[str, tuple[Exception, str]] = {
     "a ToolError that forgot its content": (CodedError(3), "CodedError"),
     "a ToolError of nothing": (ToolError(None), "ToolError"),  # type: ignore[arg-type]
     "a ToolError of a number": (ToolError(5), "ToolError"),  # type: ignore[arg-type]
-    "a ToolError of no blocks": (ToolError([5]), "int"),  # type: ignore[list-item]
+    "a ToolError of no blocks": (ToolError([5]), "5"),  # type: ignore[list-item]
     "a ToolError that is empty": (ToolError(""), "ToolError"),
     "a ToolError of blank blocks": (ToolError([{"type": "text", "text": " "}]), "ToolError"),
     "an error without words": (MuteError(), "MuteError"),

@@ -195,6 +195,20 @@ def test_an_error_is_raised_for_a_block_that_no_tool_result_answers() -> None:
         ADAPTER.create_messages({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}, "text")
 
 
+@pytest.mark.parametrize("call_id", ["a b", "é", "\ud800", "a\n", "toolu.1"])
+def test_an_error_is_raised_for_an_id_that_no_tool_use_may_have(call_id: str) -> None:
+    """The API refuses a result of it."""
+    with pytest.raises(ValueError, match="an id has only letters, digits, _ and -"):
+        ADAPTER.create_messages({**CALL, "id": call_id}, "text")
+
+
+@pytest.mark.parametrize("call_id", ["srvtoolu_1", "mcptoolu_1"])
+def test_an_error_is_raised_for_the_id_of_a_call_that_the_server_answers(call_id: str) -> None:
+    """Also where nothing says what kind of block it is."""
+    with pytest.raises(ValueError, match=f"the server answers the call {call_id} itself"):
+        ADAPTER.create_messages({"id": call_id, "name": "web_search"}, "text")
+
+
 @pytest.mark.parametrize("kind", [ToolUseBlock, BetaToolUseBlock])
 def test_the_adapter_is_usable_stand_alone(kind: Any) -> None:
     """With a block of the SDK, nothing else at hand; caller and toolset of it are heeded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from datetime import date, timedelta
@@ -83,7 +84,9 @@ def _around(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
 CACHE = st.sampled_from(
     [None, {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral", "ttl": "2h"}]
 )
-BASE64 = st.sampled_from(["", "AA==", "iVBORw0KGgo=", "JVBERi0=", "?"])
+BASE64 = st.sampled_from(["", "AA==", "iVBORw0KGgo=", "JVBERi0=", "?"]) | st.builds(
+    lambda data, end: base64.b64encode(data[:end]).decode(), FILES, st.integers(0, 40)
+)
 SOURCES = st.one_of(
     st.fixed_dictionaries(
         {
@@ -127,7 +130,7 @@ RESPONSES = st.one_of(
     st.just(EmptyResponse()),
     st.builds(JsonResponse, LEAVES),
 )
-MIXED = st.lists(BLOCKS | RESPONSES | TEXTS, max_size=6)
+MIXED = st.lists(BLOCKS | RESPONSES | TEXTS | FILES | st.just(Path(__file__)), max_size=6)
 RETURNED: SearchStrategy[Any] = st.one_of(
     st.recursive(LEAVES, _around, max_leaves=6),
     FILES,

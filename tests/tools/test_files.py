@@ -41,7 +41,14 @@ def test_a_pdf_is_a_document_with_its_name_as_title(claimed: str) -> None:
         {"type": "document", "source": source, "title": "report.pdf"}
     ]
     assert len(sent(FileResponse("r" * 900, claimed, PDF))[0]["title"]) == 500
+    assert sent(FileResponse(" " * 600 + ".pdf", claimed, PDF))[0]["title"] == ".pdf"
     assert sent(PDF) == [{"type": "document", "source": source}]
+
+
+def test_a_title_is_never_blank(tmp_path: Path) -> None:
+    """A name may be."""
+    (tmp_path / " ").write_bytes(PDF)
+    assert [block.keys() for block in sent(tmp_path / " ")] == [{"type", "source"}]
 
 
 @pytest.mark.parametrize(
@@ -149,9 +156,8 @@ def test_of_many_images_each_must_be_smaller() -> None:
     assert {block["type"] for block in sent([large] * 20)} == {"image"}
     assert {block["type"] for block in sent([large] * 21)} == {"text"}
     assert "a side may have 2000" in sent([large] * 21)[0]["text"]
-    assert "result[0] is an image of 2001 x 1 pixels; a side may have 2000" in error(
-        image(large.data, "image/png") * 21
-    )
+    blocks = image(large.data, "image/png") * 21
+    assert "result[0].source: it is 2001 x 1 pixels, and a side may have 2000" in error(blocks)
     assert "may have 8000" in error(image(png(8001, 1), "image/png"))
 
 
@@ -206,6 +212,14 @@ def test_a_path_to_a_file_that_no_request_takes_is_named_unread(tmp_path: Path) 
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate(40_000_000)
     assert "it has 40,000,000 bytes, and a result takes 32,505,856" in said(tmp_path / "a.txt")
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="only Linux has files that say they are empty")
+def test_a_path_to_a_file_that_does_not_say_its_size_is_read_no_further_than_it_may_be() -> None:
+    """It says that it has none, and goes on for 256 GB."""
+    assert Path("/proc/self/pagemap").stat().st_size == 0
+    assert "it has more than 32,505,856 bytes, which is what a result takes" in said(Path("/proc/self/pagemap"))
+    assert "Name:" in said(Path("/proc/self/status"))
 
 
 @pytest.mark.parametrize(

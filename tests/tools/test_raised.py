@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from collections import UserString
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +18,15 @@ from anthropic.types import TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools.answering import answer, error
-from toolloop.responses import TextResponse
+from tests.tools.answering import ADAPTER, answer, error
+from toolloop.responses import (
+    AnthropicMessagesToolResponseAdapter,
+    FileResponse,
+    JsonResponse,
+    LinkResponse,
+    RawOutputs,
+    TextResponse,
+)
 from toolloop.tools import ToolError, describe_failure
 
 ANY_TEXT = st.text(st.characters(codec=None) | st.characters(categories=["Cs"]))
@@ -75,7 +89,10 @@ def noted(exc: Exception, *notes: Any) -> Exception:
         (ToolError({"type": "text", "text": "one"}), [{"type": "text", "text": "one"}]),  # type: ignore[arg-type]
         (ToolError(TextResponse("one")), [{"type": "text", "text": "one"}]),  # type: ignore[arg-type]
         (ToolError([TextBlock.construct(type="text", text="one")]), [{"type": "text", "text": "one"}]),  # type: ignore[list-item]
-        (ToolError(b"one"), [{"type": "text", "text": "[bytes]"}]),  # type: ignore[arg-type]
+        (ToolError(TextBlock.construct(type="text", text="one")), [{"type": "text", "text": "one"}]),  # type: ignore[arg-type]
+        (ToolError(UserString("one")), [{"type": "text", "text": "one"}]),  # type: ignore[arg-type]
+        (ToolError(b"one"), [{"type": "text", "text": "one"}]),  # type: ignore[arg-type]
+        (ToolError([b"\xff", "two"]), [{"type": "text", "text": "[bytes]"}, {"type": "text", "text": "two"}]),  # type: ignore[list-item]
         (ToolError([ValueError("x")]), [{"type": "text", "text": "ValueError: x"}]),  # type: ignore[list-item]
         (SdkToolError("sdk"), "sdk"),
         (SdkToolError([{"type": "text", "text": "sdk"}]), [{"type": "text", "text": "sdk"}]),
@@ -85,7 +102,7 @@ def noted(exc: Exception, *notes: Any) -> Exception:
                 {"type": "text", "text": "a\N{REPLACEMENT CHARACTER}"},
                 {"type": "text", "text": "[image]"},
                 {"type": "text", "text": "x"},
-                {"type": "text", "text": "[int]"},
+                {"type": "text", "text": "5"},
             ],
         ),
         (
@@ -95,9 +112,94 @@ def noted(exc: Exception, *notes: Any) -> Exception:
     ],
 )
 def test_a_failure_is_told_in_words(exc: BaseException, content: object) -> None:
-    """Its type, its text and its notes; what a `ToolError` says is passed on whole, blocks that are no text by name."""
+    """Its type, its text and its notes; what a `ToolError` says is passed on whole, files by name."""
     assert describe_failure(exc) == content
     assert answer(exc)["is_error"] is True
+
+
+SAID = {"type": "text", "text": "said"}
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"code": 5, "at": date(2024, 1, 1)}, '{"code":5,"at":"2024-01-01"}'),
+        ({"type": "text"}, '{"type":"text"}'),
+        ({"type": "text", "text": None}, '{"type":"text","text":null}'),
+        ({"type": "image", "path": "a.png"}, '{"type":"image","path":"a.png"}'),
+        ([1, {"a": 2}], '[1,{"a":2}]'),
+        (Decimal("1.50"), "1.50"),
+        (Path("a") / "b.txt", "a/b.txt"),
+        (JsonResponse({"a": 1}), '{"a":1}'),
+        (LinkResponse("a", "b"), '{"name":"a","url":"b"}'),
+        (FileResponse("a", "image/png", b""), "a.png"),
+        (RawOutputs([SAID, IMAGE, "more"]), "said\n[image]\nmore"),
+        ({"type": "search_result", "source": "s", "title": "t", "content": [SAID, SAID]}, "t\ns\nsaid\nsaid"),
+        ({"type": "search_result", "source": 5, "content": "x"}, "x"),
+        ({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}, "d"),
+        ({"type": "document", "title": "t", "source": {"type": "content", "content": [SAID, IMAGE]}}, "t\nsaid"),
+        ({"type": "document", "source": {"type": "base64", "data": "AA=="}}, "[document]"),
+        ({"type": "tool_reference", "tool_name": "a"}, "[tool_reference]"),
+        (object(), "[object]"),
+        ({"a": object()}, "[dict]"),
+        (JsonResponse(object()), "[JsonResponse]"),
+        (math.nan, "[float]"),
+    ],
+)
+def test_nothing_of_what_a_tool_error_says_is_lost(item: Any, words: str) -> None:
+    """Data is its JSON, a search result its texts; what is neither text nor data is named."""
+    assert describe_failure(ToolError([item])) == [{"type": "text", "text": words}]
+    assert error(ToolError([item])) == words
+
+
+def test_a_tool_error_without_end_is_cut_and_says_so() -> None:
+    """At a thousand parts."""
+    told = describe_failure(ToolError(repeat("x")))  # type: ignore[arg-type]
+    assert len(told) == 1001
+    assert told[-1] == {"type": "text", "text": "[and more]"}
+
+
+class Endless(list[str]):
+    def __iter__(self) -> Iterator[str]:
+        return repeat("note")
+
+
+def test_notes_are_read_as_the_list_that_they_are() -> None:
+    """Whatever their class makes of it."""
+    exc = ValueError("no")
+    exc.__notes__ = Endless(["one"])
+    assert describe_failure(exc) == "ValueError: no\none"
+    exc.__notes__ = ("one", "two")  # type: ignore[assignment]
+    assert describe_failure(exc) == "ValueError: no\none\ntwo"
+    exc.__notes__ = "one"  # type: ignore[assignment]
+    assert describe_failure(exc) == "ValueError: no"
+
+
+class Secretive(type):
+    """A metaclass that does not tell the name of its classes."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError
+
+
+class Closed(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "__name__":
+            raise RuntimeError
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", [Secretive, Closed])
+def test_an_exception_whose_type_hides_its_name_is_told(kind: type[type], caplog: pytest.LogCaptureFixture) -> None:
+    """Its true name is known anyway; the adapter's texts and its log do not stumble over it either."""
+    caplog.set_level("INFO", "toolloop")
+    nameless = kind("Nameless", (Exception,), {})
+    assert describe_failure(nameless("no")) == "Nameless: no"
+    assert error(nameless("no")) == ADAPTER.to_plain_text(nameless("no")) == "Nameless: no"
+    assert error(kind("Odd", (), {})()).startswith("The tool ran, but what it returned cannot be sent: ")
+    silent = type("Silent", (AnthropicMessagesToolResponseAdapter,), {"describe": lambda *_: ""})
+    assert error(nameless("no"), adapter=silent()) == "The tool failed with Nameless."
 
 
 def test_a_group_is_told_as_an_indented_list() -> None:
@@ -122,6 +224,14 @@ def test_a_large_group_is_cut_and_says_so() -> None:
     assert told.splitlines()[-2:] == ["- ValueError: 19", "- and 30 more"]
     long = describe_failure(ExceptionGroup("many", [ValueError("x" * 900)] * 20))
     assert len(long) == 4096
+
+
+def test_a_group_that_holds_one_group_many_times_is_not_counted_to_the_end() -> None:
+    """Level for level it would be millions."""
+    group: Exception = ValueError("x")
+    for _ in range(8):
+        group = ExceptionGroup("g", [group] * 8)
+    assert str(describe_failure(group)).endswith("\n- and more than 1000 more")
 
 
 def test_a_deep_group_is_told_as_far_as_anybody_reads() -> None:

@@ -33,7 +33,11 @@ RawOutputs: Any = responses.RawOutputs
         (lambda: RawOutputs("text"), TypeError, "blocks is a str; give a list of content blocks"),
         (lambda: RawOutputs({"type": "text", "text": "a"}), TypeError, "blocks is a dict"),
         (lambda: RawOutputs(None), TypeError, "blocks is a NoneType"),
-        (lambda: RawOutputs([{"type": "text", "text": "a"}, 5]), TypeError, r"blocks\[1\] is a int"),
+        (
+            lambda: RawOutputs([{"type": "text", "text": "a"}, 5]),
+            TypeError,
+            r"blocks\[1\] is a int; give a content block, a text, a file or a response",
+        ),
     ],
 )
 def test_a_wrong_field_is_refused_by_name(make: Any, kind: type[Exception], says: str) -> None:

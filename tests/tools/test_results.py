@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
+from collections import UserString
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +34,8 @@ class Word(StrEnum):
     YES = "yes"
 
 
-def base64_image(data: str = "iVBORw0KGgo=", media_type: str = "image/png") -> dict[str, Any]:
+def base64_image(data: str | bytes = "iVBORw0KGgo=", media_type: str = "image/png") -> dict[str, Any]:
+    data = data if isinstance(data, str) else base64.b64encode(data).decode()
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
@@ -45,6 +49,8 @@ def base64_image(data: str = "iVBORw0KGgo=", media_type: str = "image/png") -> d
         ("text\n", "text\n"),
         (TextResponse("text"), "text"),
         (Word.YES, "yes"),
+        (UserString("text"), "text"),
+        (RawOutputs([UserString("text")]), "text"),
         (True, "true"),
         ([], "[]"),
         ((), "[]"),
@@ -69,6 +75,7 @@ def test_text_stays_and_values_become_json(value: object, content: str) -> None:
         SAID | {"cache_control": SHORT},
         URL_IMAGE,
         base64_image(),
+        base64_image(png()),
         {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
         DOCUMENT | {"title": "t", "context": "c", "citations": {"enabled": True}},
         {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}},
@@ -113,6 +120,37 @@ def test_a_list_may_mix_texts_responses_and_blocks() -> None:
     assert sent([EmptyResponse(), EmptyResponse()]) == [*text("ok"), *text("ok")]
 
 
+@pytest.mark.parametrize("file", [png(), bytearray(png()), memoryview(png()), PDF])
+@pytest.mark.parametrize("kind", [list, tuple, RawOutputs])
+def test_a_list_with_a_picture_among_texts_is_content(file: Any, kind: Any) -> None:
+    """An image or a PDF is of no use as data; so a caption and its picture are just that."""
+    (picture,) = sent(file)
+    assert sent(kind([file])) == [picture]
+    assert sent(kind(["caption", file, b"text"])) == [*text("caption"), picture, *text("text")]
+
+
+@pytest.mark.parametrize("content", [TextResponse("a"), SAID, URL_IMAGE])
+def test_a_path_or_bytes_among_content_are_a_file(content: Any, tmp_path: Path) -> None:
+    """In a list that is content anyway, and in `RawOutputs`."""
+    path = tmp_path / "a.txt"
+    path.write_text("in the file")
+    files = [*text("in the file"), *text("bytes")]
+    (block,) = sent([content])
+    assert sent([content, path, b"bytes"]) == sent(RawOutputs([content, path, b"bytes"])) == [block, *files]
+    assert sent([path, content]) == [files[0], block]
+    assert sent(RawOutputs([path])) == text("in the file")
+    assert "No such file" in error([content, tmp_path / "gone"])
+
+
+def test_a_list_of_nothing_but_paths_bytes_and_texts_is_data() -> None:
+    """So a tool may list the files that there are, and the keys of a store."""
+    assert content_of([Path("a") / "b", Path("c")]) == '["a/b","c"]'
+    assert content_of(["a", Path("b")]) == '["a","b"]'
+    assert content_of([b"a", b"\xff"]) == '["a","data:application/octet-stream;base64,/w=="]'
+    assert str(content_of((1, png()))).startswith('[1,"data:image/png;base64,')
+    assert content_of([]) == "[]"
+
+
 ROWS: dict[str, list[Any]] = {
     "no text": [{"type": "text", "text": None}],
     "a number": [{"type": "text", "text": 5}],
@@ -152,6 +190,26 @@ MISFITS: dict[str, tuple[Any, str]] = {
     "an unknown media type": ([base64_image("QUFB", "image/bmp")], "result[0].source: 'media_type' is 'image/bmp'"),
     "half of a base64": ([base64_image("A")], "result[0].source: 'data' is not base64"),
     "no base64": ([base64_image("?")], "result[0].source: 'data' is not base64"),
+    "an image that is none": (
+        [base64_image("aGVsbG8gd29ybGQsIGhlbGxv")],
+        "result[0].source: 'media_type' is 'image/png'",
+    ),
+    "an image that is cut off": ([base64_image(png()[:20])], "result[0].source: the image is damaged or cut off"),
+    "an image without pixels": ([base64_image(png(0, 0))], "result[0].source: the image is damaged or cut off"),
+    "a damaged image in a document": (
+        RawOutputs(
+            [SAID, {"type": "document", "source": {"type": "content", "content": [SAID, base64_image(png()[:20])]}}]
+        ),
+        "result[1].source.content[1].source: the image is damaged or cut off",
+    ),
+    "a PDF that is none": (
+        [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGVsbG8="}}],
+        "result[0].source: 'media_type' is 'application/pdf'",
+    ),
+    "a number that is too long": (
+        RawOutputs([SAID | {"text": "a", "cache_control": 10**5000}]),
+        "result[0].cache_control cannot be written as JSON: Exceeds the limit",
+    ),
     "an image and a number": ([URL_IMAGE, 5], "result[1] is a number, not a content block"),
     "an image and a blank type": ([URL_IMAGE, {"type": None}], "result[1] is a block of the type null"),
     "text beside a search result": ([SAID, FOUND], "if one block is a search_result, all must be"),

@@ -59,4 +59,8 @@ class ToolError(Exception):
     def __str__(self) -> str:
         if isinstance(self.content, str):
             return self.content
-        return " ".join(str(block.get("text", f"[{block.get('type')}]")) for block in self.content)
+        given: Any = self.content  # whatever it was declared to be
+        parts = given if isinstance(given, list) else [given]
+        return " ".join(
+            str(part.get("text", f"[{part.get('type')}]")) if isinstance(part, dict) else str(part) for part in parts
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -13,12 +14,16 @@ from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.content import content_of, plain_text_of
 from toolloop.tools.responses.cutting import cut, length_of
+from toolloop.tools.responses.exceptions import name_of
 from toolloop.tools.responses.raised import Content
 from toolloop.tools.responses.wording import Wording
 
 LOG = logging.getLogger("toolloop.tools")
 
 _MAX_CHARS = 200_000  # some 50,000 tokens
+# What the id of a call may be, and those of calls that the server answers (source: messages-api, rules 20 and 24).
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_OF_THE_SERVER = ("srvtoolu_", "mcptoolu_")
 
 
 class ToolResponseAdapter(Protocol):
@@ -33,7 +38,7 @@ class ToolResponseAdapter(Protocol):
         It never raises for a bad response, which is an error result.
 
         Raises:
-            ValueError: the call has no id.
+            ValueError: the call has no id, or is none that a `tool_result` answers.
 
         """
 
@@ -82,7 +87,7 @@ class AnthropicMessagesToolResponseAdapter(Wording):
             response: what the tool returned: any value or response type; or the exception that it raised.
 
         Raises:
-            ValueError: the call has no id, or is no `tool_use` block.
+            ValueError: the call has no id, one that no `tool_use` block may have, or is no `tool_use` block.
 
         """
         asked = _asked(call)
@@ -113,7 +118,7 @@ class AnthropicMessagesToolResponseAdapter(Wording):
         try:
             return content_of(self.describe(error), is_error=True)
         except Exception:  # noqa: BLE001 - the call must get its result
-            return f"The tool failed with {type(error).__name__}."
+            return f"The tool failed with {name_of(error)}."
 
     def _cut(self, content: Content) -> Content:
         """The content with at most so many characters of text, the note among them where there is room for it."""
@@ -150,6 +155,10 @@ def _asked(call: Any) -> _Asked:
         raise ValueError(f"a tool_result answers a tool_use block, not a block of the type {kind!r}")
     if not isinstance(call_id, str) or not call_id.strip():
         raise ValueError(f"the tool_use block has no id ({call_id!r}); a result without one answers no call")
+    if not _ID.fullmatch(call_id):
+        raise ValueError(f"the id of the tool_use block is {call_id!r}; an id has only letters, digits, _ and -")
+    if call_id.startswith(_OF_THE_SERVER):
+        raise ValueError(f"the server answers the call {call_id} itself; a tool_result answers a tool_use block")
     by_code = str(of(of(call, "caller"), "type")).startswith("code_execution")
     kinds = kinds_taken(by_code=by_code, toolset=toolset)
     return _Asked(call_id, str(of(call, "name")), kinds, toolset if isinstance(toolset, str) else None)
@@ -169,7 +178,7 @@ def _log(asked: _Asked, response: object, content: Content, *, is_error: bool) -
         about = {
             "tool": asked.name,
             "call_id": asked.id,
-            "response_type": type.__getattribute__(type(response), "__name__"),
+            "response_type": name_of(response),
             "is_error": is_error,
             "size": len(encode(content)),
         }

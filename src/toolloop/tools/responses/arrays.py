@@ -18,6 +18,10 @@ def simpler(value: Any) -> tuple[Any] | None:
         return None
     if isinstance(value, numpy.generic):
         return (_scalar(value, numpy),)
+    if isinstance(value, numpy.matrix):
+        value = numpy.asarray(value)  # a row of a matrix is a matrix again, for ever
+    if value.dtype.names and value.ndim == 0:  # as a row of a masked array is
+        return (_row(value),)
     if value.dtype.kind in _SIMPLE and (value.dtype.itemsize <= _LONG or value.dtype.kind == "U"):
         return (value.tolist(),)
     return (value[()] if value.ndim == 0 else list(value),)
@@ -30,10 +34,14 @@ def _scalar(value: Any, numpy: Any) -> Any:
         case "m":
             return float("nan") if numpy.isnat(value) else _duration(value, numpy)
         case "V" if value.dtype.names:
-            return {name: value[name] for name in value.dtype.names}
+            return _row(value)
         case "f":
             return float(value)
     return value.item()
+
+
+def _row(value: Any) -> dict[str, Any]:
+    return {name: value[name] for name in value.dtype.names}
 
 
 def _duration(value: Any, numpy: Any) -> Any:

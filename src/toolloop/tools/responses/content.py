@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from toolloop.core.blocks import IMAGE_TYPES, RESULT_KINDS, media_type_of
+from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.exceptions import headline
@@ -20,10 +18,10 @@ from toolloop.tools.responses.files import (
     MOST_PIXELS_OF_MANY,
     File,
     file_part,
-    image_size,
     is_image,
     read_file,
 )
+from toolloop.tools.responses.inline import image_flaws, mended
 from toolloop.tools.responses.jsonable import Unsendable
 from toolloop.tools.responses.parts import Block, Empty, Ready, flaws_of, parts_of, plain
 from toolloop.tools.responses.raised import Content
@@ -48,6 +46,9 @@ def content_of(
     A `str` stays as it is, None is "ok", response types are what they say, a `Path` is the file, bytes are a file
     without a name, a list of content blocks stays (without blank text blocks), anything else is its JSON. What it gives
     it takes again, and gives the same.
+
+    A list is content if a response or a content block is in it, or the bytes of an image or a PDF among nothing but
+    texts and files; then a `Path` or bytes in it are a file. Any other list is data, such as one of paths: their names.
 
     Args:
         value: what a tool returned, or a person answered.
@@ -140,19 +141,13 @@ class _Builder:
             raise Unsendable(
                 f"{block.where} is a block of the type {kind}; the result of this call may hold only {may}"
             )
-        block = _mended(block)
-        if flaw := flaws_of(block):
+        block = mended(block)
+        if flaw := flaws_of(block) or next(image_flaws(block, most_pixels), None):
             raise Unsendable(flaw)
         if kind == "tool_reference" and not (
             self._known_tools is None or block.fields["tool_name"] in self._known_tools
         ):
             raise Unsendable(f"{block.where} refers to the tool {block.fields['tool_name']!r}, which is not known")
-        if kind == "image" and (data := _bytes_of(block.fields)) is not None:
-            size = image_size(data)
-            if size and max(size) > most_pixels:
-                raise Unsendable(
-                    f"{block.where} is an image of {size[0]} x {size[1]} pixels; a side may have {most_pixels}"
-                )
         return "" if block.is_blank else block.fields
 
 
@@ -162,25 +157,6 @@ def _is_blank(sent: dict[str, JSON] | str) -> bool:
 
 def _is_image(part: Ready) -> bool:
     return is_image(part) if isinstance(part, File) else isinstance(part, Block) and part.fields["type"] == "image"
-
-
-def _bytes_of(image: dict[str, JSON]) -> bytes | None:
-    """The bytes of an image block that holds its own."""
-    source = image.get("source")
-    data = source.get("data") if isinstance(source, dict) and source.get("type") == "base64" else None
-    try:
-        return base64.b64decode(data) if isinstance(data, str) else None
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _mended(block: Block) -> Block:
-    """An image with the media type that its bytes have: with another one the API refuses it."""
-    data = _bytes_of(block.fields) if block.fields["type"] == "image" else None
-    real = media_type_of(data) if data else None
-    if real not in IMAGE_TYPES or block.fields["source"].get("media_type") == real:
-        return block
-    return Block(block.where, {**block.fields, "source": {**block.fields["source"], "media_type": real}})
 
 
 def _check_together(content: Content) -> None:

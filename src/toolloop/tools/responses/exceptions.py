@@ -5,18 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from toolloop.tools.failures import shortened, well_formed
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MOST_LEAVES = 20
+_MOST_COUNTED = 1000  # a group may hold one exception many times over, level for level
 _DEEPEST = 8
 _LONGEST_LEAF = 1000
 
 
+def name_of(value: object) -> str:
+    """The name of its type, which a metaclass may hide."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return name
+
+
 def headline(exc: BaseException) -> str:
     """Its type and what it says, in one piece: `ValueError: no such file`; the type alone where it says nothing."""
-    name = type(exc).__name__.strip() or "Exception"
+    name = name_of(exc).strip() or "Exception"
     said = _said(exc)
     return f"{name}: {said}" if said.strip() else name
 
@@ -29,7 +37,11 @@ def told(exc: BaseException) -> str:
 def notes_of(exc: BaseException) -> list[str]:
     """The notes that were added to it, as far as they are texts."""
     notes = getattr(exc, "__notes__", ())
-    return [well_formed(note) for note in notes if isinstance(note, str)] if isinstance(notes, list | tuple) else []
+    kinds: tuple[Any, ...] = (list, tuple)
+    for kind in kinds:
+        if isinstance(notes, kind):  # read as such, for a subclass may read otherwise, and never end
+            return [well_formed(note) for note in kind.__iter__(notes) if isinstance(note, str)]
+    return []
 
 
 def _said(exc: BaseException) -> str:
@@ -52,8 +64,9 @@ def _is_sentence(key: object) -> bool:
 def _members(exc: BaseException) -> list[str]:
     lines = _tree(exc, "")
     shown = list(islice(lines, _MOST_LEAVES))
-    rest = sum(1 for _ in lines)
-    return [*shown, f"- and {rest} more"] if rest else shown
+    rest = sum(1 for _ in islice(lines, _MOST_COUNTED + 1))
+    many = f"more than {_MOST_COUNTED}" if rest > _MOST_COUNTED else rest
+    return [*shown, f"- and {many} more"] if rest else shown
 
 
 def _tree(exc: BaseException, indent: str) -> Iterator[str]:

@@ -25,8 +25,8 @@ MOST_PIXELS_OF_MANY = 2000
 #: The most images of one request (source: the same).
 MOST_IMAGES = 100
 
-#: The most bytes that the files of one result may have as base64: a request has 32 MB (source: messages-api, rule 1), and
-#: says more than this one result.
+#: The most bytes that the files of one result may have as base64: a request has 32 MB (source: messages-api, rule 1),
+#: and says more than this one result.
 MOST_BYTES = 31 * 1024 * 1024
 
 _MOST_TITLE = 500  # characters that the title of a document may have
@@ -76,7 +76,11 @@ def read_file(path: Path) -> File | str:
         raise OSError("it is no regular file")
     if about.st_size > MOST_BYTES:
         return f"it has {about.st_size:,} bytes, and a result takes {MOST_BYTES:,}"
-    return File(path.name, mime_type_of(path.name), path.read_bytes())
+    with path.open("rb") as opened:
+        data = opened.read(MOST_BYTES + 1)  # what the system makes while it is read has no size before
+    if len(data) > MOST_BYTES:
+        return f"it has more than {MOST_BYTES:,} bytes, which is what a result takes"
+    return File(path.name, mime_type_of(path.name), data)
 
 
 def is_image(file: File) -> bool:
@@ -144,8 +148,8 @@ def _document(file: File) -> _Sent:
     if len(source["data"]) > MOST_BYTES:
         return None, f"it has {len(source['data']):,} bytes as base64, and a result takes {MOST_BYTES:,}"
     block: dict[str, JSON] = {"type": "document", "source": source}
-    if file.name:
-        block["title"] = well_formed(file.name)[:_MOST_TITLE]
+    if title := well_formed(file.name or "").strip()[:_MOST_TITLE].strip():
+        block["title"] = title
     return block, ""
 
 

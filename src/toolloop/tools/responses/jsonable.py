@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import inspect
 import io
+from collections import UserString
 from collections.abc import (
     Collection,
     ItemsView,
@@ -19,6 +20,7 @@ from collections.abc import (
 from collections.abc import (
     Set as AbstractSet,
 )
+from datetime import date, time, timedelta
 from enum import Enum
 from itertools import islice
 from math import isfinite
@@ -32,11 +34,14 @@ from toolloop.core.jsontext import JSON, canonical, encode
 from toolloop.tools.failures import shortened, well_formed
 from toolloop.tools.responses import arrays
 from toolloop.tools.responses.exceptions import headline
+from toolloop.tools.responses.models import dumped, is_dataclass_of_pydantic
+from toolloop.tools.responses.moments import duration, moment
 from toolloop.tools.responses.types import Response
 
 # A generator may never end, and a range costs nothing until it is read.
 _MOST_ITEMS = 100_000
 _DEEPEST = 100
+_LARGE = 1 << 2000  # an integer below this has fewer digits than Python ever refuses to write
 _LONGEST_PATH = 200
 _LONGEST_REASON = 600
 _WHAT_TO_RETURN = (
@@ -64,16 +69,18 @@ class _Flaw(Exception):
 def to_json(value: object, where: str = "result") -> JSON:
     """A value as JSON, text made sendable.
 
-    Half a surrogate pair becomes U+FFFD. Dates, times, durations, UUIDs, decimals (as strings, to the last digit) and
-    the like become what pydantic makes of them; bytes are UTF-8 text if they decode, else a `data:` URL; a set is
-    sorted; a generator is read to its end.
+    Half a surrogate pair becomes U+FFFD. Dates, times and durations are ISO 8601; UUIDs, decimals (as strings, to the
+    last digit) and the like become what pydantic makes of them; bytes are UTF-8 text if they decode, else a `data:`
+    URL; a set is sorted; a generator is read to its end. Models and dataclasses of pydantic become what their own
+    serializers make of them for JSON.
 
     Args:
         value: anything.
         where: what it is called in an error.
 
     Raises:
-        Unsendable: something in it is not JSON, NaN, an infinity, contains itself, or raises while it is read.
+        Unsendable: something in it is not JSON, NaN, an infinity, contains itself, has two keys that are one as JSON,
+            or raises while it is read.
 
     """
     try:
@@ -92,7 +99,9 @@ class _Reader:
     def read(self, value: Any) -> JSON:
         """The JSON of a value or of a part of it."""
         kind = type(value)
-        if value is None or kind is bool or kind is int or (kind is float and isfinite(value)):
+        if value is None or kind is bool or (kind is float and isfinite(value)):
+            return value
+        if kind is int and -_LARGE < value < _LARGE:
             return value
         if kind is str:
             return well_formed(value)
@@ -123,25 +132,27 @@ class _Reader:
             case str():
                 return well_formed(str.__str__(value))
             case int():
-                return int.__index__(value)
+                return _writable(int.__index__(value))
             case bytes() | bytearray() | memoryview():
                 return _from_bytes(bytes(value))
             case Mapping():
-                return self._object(value.items())
+                return self._object(_no_more_than(len(value), value.items()))
             case list() | tuple() | KeysView() | ItemsView() | ValuesView():
-                return self._array(value)
+                return self._array(_capped(value))
             case AbstractSet():
-                return sorted(self._array(value), key=canonical)  # its order differs from run to run
+                return sorted(self._array(_capped(value)), key=canonical)  # its order differs from run to run
             case Response():
                 raise _Flaw(f"is a {type(value).__name__}, which goes alone or in a list, not into data")
-            case PurePath():
-                return well_formed(str(value))
+        if (text := _as_text(value)) is not None:
+            return well_formed(text)
         return self._thing(value)
 
     def _thing(self, value: Any) -> JSON:  # noqa: PLR0911 - likewise
         """The JSON of an object that is no plain value."""
         kind = type(value)
         if dataclasses.is_dataclass(kind):
+            if is_dataclass_of_pydantic(kind):
+                return self.read(dumped(value))
             return self._object((each.name, getattr(value, each.name)) for each in dataclasses.fields(kind))
         if attrs.has(kind):
             return self._object((each.name, getattr(value, each.name)) for each in attrs.fields(kind))
@@ -151,7 +162,7 @@ class _Reader:
             # Fields that were never set stay out, as the SDK would leave them out.
             return self.read(value.to_dict(mode="json", warnings=False))
         if hasattr(kind, "model_dump"):
-            return self.read(_dumped(value))
+            return self.read(dumped(value))
         if (simpler := arrays.simpler(value)) is not None:
             return self.read(simpler[0])
         if callable(getattr(value, "to_dict", None)):
@@ -220,10 +231,10 @@ class _Reader:
 
 
 def capped(items: Iterable[Any], where: str) -> list[Any]:
-    """The items of an iterator, which is read to its end.
+    """The items of an iterator, which is read to its end, or of a list.
 
     Raises:
-        Unsendable: there are too many, or it raises on the way.
+        Unsendable: there are too many, more than it says, or it raises on the way.
 
     """
     try:
@@ -235,18 +246,40 @@ def capped(items: Iterable[Any], where: str) -> list[Any]:
 
 
 def _capped(items: Iterable[Any]) -> list[Any]:
-    is_there = isinstance(items, Sized) and not isinstance(items, range)
-    kept = list(items if is_there else islice(items, _MOST_ITEMS + 1))
-    if len(kept) > _MOST_ITEMS and not is_there:
+    if isinstance(items, Sized) and not isinstance(items, range):
+        return _no_more_than(len(items), items)
+    kept = list(islice(items, _MOST_ITEMS + 1))
+    if len(kept) > _MOST_ITEMS:
         raise _Flaw(f"has more than {_MOST_ITEMS} items")
     return kept
 
 
-def _dumped(model: Any) -> Any:
+def _no_more_than(length: int, items: Iterable[Any]) -> list[Any]:
+    """The items of what is at hand: as many as it says it has, for it may say so and never end."""
+    kept = list(islice(items, length + 1))
+    if len(kept) > length:
+        raise _Flaw(f"has more items than its length of {length}")
+    return kept
+
+
+def _writable(number: int) -> int:
     try:
-        return model.model_dump(mode="json")
-    except UnicodeDecodeError:
-        return model.model_dump()  # bytes that are no text, which pydantic does not encode unless told how
+        str(number)
+    except ValueError as error:
+        raise _Flaw(f"cannot be written as JSON: {error}") from error
+    return number
+
+
+def _as_text(value: Any) -> str | None:
+    """The text of what has one of its own."""
+    match value:
+        case UserString() | PurePath():
+            return str(value)
+        case date() | time():
+            return moment(value)
+        case timedelta():
+            return duration(value)
+    return None
 
 
 def _from_bytes(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserString
 from collections.abc import Iterable, Iterator, Sequence
 from io import IOBase
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.core.blocks import RESULT_KINDS, misfits, named
+from toolloop.core.blocks import RESULT_KINDS, media_type_of, misfits, named
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.files import File
 from toolloop.tools.responses.jsonable import Unsendable, capped, to_json
 from toolloop.tools.responses.types import (
+    FILES,
     EmptyResponse,
     FileResponse,
     JsonResponse,
@@ -34,6 +36,8 @@ _TELLTALE = {
     "tool_reference": "tool_name",
     "browser_state": "tabs",
 }
+_TEXT_OR_FILE = str | FILES
+_HEAD = 16  # bytes by which a file is known
 
 
 @frozen
@@ -71,12 +75,14 @@ def parts_of(value: Any, where: str = "result") -> list[Part]:  # noqa: C901, PL
             return [Empty()]
         case str():
             return [well_formed(str.__str__(value))]
+        case UserString():
+            return [well_formed(str(value))]
         case TextResponse():
             return [well_formed(value.text)]
         case JsonResponse():
-            return [_text_of(to_json(value.data, where), where)]
+            return [encode(to_json(value.data, where))]
         case LinkResponse():
-            return [_text_of(to_json({"name": value.name, "url": value.url}), where)]
+            return [encode(to_json({"name": value.name, "url": value.url}))]
         case FileResponse():
             return [File(value.name, value.mime_type, value.data)]
         case RawOutputs():
@@ -85,34 +91,41 @@ def parts_of(value: Any, where: str = "result") -> list[Part]:  # noqa: C901, PL
             return [value]
         case bytes() | bytearray() | memoryview():
             return [File(None, "application/octet-stream", bytes(value))]
-    if isinstance(value, Iterator) and not isinstance(value, IOBase):
-        return _list(capped(value, where), where)
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):  # a named tuple is data
+    if type(value) in {list, tuple}:
         return _list(value, where)
-    return [_text_of(to_json(value, where), where)]
+    if isinstance(value, Iterator | list | tuple) and not isinstance(value, IOBase) and not hasattr(value, "_fields"):
+        return _list(capped(value, where), where)  # but a named tuple is data
+    return [encode(to_json(value, where))]
 
 
 def _list(items: Sequence[Any], where: str) -> list[Part]:
     """Content if it is meant as content, else data."""
-    if any(isinstance(item, Response) for item in items):
+    if any(isinstance(item, Response) for item in items) or _are_pictures(items):
         return _mixture(items, where)
     data = to_json(items, where)
-    if any(map(_is_telling, data)):
-        return _mixture(data, where)
-    blocks = [Block(f"{where}[{index}]", item) for index, item in enumerate(data) if _is_text(item)]
+    parts = [item if isinstance(item, FILES) else each for item, each in zip(items, data, strict=True)]
+    others = [part for part in parts if not isinstance(part, FILES)]
     # Judged before the blank ones are left out: rows of data must not lose any.
-    if blocks and len(blocks) == len(data) and not any(map(flaws_of, blocks)):
-        return list(blocks)
-    return [_text_of(data, where)]
+    if any(map(is_telling, others)) or (others and all(map(_is_text, others))):
+        return _mixture(parts, where)
+    return [encode(data)]
 
 
-def _is_telling(item: JSON) -> bool:
+def _are_pictures(items: Sequence[Any]) -> bool:
+    """Whether it is an image or a PDF, with nothing beside it but texts and other files. As data they are of no use."""
+    if not all(isinstance(item, _TEXT_OR_FILE) for item in items):
+        return False
+    return any(media_type_of(bytes(item[:_HEAD])) for item in items if not isinstance(item, str | Path))
+
+
+def is_telling(item: JSON) -> bool:
+    """Whether a value shows that it is meant as a content block, and not one of text."""
     kind = item.get("type") if isinstance(item, dict) else None
     return isinstance(kind, str) and kind in _TELLTALE and _TELLTALE[kind] in item
 
 
 def _is_text(item: JSON) -> bool:
-    return isinstance(item, dict) and item.get("type") == "text"
+    return isinstance(item, dict) and item.get("type") == "text" and not flaws_of(Block("", item))
 
 
 def _mixture(items: Iterable[Any], where: str) -> list[Part]:
@@ -120,7 +133,7 @@ def _mixture(items: Iterable[Any], where: str) -> list[Part]:
     parts: list[Part] = []
     for index, item in enumerate(items):
         here = f"{where}[{index}]"
-        if isinstance(item, str | Response | Path | bytes | bytearray | memoryview):
+        if isinstance(item, str | UserString | Response | FILES):
             parts += parts_of(item, here)
         else:
             parts.append(_block(to_json(item, here), here))
@@ -142,13 +155,6 @@ def flaws_of(block: Block) -> str | None:
     for path, said in misfits(fields):
         return f"{block.where}{'.' if path else ''}{path}: {said}"
     return None
-
-
-def _text_of(value: JSON, where: str) -> str:
-    try:
-        return encode(value)
-    except (ValueError, RecursionError) as error:  # an integer of more digits than Python writes
-        raise Unsendable(f"{where} cannot be written as JSON: {error}") from error
 
 
 def plain(part: Part, empty: str) -> str:

@@ -6,15 +6,19 @@ They are checked when they are made, so that the tool that made a wrong one is n
 from __future__ import annotations
 
 import mimetypes
+from collections import UserString
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
 from attrs import field, frozen
 
 from toolloop.tools.failures import well_formed
+
+#: What stands for a file where content is meant: where it lies, or what it holds.
+FILES = Path | bytes | bytearray | memoryview
 
 
 def _string(_owner: object, attribute: attrs.Attribute[str], value: object) -> None:
@@ -46,8 +50,10 @@ def _parts(value: Iterable[Any]) -> tuple[Any, ...]:
 
 def _are_parts(_owner: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
     for index, part in enumerate(value):
-        if not (isinstance(part, str | Mapping | Response) or hasattr(part, "to_dict")):
-            raise TypeError(f"{attribute.name}[{index}] is {_a(part)}; give a content block, a text or a response")
+        if not (isinstance(part, str | UserString | Mapping | Response | FILES) or hasattr(part, "to_dict")):
+            raise TypeError(
+                f"{attribute.name}[{index}] is {_a(part)}; give a content block, a text, a file or a response"
+            )
 
 
 def _a(value: object) -> str:
@@ -83,7 +89,8 @@ class JsonResponse(Response):
 class FileResponse(Response):
     """A file: an image, a PDF, a text, or anything else, which is only named to the model.
 
-    What it is, is read from its first bytes; a wrong `mime_type` is mended.
+    What it is, is read from its first bytes; a wrong `mime_type` is mended. So a text that begins like a PDF, with
+    `%PDF-`, is sent as one.
 
     Args:
         name: what the model is told it is called.
@@ -127,10 +134,11 @@ class EmptyResponse(Response):
 
 @frozen
 class RawOutputs(Response):
-    """Content blocks of the Messages API, sent as they are; among them may be texts and other responses, in order.
+    """Content blocks of the Messages API, sent as they are; among them may be texts, files and responses, in order.
 
     Args:
-        blocks: mappings, blocks of the SDK, texts, responses. They are looked at when they are sent.
+        blocks: mappings, blocks of the SDK, texts, responses; a `Path` or bytes are a file. They are looked at when
+            they are sent.
 
     Raises:
         TypeError: it is no list, or something else is in it; the message says where.
