@@ -60,7 +60,7 @@ class ToolError(Exception):
         if isinstance(self.content, str):
             return self.content
         given: Any = self.content  # whatever it was declared to be
-        parts = given if isinstance(given, list) else [given]
+        parts = given if isinstance(given, list) else [] if given is None else [given]
         return " ".join(
             str(part.get("text", f"[{part.get('type')}]")) if isinstance(part, dict) else str(part) for part in parts
         )
