@@ -122,6 +122,32 @@ def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(only
     assert m.history(done)[-1] == decode(m.user("wait"))
 
 
+MARK = {"cache_control": {"type": "ephemeral"}}
+MARKED = [
+    m.text("a") | MARK,
+    FOUND | {"content": [m.text("x") | MARK]} | MARK,
+    {"type": "document", "source": {"type": "content", "content": [m.text("y") | MARK]}},
+    m.text('the "cache_control" of a text'),
+    {"type": "browser_state", "tabs": [MARK]},
+]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_results_that_stay_beside_the_history_carry_no_cache_marks(beside: bool) -> None:
+    """They are hints, and nobody could take one out there; everything else stays. In the history all do."""
+    reply = m.replied("tool_use", *([m.server_call("s")] if beside else []), m.call("c"))
+    closed = m.go(m.after(reply), m.judged(), ev.Started("c"), m.ended("c", MARKED), ev.TurnEnded())
+    assert isinstance(closed, Executed)
+    (_, message) = map(decode, closed.tail or closed.ledger.messages[1:])
+    told, found, document, quoted, state = m.results(message)["c"]
+    assert [quoted, state] == MARKED[3:]
+    if beside:
+        assert [told, found] == [m.text("a"), FOUND]
+        assert document["source"]["content"] == [m.text("y")]
+    else:
+        assert [told, found, document] == MARKED[:3]
+
+
 def test_stopping_beside_the_history_drops_what_only_a_resumption_may_follow() -> None:
     """The open server call goes, the client's call and its result stay; calls of code go with their results."""
     stop = (ev.TurnEnded(), ev.Stopped())

@@ -120,6 +120,19 @@ def test_a_loop_that_goes_on_after_a_limit_has_it_again() -> None:
     assert container(m.go(ended, ev.HistoryEdited((m.user(),)), ev.Extended(Limits(max_iterations=5)))) is None
 
 
+def test_one_that_the_caller_names_or_takes_away_counts_from_then_on() -> None:
+    """Whether the loop is under way or has met a limit; other parameters leave it."""
+    named = ev.ParamsChanged('{"container":"container_0"}', ("container", "model"))
+    assert [container(m.go(waiting(), event)) for event in (named, ev.ParamsChanged("{}", ("container",)))] == [
+        None
+    ] * 2
+    assert container(m.go(waiting(), ev.ParamsChanged("{}", ("model",)))) == "container_1"
+    ended = m.go(m.after(*EVENTS, limits=Limits(max_iterations=1)), ev.TurnEnded())
+    assert container(m.go(ended, named, ev.Extended(Limits()))) is None
+    stopped = m.go(waiting(), ev.Stopped("enough"), named)
+    assert isinstance(stopped, Finished)
+
+
 def test_what_is_said_while_the_turn_is_open_leaves_it() -> None:
     assert container(m.go(waiting(), ev.Injected((m.user("and"),)))) == "container_1"
 

@@ -10,7 +10,7 @@ from anthropic.types import TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.core.jsontext import canonical, decode, encode, plain
+from toolloop.core.jsontext import canonical, decode, encode, plain, well_formed
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -123,3 +123,12 @@ def test_what_contains_itself_is_no_json() -> None:
     endless.append(endless)
     with pytest.raises(TypeError, match="messages contains itself"):
         plain(endless, "messages")
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [("", ""), ("aé😀", "aé😀"), ("\ud83d\ude00", "😀"), ("a\ud83db", "a\ufffdb"), ("\ude00\ud83d", "\ufffd\ufffd")],
+)
+def test_half_a_surrogate_pair_becomes_a_mark(text: str, mended: str) -> None:
+    """Two halves become the character that they stand for."""
+    assert well_formed(text) == mended

@@ -17,6 +17,7 @@ from toolloop.core.replies import (
     acceptable,
     assistant_message,
     ends_in_reply,
+    ends_in_server_call,
     open_server_calls,
     read_reply,
     settle_tail,
@@ -159,6 +160,13 @@ def test_open_server_calls_pair_by_id_across_messages() -> None:
     assert open_server_calls([first, told(result("s2")), said(m.server_result("s1"))]) == {"s2", "s3"}
     assert open_server_calls([m.user("a server_tool_use is a word"), said(m.text("b"))]) == set()
     assert open_server_calls([m.user('"server_tool_use"')]) == set()
+
+
+def test_a_paused_reply_may_end_in_a_server_call() -> None:
+    assert ends_in_server_call(said(m.text("a"), m.server_call("s")))
+    assert ends_in_server_call(said({"type": "mcp_tool_use", "id": "s"}))
+    assert not ends_in_server_call(said(m.server_call("s"), m.text("a")))
+    assert not ends_in_server_call('{"role":"assistant","content":[]}')
 
 
 def test_what_only_a_resumption_may_follow_is_left_out() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.handle.concurrency import on_both_backends, run_async
-from tests.handle.support import TOOLS, Scene, completed, failed, params, scene, user, yielded
+from tests.handle.support import TOOLS, Scene, completed, failed, params, refused, scene, user, yielded
 from toolloop import Approve, AsyncToolLoopHandle, ToolLoopHandle
+from toolloop.errors import InvalidHistory
 from toolloop.providers.calls import MOST_UNSTREAMED
 from toolloop.testing import FakeMessagesAPI, call, fault, reply, server_call
 
@@ -128,6 +129,44 @@ def test_a_copy_of_a_loop_goes_on_in_the_container() -> None:
         approve(copy)
         assert completed(copy.run()).text == "done"
         assert containers(at) == [None, "container_1"]
+
+
+@pytest.mark.parametrize("named", ["container_9", None])
+def test_one_that_the_caller_names_or_takes_away_counts_while_code_waits(named: str | None) -> None:
+    """An expired one is left out of the next request (source: rule 25), and another may take its place."""
+    script = [asks(), fault(400, "invalid_request_error", "container: expired"), ENDS]
+    with scene(script, asked=params(tools=[CODE]), refusals=0 if named else 1) as at:
+        failed(at.handle.run())
+        at.handle.update_params(container=named)
+        at.handle.retry()
+        done = at.handle.run()
+        assert named is None or completed(done).text == "done"
+        assert containers(at) == [None, "container_1", named]
+
+
+def test_the_tool_cannot_go_while_code_waits() -> None:
+    """The results would find no program; afterwards it may."""
+    with scene([asks(), ENDS, reply("fine")], asked=params(tools=[CODE])) as at:
+        turn = at.turn()
+        with refused(at.handle, InvalidHistory, "server-tool-gone", "code_execution"):
+            at.handle.update_params(tools=None)
+        turn.continue_loop()
+        at.done()
+        at.handle.update_params(tools=None)
+        at.handle.follow_up([user("again")])
+        at.done()
+
+
+@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["tools of its own", "none"])
+def test_the_tool_cannot_go_while_a_paused_call_waits(tools: Any) -> None:
+    """Also where no tool at all would be left."""
+    paused = reply(content=[PROGRAM], stop_reason="pause_turn")
+    with scene([paused, ENDS], tools=tools, asked=params(tools=[CODE])) as at:
+        turn = at.turn()
+        with refused(at.handle, InvalidHistory, "server-tool-gone", "code_execution"):
+            at.handle.update_params(tools=None)
+        turn.continue_loop()
+        assert at.done().text == "done"
 
 
 def test_without_it_the_api_refuses_the_results() -> None:

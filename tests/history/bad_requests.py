@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.history.bad_results import BAD_RESULTS
 from tests.history.bodies import (
     BY_CODE,
+    CODE,
     DOCUMENT,
     EPHEMERAL,
     HELLO,
@@ -20,6 +21,7 @@ from tests.history.bodies import (
     SEARCH_RESULT,
     SONNET_4_5,
     TOOL,
+    WEB_SEARCH,
     BadRequest,
     answered,
     assistant,
@@ -188,6 +190,33 @@ SERVER_TOOLS = [
         23,
         "open-server-call",
         body(HI, assistant(search(), text()), NEXT, HELLO, NEXT),
+    ),
+    BadRequest(
+        "tool-of-open-server-call-gone",
+        23,
+        "server-tool-gone",
+        body(HI, assistant(text(), search()), tools=[TOOL, CODE]),
+    ),
+    BadRequest("all-tools-gone", 23, "server-tool-gone", body(HI, assistant(search()), tools=[])),
+    BadRequest(
+        "tool-of-open-code-gone",
+        23,
+        "server-tool-gone",
+        body(HI, assistant(RUN_CODE, call(**BY_CODE)), user(result()), container="container_1", tools=[TOOL]),
+    ),
+    BadRequest(
+        "tool-of-open-code-gone-beside-a-search",
+        23,
+        "server-tool-gone",
+        body(HI, assistant(RUN_CODE), tools=[TOOL, WEB_SEARCH]),
+        checked="warning",
+    ),
+    BadRequest(
+        "tool-of-unknown-server-call-gone",
+        23,
+        "server-tool-gone",
+        body(HI, assistant(search(name="web_swim"))),
+        checked="warning",
     ),
     BadRequest(
         "result-for-server-call",

@@ -16,6 +16,7 @@ from tests.history.bodies import (
     PNG,
     RUN_CODE,
     SEARCH_RESULT,
+    SONNET_4_5,
     TOOL,
     BadRequest,
     answered,
@@ -38,8 +39,8 @@ from tests.history.bodies import (
 REFERENCE = {"type": "tool_reference", "tool_name": "look"}
 STATE = {"type": "browser_state", "tabs": []}
 MOST = 5 * 1024 * 1024
-LARGE = image("A" * (MOST + 4), "image/jpeg")
-LARGEST = image("A" * MOST, "image/jpeg")
+LARGE = image("/9j/" + "A" * MOST, "image/jpeg")
+LARGEST = image("/9j/" + "A" * (MOST - 4), "image/jpeg")
 CITED = {"citations": {"enabled": True}}
 
 
@@ -68,6 +69,8 @@ SHAPE = [
     BadRequest("error-result-with-image", 302, "result-content", answered(content=[text(), PNG], is_error=True)),
     BadRequest("error-result-with-document", 302, "result-content", answered(content=[DOCUMENT], is_error=True)),
     BadRequest("empty-text-inside-result", 302, "blank-text", answered(content=[text("")])),
+    BadRequest("blank-text-inside-result", 302, "blank-text", answered(content=[text(" \n"), text()])),
+    BadRequest("blank-text-inside-error-result", 302, "blank-text", answered(content=[text(" ")], is_error=True)),
     BadRequest("result-content-a-number", 302, "result-content", answered(content=42)),
     BadRequest("result-content-an-object", 302, "result-content", answered(content={"a": 1})),
     BadRequest("result-content-list-of-strings", 302, "result-content", answered(content=["a"])),
@@ -134,6 +137,8 @@ INSIDE = [
     _fields("image-of-no-base64", [image("iVBORw0KGgo")]),
     _fields("image-of-data-url", [image("data:image/png;base64,iVBORw0KGgo=")]),
     _fields("image-of-another-type", [image(b"\xff\xd8\xff\xe0")]),
+    _fields("image-of-no-known-type", [image(b"picture")]),
+    _fields("document-of-no-known-type", [_document(type="base64", media_type="application/pdf", data="eA==")]),
     _fields("image-source-with-key", [image(b"x") | {"source": {**PNG["source"], "name": "x"}}], "unknown-key"),
     _fields("image-with-key", [PNG | {"alt": "x"}], "unknown-key"),
     _fields("document-of-unknown-type", [_document(type="base64", media_type="text/plain", data="eA==")]),
@@ -142,6 +147,7 @@ INSIDE = [
     _fields("document-with-number-as-title", [DOCUMENT | {"title": 7}]),
     _fields("document-of-document", [_document(type="content", content=[DOCUMENT])]),
     _fields("document-of-empty-text", [_document(type="content", content=[text("")])]),
+    _fields("document-of-blank-text", [_document(type="content", content=[text(" ")])]),
     _fields("search-result-without-title", [without(SEARCH_RESULT, "title")]),
     _fields("search-result-of-string", [SEARCH_RESULT | {"content": "found"}]),
     _fields("search-result-of-image", [SEARCH_RESULT | {"content": [PNG]}]),
@@ -168,15 +174,49 @@ IMAGES = [
     BadRequest("image-too-high-in-user-message", 303, "image-limits", body(user(png(1, 8001)))),
     BadRequest("one-of-many-images-too-wide", 303, "image-limits", answered(content=[PNG] * 20 + [png(2001, 1)])),
     BadRequest(
-        "101-images",
+        "101-images-of-a-small-context",
         303,
         "image-limits",
-        answered(content=[PNG] * 100 + [_document(type="content", content=[PNG])]),
-        checked="warning",
+        answered(content=[PNG] * 100 + [_document(type="content", content=[PNG])]) | {"model": SONNET_4_5},
+    ),
+    BadRequest("601-images", 303, "image-limits", answered(content=[PNG] * 601)),
+    BadRequest(
+        "601-images-of-an-unknown-model",
+        303,
+        "image-limits",
+        answered(content=[PNG] * 601) | {"model": "claude-saga-7"},
     ),
 ]
 
-BAD_RESULTS: list[BadRequest] = [*SHAPE, *KINDS, *TOOLSETS, *INSIDE, *IMAGES]
+MARKS = [
+    BadRequest(
+        "five-cache-marks-in-a-search-result",
+        307,
+        "cache-marks",
+        answered(content=[SEARCH_RESULT | {"content": [text(cache_control=EPHEMERAL)] * 5}]),
+    ),
+    BadRequest(
+        "five-cache-marks-in-a-document",
+        307,
+        "cache-marks",
+        body(
+            user(_document(type="content", content=[text(cache_control=EPHEMERAL)] * 4) | {"cache_control": EPHEMERAL})
+        ),
+    ),
+    BadRequest(
+        "hour-mark-in-a-document-after-five-minutes",
+        307,
+        "cache-marks",
+        answered(
+            content=[
+                text(cache_control=EPHEMERAL),
+                _document(type="content", content=[text(cache_control=EPHEMERAL | {"ttl": "1h"})]),
+            ]
+        ),
+    ),
+]
+
+BAD_RESULTS: list[BadRequest] = [*SHAPE, *KINDS, *TOOLSETS, *INSIDE, *IMAGES, *MARKS]
 
 #: The nearest ones that are taken: name and body.
 NEAREST: list[tuple[str, dict[str, Any]]] = [
@@ -204,8 +244,16 @@ NEAREST: list[tuple[str, dict[str, Any]]] = [
     ("image-of-5-mb", answered(content=[LARGEST])),
     ("image-of-8000-pixels", answered(content=[png(8000, 8000)])),
     ("many-images-of-2000-pixels", answered(content=[PNG] * 20 + [png(2000, 2000)])),
-    ("hundred-images", answered(content=[PNG] * 100)),
-    ("image-that-nobody-can-read", answered(content=[image(b"picture")])),
+    ("hundred-images-of-a-small-context", answered(content=[PNG] * 100) | {"model": SONNET_4_5}),
+    ("600-images", answered(content=[PNG] * 600)),
+    (
+        "pdf-behind-something-else",
+        answered(content=[_document(type="base64", media_type="application/pdf", data="CgolUERGLTEuNw==")]),
+    ),
+    (
+        "four-cache-marks-in-a-search-result",
+        answered(content=[SEARCH_RESULT | {"content": [text(cache_control=EPHEMERAL)] * 4}]),
+    ),
     (
         "image-of-url-and-file",
         answered(

@@ -88,6 +88,15 @@ GOOD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
         body(HI, assistant(thinking(), text(), search()), model=SONNET_4_5, thinking=MANUAL),
     ),
     ("pause-ended-in-a-later-message", body(HI, assistant(text(), search()), assistant(found(), text()), NEXT)),
+    (
+        "open-call-of-code-under-another-name",
+        body(HI, assistant(RUN_CODE | {"name": "bash_code_execution"}, call(**BY_CODE)), user(result()))
+        | {"container": "container_1"},
+    ),
+    (
+        "open-server-call-of-an-mcp-server",
+        body(HI, assistant(search() | {"type": "mcp_tool_use", "id": "mcptoolu_1", "server_name": "s"})),
+    ),
     ("open-server-call-then-results-only", body(HI, assistant(search(), call()), user(result()))),
     (
         "open-server-call-over-two-rounds-of-results",
@@ -134,6 +143,10 @@ WARNED_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
         body(HI, assistant(call()), user(result()), assistant(call()), user(result())),
     ),
     ("calls-without-tools", "no-tools", bare(HI, assistant(call()), user(result()), tools=[])),
-    ("blank-text-inside-result", "blank-text", answered(content=[text(" ")])),
+    (
+        "101-images-of-an-unknown-model",
+        "image-limits",
+        answered(content=[PNG] * 101) | {"model": "claude-saga-7"},
+    ),
     ("new-key-in-a-reply", "unknown-key", body(HI, assistant(call(mood="calm")), user(result()), tools=[TOOL])),
 ]

@@ -190,6 +190,17 @@ def test_an_open_server_call_is_told_by_its_tool() -> None:
     assert nameless == ["the server call srvtoolu_1 of server_tool_use has no result"]
 
 
+def test_an_open_server_call_keeps_its_tool() -> None:
+    """Where the tools are known; a tool that a system message brought may be the one."""
+    messages = [HI, assistant(search())]
+    assert check(messages) == []
+    assert rules(check(messages, tools=[CODE])) == [("messages[1].content[0]", "server-tool-gone")]
+    added = system({"type": "tool_addition", "tool": {}})
+    assert [p.level for p in check([HI, added, assistant(search())], tools=[CODE])] == ["warning"]
+    closed = check([HI, assistant(search(), text()), NEXT], tools=[CODE])
+    assert [problem.rule for problem in closed] == ["open-server-call"]
+
+
 def test_system_messages_stand_after_a_server_result() -> None:
     """An assistant turn that ends in the result of a server tool may be followed by a system message (rule 21)."""
     assert check([HI, assistant(search(), found()), system(text()), HELLO], tools=[CODE]) == []

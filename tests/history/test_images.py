@@ -57,12 +57,13 @@ def test_an_image_of_too_many_pixels_is_found_wherever_it_stands(block: dict[str
 
 
 def test_of_many_images_each_has_to_be_smaller() -> None:
-    """And of more than a hundred it is not certain that the model takes them."""
+    """And of more than a hundred it is not certain that an unknown model takes them."""
     large = png(2001, 1)
     assert limits(answered(content=[PNG] * 19 + [large])) == []
     assert limits(answered(content=[PNG] * 20 + [large])) == [("messages[2].content[0].content[20]", "error")]
     assert limits(answered(content=[PNG] * 100)) == []
     assert limits(answered(content=[PNG] * 101)) == [("messages[2].content[0].content[100]", "warning")]
+    assert limits(answered(content=[PNG] * 601)) == [("messages[2].content[0].content[600]", "error")]
 
 
 def test_what_is_nested_deeper_than_the_api_allows_is_left_alone() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolloop.history import binds_thinking, takes_prefill, takes_system_messages
+from toolloop.history.models import most_images
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,21 @@ from toolloop.history import binds_thinking, takes_prefill, takes_system_message
 )
 def test_a_family_answers(model: str | None, prefill: bool | None, system: bool | None, binds: bool | None) -> None:
     assert (prefill, system, binds) == (takes_prefill(model), takes_system_messages(model), binds_thinking(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "images"),
+    [
+        ("claude-3-5-sonnet-20241022", 100),
+        ("claude-sonnet-4-5", 100),
+        ("claude-haiku-4-5", 100),
+        ("claude-sonnet-4-6", 600),
+        ("claude-mythos-preview", 600),
+        ("claude-opus-5-5", 600),
+        ("claude-haiku-5-5", None),
+        ("claude-saga-7", None),
+        (None, None),
+    ],
+)
+def test_a_large_context_takes_more_images(model: object, images: int | None) -> None:
+    assert most_images(model) == images

@@ -207,14 +207,17 @@ def test_empty_messages_go_only_where_their_turn_is_empty() -> None:
 
 
 def test_silent_errors_are_given_words() -> None:
-    """And empty text inside a result goes."""
-    silent = [result(content=content, is_error=True) for content in (None, "", [], [text("")])]
+    """And blank text inside a result goes; where nothing else is there, an empty string stays."""
+    silent = [result(content=content, is_error=True) for content in (None, "", [], [text("")], [text(" \n")])]
     for block in silent:
         assert [HI, assistant(call()), user(result(content=NO_WORDS, is_error=True))] == repair(
             [HI, assistant(call()), user(block)]
         ).messages
-    kept = repair([HI, assistant(call()), user(result(content=[text(""), text(), "junk"]))])
+    kept = repair([HI, assistant(call()), user(result(content=[text(""), text(), text("\t"), "junk"]))])
     assert user(result(content=[text(), "junk"])) == kept.messages[2]
+    alone = repair([HI, assistant(call()), user(result(content=[text(" ")]))])
+    assert user(result(content="")) == alone.messages[2]
+    assert [(change.path, change.rule) for change in alone.changes] == [("messages[2].content[0]", "blank-text")]
 
 
 def test_calls_of_the_wrong_role_are_left_alone() -> None:

@@ -28,7 +28,8 @@ MOST_IMAGE_CHARACTERS: Final = 5 * 1024 * 1024
 IMAGE_TYPES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PDF: Final = "application/pdf"
 
-_HEAD = 32  # characters of base64 that hold the first bytes, by which a file is known
+_HEAD = 1368  # characters of base64 that hold the first 1,024 bytes, by which a file is known
+_PDF_MARK = b"%PDF-"  # stands in them somewhere: readers pass over what comes before it
 _SHOWN = 40
 
 
@@ -54,7 +55,6 @@ class Flaw:
         key: of that object, which has the wrong value, is missing, or is not known.
         rule: the id of the rule in `toolloop.history` that it breaks.
         text: what is wrong there.
-        certain: False where the API is likely, but not known, to refuse it inside a result.
 
     """
 
@@ -62,7 +62,6 @@ class Flaw:
     key: str
     rule: str
     text: str
-    certain: bool = True
 
 
 _Check = Callable[[str, str, JSON], Iterator[Flaw]]  # of a path, a key of the object there, and the value of that key
@@ -105,7 +104,7 @@ _STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
-    (b"%PDF-", _PDF),
+    (_PDF_MARK, _PDF),
 )
 
 
@@ -220,7 +219,7 @@ def _words(path: str, key: str, value: JSON) -> Iterator[Flaw]:
     if not isinstance(value, str):
         yield _wrong(path, key, value, "a string")
     elif not value.strip():
-        yield Flaw(path, key, "blank-text", "the text block has no words", certain=not value)
+        yield Flaw(path, key, "blank-text", "the text block has no words")
 
 
 _STRING = _is(str, "a string")
@@ -232,7 +231,7 @@ _MAPPINGS = _list(_MAPPING)
 
 
 def _file(*media_types: str) -> _Check:
-    """A file inside the request: base64 whose first bytes are not those of another kind of file."""
+    """A file inside the request: base64 whose first bytes are those of its kind of file."""
     fields = _object({"media_type": _one_of(*media_types), "data": _STRING}, {"type": _STRING})
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
@@ -257,10 +256,12 @@ def _base64(path: str, data: str, declared: str | None) -> Iterator[Flaw]:
     except ValueError as error:  # a character that is not ASCII is one too
         yield Flaw(path, "data", "block-fields", f"'data' is not base64: {error}")
         return
-    real = media_type_of(binascii.a2b_base64(data[:_HEAD]))
-    if declared and real and real != declared:
-        other = f"'media_type' is {declared!r}, and the bytes are those of {real}"
-        yield Flaw(path, "media_type", "block-fields", other)
+    start = binascii.a2b_base64(data[:_HEAD])
+    real = media_type_of(start)
+    if declared is None or real == declared or (declared == _PDF and real is None and _PDF_MARK in start):
+        return
+    what = f"the bytes are those of {real}" if real else "the bytes are not those of such a file"
+    yield Flaw(path, "media_type", "block-fields", f"'media_type' is {declared!r}, and {what}")
 
 
 _URL = _object({"url": _STRING}, {"type": _STRING})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from toolloop.core.chain import Chain
 from toolloop.core.evolving import evolve
-from toolloop.core.jsontext import decode, encode
+from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.policy import settle_open
 from toolloop.core.replies import ended, open_server_calls, settle_tail, without_open_calls
 from toolloop.core.states import (
@@ -50,8 +50,10 @@ def close_round(ledger: Ledger, round_: Round) -> Executed:
     injected (source: rules 23 and 25 of the Messages API).
     """
     results, notes = _results(round_, ledger.setup.texts)
+    if beside := stays_beside(round_):
+        results = [_without_marks(text) for text in results]
     closed = (*round_.tail, *_reply(round_), user_message(results))
-    if stays_beside(round_):
+    if beside:
         held = (user_message(notes), *ledger.held) if notes else ledger.held
         return Executed(evolve(ledger, held=held), round_, tail=closed)
     return Executed(join(ledger, (*closed[:-1], user_message((*results, *notes)))), round_)
@@ -60,6 +62,21 @@ def close_round(ledger: Ledger, round_: Round) -> Executed:
 def stays_beside(round_: Round) -> bool:
     """Whether nothing but its results may follow a round: its calls were made by code, or a server call is open."""
     return any(call.by_code for call in round_.calls) or bool(open_server_calls((*round_.tail, *_reply(round_))))
+
+
+def _without_marks(text: str) -> str:
+    """A block without cache marks. They are only hints, and where nobody can take them out there may be too many."""
+    return encode(_unmarked(decode(text))) if '"cache_control"' in text else text
+
+
+def _unmarked(block: JSON) -> JSON:
+    match block:
+        case list():
+            return [_unmarked(each) for each in block]
+        case dict():
+            kept = {key: value for key, value in block.items() if key != "cache_control"}
+            return {key: _unmarked(value) if key in ("content", "source") else value for key, value in kept.items()}
+    return block
 
 
 def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
@@ -104,6 +121,23 @@ def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
 def is_system(text: str) -> bool:
     """Whether a message is a system message."""
     return '"system"' in text and decode(text)["role"] == "system"
+
+
+def last_user_turn(messages: Chain[str]) -> int:
+    """Where the last user turn begins: the last run of messages that are neither the model's nor results."""
+    end_ = len(messages)
+    while end_ and not _prompts(messages[end_ - 1]):
+        end_ -= 1
+    while end_ and _prompts(messages[end_ - 1]):
+        end_ -= 1
+    return end_
+
+
+def _prompts(text: str) -> bool:
+    message = decode(text)
+    content = message["content"]
+    answers = isinstance(content, list) and any(block.get("type") == "tool_result" for block in content)
+    return message["role"] != "assistant" and not answers
 
 
 def settled_and_joined(ledger: Ledger, round_: Round) -> Ledger:

@@ -128,9 +128,10 @@ class HistoryEdited(Event):
 
 @frozen
 class ParamsChanged(Event):
-    """The caller changed the request parameters."""
+    """The caller changed the request parameters. `params`: all of them; `changed`: the names of those given."""
 
     params: str
+    changed: tuple[str, ...] = ()
 
 
 @frozen

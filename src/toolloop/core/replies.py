@@ -159,6 +159,12 @@ def ends_in_reply(tail: Sequence[str]) -> bool:
     return bool(tail) and tail[-1].startswith(_ASSISTANT)
 
 
+def ends_in_server_call(message: str) -> bool:
+    """Whether the last block of a message is a server call: so does a paused reply end, and the API takes it last."""
+    blocks = _blocks(message)
+    return bool(blocks) and blocks[-1]["type"] in _SERVER_CALLS
+
+
 def open_server_calls(messages: Iterable[str]) -> set[str]:
     """The ids of server calls whose result has not come, in these messages."""
     texts = list(messages)

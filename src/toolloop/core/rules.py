@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.chain import Chain
-from toolloop.core.closing import close_round, end, finish, is_system, join, settled_and_joined
+from toolloop.core.closing import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
 from toolloop.core.errors import IllegalCommand, ProtocolError, UndecidedCalls, UnknownCall
 from toolloop.core.evolving import evolve
-from toolloop.core.jsontext import decode
 from toolloop.core.policy import ask_again, decide, error_result, judge, lose, replace_call, settle, startable, to_judge
 from toolloop.core.replies import assistant_message, settle_tail
 from toolloop.core.setup import Setup
@@ -305,8 +304,13 @@ def edit_history(state: State, event: ev.HistoryEdited) -> State:
 
 
 def change_params(state: State, event: ev.ParamsChanged) -> State:
-    """Other parameters from the next request on."""
-    return _set_up(state, params=event.params)
+    """Other parameters from the next request on. A container that is named, or taken away, counts while code waits."""
+    changed = _set_up(state, params=event.params)
+    if "container" not in event.changed:
+        return changed
+    if isinstance(changed, Finished) and changed.back is not None:
+        changed = evolve(changed, back=evolve(changed.back, container=None))
+    return evolve(changed, ledger=evolve(changed.ledger, container=None))
 
 
 def extend_limits(state: State, event: ev.Extended) -> State:
@@ -329,26 +333,9 @@ def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
     ledger = state.ledger
     kept = ledger.messages
     if event.replace_last:
-        kept = Chain(kept[: _last_user_turn(kept)])
+        kept = Chain(kept[: last_user_turn(kept)])
     messages = kept.extend((*event.messages, *ledger.held))
     return Ready(evolve(ledger, messages=messages, held=(), turn_iterations=0, pauses=0, active=0.0))
-
-
-def _last_user_turn(messages: Chain[str]) -> int:
-    """Where the last user turn begins: the last run of messages that are neither the model's nor results."""
-    end_ = len(messages)
-    while end_ and not _prompts(messages[end_ - 1]):
-        end_ -= 1
-    while end_ and _prompts(messages[end_ - 1]):
-        end_ -= 1
-    return end_
-
-
-def _prompts(text: str) -> bool:
-    message = decode(text)
-    content = message["content"]
-    answers = isinstance(content, list) and any(block.get("type") == "tool_result" for block in content)
-    return message["role"] != "assistant" and not answers
 
 
 def retry(state: Failed, event: ev.Retried) -> Ready:

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core.blocks import RESULT_KINDS
-from toolloop.core.errors import IllegalCommand, UnknownCall
+from toolloop.core.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import refusal, step
 from toolloop.core.setup import Budget
@@ -17,7 +17,7 @@ from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, 
 from toolloop.core.values import Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.decisions import refuse_invalid, to_ruling, to_texts
-from toolloop.handle.editing import landing, outgoing
+from toolloop.handle.editing import explained, landing, outgoing
 from toolloop.handle.judging import misfit
 from toolloop.handle.making import all_params, check_request
 from toolloop.handle.params import check_params, split
@@ -255,6 +255,8 @@ class Commanding(Reading):
     def update_params(self, **changes: Any) -> None:
         """Other request parameters from the next request on; None takes one away.
 
+        A `container` counts also while code waits in another one for its results.
+
         Raises:
             TypeError: a parameter is not JSON.
             ValueError: a parameter that is not given this way (`messages`, `stream`).
@@ -274,14 +276,24 @@ class Commanding(Reading):
             old = {name: value for name, value in decode(setup.params).items() if name not in removed}
             new = old | stored
             check_request(new, self._tools, asked=asked)
-            event = ev.ParamsChanged(encode(new), at=self._recorder.now())
+            event = ev.ParamsChanged(encode(new), tuple(given), at=self._recorder.now())
             step(self._state, event)
             if _SHAPING & given.keys():
                 edit = self._edit()  # what the caller has mended by now is what will go out
                 closed = self._state.ledger.messages if edit is None else edit.messages
-                refuse_invalid(outgoing(self._state, closed), all_params(new, self._tools), asked=asked)
+                params = all_params(new, self._tools)
+                if params["tools"] is None:
+                    params["tools"] = []  # it is known that there are none
+                refuse_invalid(outgoing(self._state, closed), params, asked=asked)
             self._record(event)
             self._requests.update(secrets, changed=given.keys())
+
+    def _refuse(self, texts: Sequence[str], asked: str) -> None:
+        """Refuse messages that the API would refuse, and say which of them nobody can edit."""
+        try:
+            super()._refuse(texts, asked)
+        except InvalidHistory as error:
+            raise explained(error, texts, self._state) from None
 
     def _ring(self) -> None:
         """Wake the driver up, if one waits for calls to end."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from toolloop.core.closing import result_block, stays_beside, user_message
-from toolloop.core.errors import IllegalCommand
+from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode
-from toolloop.core.replies import ends_in_reply, without_open_calls
+from toolloop.core.replies import ends_in_reply, ends_in_server_call, without_open_calls
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
 from toolloop.core.values import Result, Round
 
@@ -80,14 +80,29 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
         case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*closed, *injected]
         case Ready() | Executed() | Paused() | Failed():
-            # A paused reply is sent back as it came; that the API takes it last, no checker can know.
+            # A paused reply is sent back as it came; unless a server call ends it, no checker knows it may be last.
             judged = list(state.tail)
-            while ends_in_reply(judged):
+            while ends_in_reply(judged) and not ends_in_server_call(judged[-1]):
                 judged.pop()
             return [*closed, *judged]
         case Finished():
             return [*closed, *(injected or (_ANYBODY,)), *held]
     return list(closed)
+
+
+def explained(error: InvalidHistory, texts: Sequence[str], state: State) -> InvalidHistory:
+    """The error for messages of which some stay beside the history, so that nobody looks for them in it."""
+    tail = getattr(state, "tail", ())
+    beside = [f"messages[{index}]" for index, text in enumerate(texts) if text in tail]
+    if not any(problem.path.startswith(tuple(beside)) for problem in error.problems):
+        return error
+    return InvalidHistory(
+        f"{error} From {beside[0]} on, the messages stay beside the history until the model ends its turn, and "
+        "messages_mut() does not show them: change or shorten there what comes before, or end the turn with "
+        "resume(Stop())",
+        problems=error.problems,
+        messages=error.messages,
+    )
 
 
 def landing(state: State, injected: Sequence[str]) -> list[str]:

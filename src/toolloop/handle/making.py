@@ -61,7 +61,6 @@ def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
                 f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
                 tool=tool.name,
             )
-    registry.definitions()  # a schema that cannot be made is said now, not in the middle of a loop
     return registry
 
 

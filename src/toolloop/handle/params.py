@@ -8,7 +8,9 @@ from typing import Any
 
 from attrs import define, field
 
+from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.history import RULES, Problem
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.options import given
 from toolloop.providers.protocol import Request
@@ -32,7 +34,7 @@ _OWNED = frozenset(
     }
 )
 # What adds up over messages that were each judged by themselves: cache marks, those of an hour, images, sources that
-# are cited, sources that can be.
+# are cited, sources that can be. The bytes are counted beside these.
 _COUNTED = (
     (b'"cache_control":{',),
     (b'"ttl":"1h"',),
@@ -40,7 +42,9 @@ _COUNTED = (
     (b'"enabled":true',),
     (b'"type":"document"', b'"type":"search_result"'),
 )
-_NOTHING = (0,) * len(_COUNTED)
+_NOTHING = (0,) * (len(_COUNTED) + 1)
+_MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
+_AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
 _FEW_IMAGES = 20  # of more than these each has to be smaller (source: the API's documentation of vision)
 _REFUSED = {
@@ -202,7 +206,7 @@ class RequestMaker:
         self._pieces: list[bytes] = []
         self._counts: list[tuple[int, ...]] = []  # of all messages up to each
         self._body_count = _NOTHING
-        self._passed: tuple[int, ...] | None = None
+        self._passed: list[int] | None = None
 
     def make(self, stored: str, messages: Sequence[str], container: str | None = None) -> Request:
         """The request for these stored parameters and messages, all JSON texts.
@@ -213,12 +217,18 @@ class RequestMaker:
             container: the id of the container in which the code of the open turn runs; it takes the place of another
                 that the parameters name, and their skills stay (source: rule 25 of the Messages API).
 
+        Raises:
+            InvalidHistory: it is larger than the API takes.
+
         """
         if stored is not self._stored:
             self._prepare(stored)
         texts = list(messages)
         body = self._body if container is None else _in_container(self._body, container)
-        return Request(body, texts, self._options, self._encode(texts))
+        request = Request(body, texts, self._options, self._encode(texts))
+        if (size := self._total()[-1] + _AROUND) > _MOST_BYTES:
+            raise self._too_large(size)
+        return request
 
     def _encode(self, texts: list[str]) -> list[bytes]:
         """The messages as bytes; those that went out before are not encoded again."""
@@ -236,12 +246,28 @@ class RequestMaker:
         self._texts = texts
         return self._pieces
 
+    def _total(self) -> tuple[int, ...]:
+        """How much of each there is in the request that was made last; its bytes come last."""
+        return _sum(self._body_count, self._counts[-1] if self._counts else _NOTHING)
+
+    def _too_large(self, size: int) -> InvalidHistory:
+        largest = max(range(len(self._pieces)), key=lambda index: len(self._pieces[index]))
+        rule = RULES["request-size"]
+        own = len(self._pieces[largest])
+        what = f"the request has {size:,} bytes, {own:,} of them in this message; the API takes {_MOST_BYTES:,}"
+        problem = Problem(f"messages[{largest}]", "request-size", rule.level, what, rule.remedy)
+        return InvalidHistory(
+            f"next_turn(): the API would refuse these messages: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",
+            problems=(problem,),
+            messages=[decode(text) for text in self._texts],
+        )
+
     def may_add_up(self) -> bool:
         """Whether the request that was made last may have too much of something; a look at all of it tells.
 
         What a look found to be right is asked about again only when more of it is there.
         """
-        total = _sum(self._body_count, self._counts[-1] if self._counts else _NOTHING)
+        *total, _ = self._total()
         if total == self._passed:
             return False
         marks, hours, images, cited, sources = total
@@ -250,7 +276,7 @@ class RequestMaker:
 
     def passed(self) -> None:
         """The request that was made last was looked at, and has not too much of anything."""
-        self._passed = _sum(self._body_count, self._counts[-1] if self._counts else _NOTHING)
+        *self._passed, _ = self._total()
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
         """Take other secrets from the next request on, in the place of those of the changed parameters."""
@@ -278,8 +304,8 @@ class RequestMaker:
 
 
 def _count(piece: bytes) -> tuple[int, ...]:
-    """How often a message may hold each of what adds up; a text can say such a thing, too."""
-    return tuple(sum(map(piece.count, words)) for words in _COUNTED)
+    """How often a message may hold each of what adds up; a text can say such a thing, too. Its bytes come last."""
+    return *(sum(map(piece.count, words)) for words in _COUNTED), len(piece) + 1
 
 
 def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

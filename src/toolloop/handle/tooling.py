@@ -162,8 +162,9 @@ def failed(job: Job, error: BaseException) -> Result:
     """The error result of a tool that raised."""
     try:
         return _adapted(job, error)
-    except Exception:  # noqa: BLE001 - an exception may raise anything while it is read, too, and so may an adapter
-        LOG.warning("the response adapter failed", extra={"tool": job.call.name, "call_id": job.call.id})
+    except Exception:
+        about = {"tool": job.call.name, "call_id": job.call.id}
+        LOG.exception("the response adapter failed: %s", type(job.adapter).__name__, extra=about)
         return _error(job, describe_failure(error))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolloop.history.images import check_images
-from toolloop.history.pairing import check_pairing
+from toolloop.history.pairing import check_open_calls, check_pairing
 from toolloop.history.reading import after_compaction, runs_of
 from toolloop.history.rules import Findings, Problem
 from toolloop.history.shape import check_shape
@@ -34,5 +34,6 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
         runs = runs_of(messages)
         check_pairing(after_compaction(runs), findings)
         check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
-        check_images(runs, findings)
+        check_open_calls(after_compaction(runs), findings, tools=tools)
+        check_images(runs, findings, model=model)
     return findings.problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from toolloop.core.blocks import RESULT_KINDS, Flaw, cache_mark_flaws, flaws, named
+from toolloop.core.blocks import RESULT_KINDS, cache_mark_flaws, flaws, named
 from toolloop.history.reading import THINKING, Block, is_server_result
 from toolloop.history.rules import Findings, Level
 
@@ -48,16 +48,17 @@ _IDS: Final = {
 }
 
 
-def check_fields(path: str, role: str, block: Block, findings: Findings, *, in_result: bool = False) -> None:
+def check_fields(path: str, role: str, block: Block, findings: Findings) -> None:
     """Check what a block that has a type has besides: its own fields, and what is inside them."""
     kind = block["type"]
     found = (
         flaws(block, path) if kind in RESULT_KINDS else cache_mark_flaws(block, path) if kind not in THINKING else ()
     )
     for flaw in found:
-        part = flaw.path != path  # of a block: what `repair` does not touch
-        rule = "block-fields" if part and flaw.rule == "blank-text" else flaw.rule
-        findings.add(rule, flaw.path, flaw.text, level=_level(flaw, role, nested=in_result or part))
+        # What is inside a block `repair` does not touch.
+        rule = "block-fields" if flaw.rule == "blank-text" and flaw.path != path else flaw.rule
+        level = _unknown(role, flaw.key) if rule == "unknown-key" else None
+        findings.add(rule, flaw.path, flaw.text, level=level)
     if kind in _FIELDS:
         _fields(path, role, kind, block, findings)
     elif is_server_result(kind):
@@ -73,13 +74,6 @@ def _fields(path: str, role: str, kind: str, block: Block, findings: Findings) -
     for key in block:
         if key != "type" and key not in _FIELDS[kind] and key not in _OPTIONAL[kind]:
             findings.add("unknown-key", path, f"a {kind} block has no key {key!r}", level=_unknown(role, key))
-
-
-def _level(flaw: Flaw, role: str, *, nested: bool) -> Level | None:
-    if flaw.rule == "unknown-key":
-        return _unknown(role, flaw.key)
-    # That blank text is refused inside as well is likely, not known; of empty text it is known.
-    return "warning" if nested and not flaw.certain else None
 
 
 def _unknown(role: str, key: str) -> Level | None:

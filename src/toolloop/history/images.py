@@ -1,4 +1,8 @@
-"""How large images are, and how many there are (source: the API's documentation of vision)."""
+"""How large images are, and how many there are (source: the API's documentation of vision).
+
+Its numbers: 600 images in a request, 100 for a model with a context of 200,000 tokens. What a loop counts before it
+looks at a whole request, and what the fake API refuses, are the same.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from toolloop.core.blocks import media_type_of
+from toolloop.history.models import FEWEST_IMAGES, MOST_IMAGES, most_images
 from toolloop.history.reading import Block, Run, kind_of
-from toolloop.history.rules import Findings
+from toolloop.history.rules import Findings, Level
 
-_MOST_IMAGES: Final = 100
 _MOST_PIXELS: Final = 8000
 # Of more images than this each has to be smaller.
 _FEW_IMAGES: Final = 20
@@ -19,13 +23,15 @@ _MOST_PIXELS_OF_MANY: Final = 2000
 _HEAD: Final = 1 << 18  # characters of base64; the size of a picture stands somewhere in them
 
 
-def check_images(runs: list[Run], findings: Findings) -> None:
+def check_images(runs: list[Run], findings: Findings, *, model: object) -> None:
     """Check the images of a request together: their count, and the size of each."""
     images = [image for run in runs for spot in run.spots for image in _images(spot.path, spot.block)]
-    if len(images) > _MOST_IMAGES:
-        # Models with a large context take more.
-        message = f"there are {len(images)} images; {_MOST_IMAGES} are taken by every model"
-        findings.add("image-limits", images[_MOST_IMAGES][0], message, level="warning")
+    taken = most_images(model) or (MOST_IMAGES if len(images) > MOST_IMAGES else FEWEST_IMAGES)
+    if len(images) > taken:
+        level: Level | None = None if most_images(model) or taken == MOST_IMAGES else "warning"
+        by_whom = " by every model" if level else ""
+        message = f"there are {len(images)} images; at most {taken} are taken{by_whom}"
+        findings.add("image-limits", images[taken][0], message, level=level)
     most = _MOST_PIXELS if len(images) <= _FEW_IMAGES else _MOST_PIXELS_OF_MANY
     for path, block in images:
         side = max(size_of(block) or (0,))

@@ -1,8 +1,8 @@
 """What a model takes in a history, read off its id.
 
-Three questions, each answered yes, no, or None for "unknown": an unknown model is never refused anything. The answers
-are those of the public documentation in November 2026 (pages on prefill, mid-conversation system messages and preserved
-thinking); a later version of a family is taken to do what its predecessor does.
+Four questions, each with None for the answer "unknown": an unknown model is never refused anything. The answers
+are those of the public documentation in November 2026 (pages on prefill, mid-conversation system messages, preserved
+thinking, vision and context windows); a later version of a family is taken to do what its predecessor does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ _NEW: Final = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,2})(?:[
 # `claude-3-5-sonnet-20241022`, `claude-2.1`, `claude-instant-1.2`
 _OLD: Final = re.compile(r"claude-(?:instant-)?([1-3])(?!\d)", re.ASCII)
 _PREVIEW: Final = "claude-mythos-preview"
+
+#: The most images of a request: of a model with a small context, and of one with a large context.
+FEWEST_IMAGES: Final = 100
+MOST_IMAGES: Final = 600
+_MILLION_FROM: Final = (4, 6)  # a context of a million tokens
 
 _Family = tuple[str, tuple[int, int]]
 
@@ -61,6 +66,20 @@ def binds_thinking(model: object) -> bool | None:
     """
     family = _family(model)
     return None if family is None else family[1] >= _BINDS_FROM[family[0]]
+
+
+def most_images(model: object) -> int | None:
+    """How many images a request to this model may have: 600, or 100 where its context has only 200,000 tokens.
+
+    Source: the documentation of vision; that of context windows names the models, and what later Haikus have is not
+    known.
+    """
+    family = _family(model)
+    if family is None:
+        return None
+    if family[1] < _MILLION_FROM:
+        return FEWEST_IMAGES
+    return None if family[0] == "haiku" else MOST_IMAGES
 
 
 def _family(model: object) -> _Family | None:

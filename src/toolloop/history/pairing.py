@@ -5,6 +5,8 @@ The walk follows the pairing algorithm of the API notes (1h), which agreed with 
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from attrs import field, frozen
 
 from toolloop.history.reading import (
@@ -50,6 +52,31 @@ def check_pairing(runs: list[Run], findings: Findings) -> None:
             )
     _report_unanswered(walk, "before the end")
     _server_calls(runs, findings)
+
+
+def check_open_calls(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+    """Check that a server call that is open has its tool in the request; None means that the tools are unknown."""
+    if not isinstance(tools, list):
+        return
+    named = {name for tool in tools if isinstance(tool, dict) and isinstance(name := tool.get("name"), str)}
+    closing = last_closing_run(runs)
+    for call, (number, spot) in unanswered_server_calls(runs).items():
+        name = text_key(spot.block, "name") or ""
+        if number < closing or spot.kind != "server_tool_use" or name in named:
+            continue  # it is reported already; the tools of an MCP server go by its name; it is there
+        if name in _CALLS_OF_CODE and _CALLS_OF_CODE & named:
+            continue
+        # Newer searches run code of their own, and a call of a tool that is not known here may have another name.
+        certain = not _SEARCHES & named if name in _CALLS_OF_CODE else name in _NAMED_ALIKE
+        added = any("tool_addition" in run.kinds for run in runs)
+        message = f"the server call {call} is open, and there is no tool for {name!r}"
+        findings.add("server-tool-gone", spot.path, message, level=None if certain and not added else "warning")
+
+
+# Source: the SDK's `ServerToolUseBlockParam`, and the names of its server tools.
+_CALLS_OF_CODE: Final = frozenset({"code_execution", "bash_code_execution", "text_editor_code_execution"})
+_SEARCHES: Final = frozenset({"web_search", "web_fetch"})
+_NAMED_ALIKE: Final = _SEARCHES | {"advisor", "tool_search_tool_regex", "tool_search_tool_bm25"}
 
 
 def _report_unanswered(walk: _Walk, until: str) -> None:

@@ -114,10 +114,10 @@ class _Mender:
     def _mend_result(self, piece: Piece) -> Piece:
         content = piece.block.get("content")
         if isinstance(content, list):
-            kept = [inner for inner in content if not _is_empty_text(inner)]
+            kept = [inner for inner in content if not _is_blank_text(inner)]
             if len(kept) < len(content):
-                self._note(piece.path, "blank-text", "dropped empty text inside the result")
-                piece = Piece(piece.path, piece.block | {"content": kept})
+                self._note(piece.path, "blank-text", "dropped blank text inside the result")
+                piece = Piece(piece.path, piece.block | {"content": kept or ""})
         if piece.block.get("is_error") is True and piece.block.get("content") in (None, "", []):
             self._note(piece.path, "empty-error-result", "said that the tool failed without a message")
             piece = Piece(piece.path, piece.block | {"content": NO_WORDS})
@@ -263,5 +263,5 @@ def _calls(turn: Turn | None) -> dict[str, Piece]:
     return calls
 
 
-def _is_empty_text(block: Any) -> bool:
-    return kind_of(block) == "text" and block.get("text") == ""
+def _is_blank_text(block: Any) -> bool:
+    return kind_of(block) == "text" and is_blank(block.get("text"))

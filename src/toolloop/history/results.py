@@ -39,7 +39,7 @@ def _inner(path: str, role: str, block: Any, findings: Findings) -> str | None:
     elif kind in _NEVER_IN_RESULTS or is_server_result(kind):
         findings.add("result-content", path, f"a result cannot hold a block of the type {kind!r}")
     else:
-        check_fields(path, role, block, findings, in_result=True)
+        check_fields(path, role, block, findings)
     return kind
 
 

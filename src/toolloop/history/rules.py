@@ -122,7 +122,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "blank-text": Rule(
         "error",
-        "Text holds a word (blank but not empty text inside a result: a warning).",
+        "Text holds a word, inside a result too.",
         "Leave the text block out; `repair` does.",
         "14, reported",
     ),
@@ -198,6 +198,12 @@ RULES: Final[dict[str, Rule]] = {
         "Drop the call; `repair` does.",
         "23, reported",
     ),
+    "server-tool-gone": Rule(
+        "error",
+        "While a server call is open, its tool is among the tools (if it may be there under another name: a warning).",
+        "Keep sending the tool until the call has its result.",
+        "23, reported",
+    ),
     "code-results-only": Rule(
         "error",
         "After calls made by code comes a user turn of nothing but results, and these hold only text.",
@@ -257,9 +263,15 @@ RULES: Final[dict[str, Rule]] = {
     "image-limits": Rule(
         "error",
         "An image has at most 5 MB of base64 and 8,000 pixels a side (2,000 if there are more than 20 images); a "
-        "request has at most 100 images (more: a warning).",
+        "request has at most 600 images, 100 for models before 4.6 (more than 100 for an unknown model: a warning).",
         "Make the images smaller, or fewer.",
         "documented; the size reported",
+    ),
+    "request-size": Rule(
+        "error",
+        "A request has at most 32 MB; `check` does not know the whole request, a loop does before it sends one.",
+        "Shorten the history with `messages_mut()`; a round that is not in it yet goes with `resume(Stop())`.",
+        "1, documented",
     ),
     "empty-error-result": Rule(
         "error",

@@ -19,6 +19,7 @@ from toolloop.history.reading import (
 from toolloop.history.rules import Findings, Level
 
 _MAX_CACHE_MARKS = 4
+_HOLDERS = frozenset({"document", "search_result", "tool_result"})  # kinds of blocks that hold others
 
 
 def check_turns(  # noqa: PLR0913 - the parts of a request, by name
@@ -127,7 +128,7 @@ def _cache_marks(runs: list[Run], findings: Findings, *, tools: Any) -> None:
 
 
 def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every cache mark in the order of the request, the blocks inside results before these."""
+    """Every cache mark in the order of the request, those inside a block before its own."""
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
             yield f"tools[{index}]", mark
@@ -151,11 +152,19 @@ def _citations(runs: list[Run], findings: Findings) -> None:
 
 
 def _with_inner(run: Run) -> Iterator[tuple[str, Any]]:
-    """Every block of a run with its path, what is inside results before these."""
+    """Every block of a run with its path, what is inside results, documents and search results before these."""
     for spot in run.spots:
-        content = spot.block.get("content") if spot.kind == "tool_result" else None
-        for block in (*(content if isinstance(content, list) else ()), spot.block):
+        for block in _inside_first(spot.block):
             yield spot.path, block
+
+
+def _inside_first(block: Any, depth: int = 2) -> Iterator[Any]:
+    kind = kind_of(block)
+    holder = block.get("source") if kind == "document" else block
+    content = holder.get("content") if kind in _HOLDERS and isinstance(holder, dict) else None
+    for inner in content if isinstance(content, list) and depth else ():
+        yield from _inside_first(inner, depth - 1)
+    yield block
 
 
 def _references(runs: list[Run], findings: Findings, tools: list[Any]) -> None:

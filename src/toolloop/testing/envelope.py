@@ -1,7 +1,8 @@
-"""What a request as a whole may hold (messages-api.md, rules 1 to 5, 32 and 35)."""
+"""What a request as a whole may hold (messages-api.md, rules 1 to 5, 32 and 35; section 3, point 8)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from toolloop.testing.blocks import CACHE, TEXT, content_block
@@ -189,6 +190,15 @@ _BODY = fields(
         "billing_policy": Key(anything, beta=""),
     }
 )
+
+
+def encodable(body: Any) -> Refusal | None:
+    """No string has half a surrogate pair (section 3, point 8): the API's own reader of JSON takes none."""
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Refusal("The request body is not valid JSON: no low surrogate in string")
+    return None
 
 
 def shape(body: Any, context: Context) -> Refusal | None:

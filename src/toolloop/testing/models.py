@@ -55,6 +55,11 @@ class Model:
         """Whether `thinking.type` may be `adaptive`."""
         return self._above or self.version > (4, 5)
 
+    @property
+    def most_images(self) -> int:
+        """How many images a request may have: fewer where the context is of 200,000 tokens."""
+        return 600 if self.version >= (4, 6) else 100
+
     def may_disable_thinking(self, effort: str | None) -> bool:
         """Whether `thinking.type` may be `disabled`."""
         opus_5 = self.name == "opus" and self.version == (5, 0)

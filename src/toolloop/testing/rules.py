@@ -30,7 +30,7 @@ def judge(body: Any, context: Context, signer: Signer | None) -> Refusal | None:
         signer: who checks the thinking blocks; without one nobody does.
 
     """
-    if refusal := envelope.shape(body, context):
+    if refusal := envelope.encodable(body) or envelope.shape(body, context):
         return refusal
     if not context.has_model(body["model"]):
         return Refusal(f"model: {body['model']}", 404, "not_found_error")
@@ -44,7 +44,7 @@ def judge(body: Any, context: Context, signer: Signer | None) -> Refusal | None:
         or rules_messages.blank_text(body)
         or rules_pairing.placement(runs)
         or rules_results.results(runs)
-        or rules_images.images(body)
+        or rules_images.images(body, who)
         or rules_pairing.pairing(runs)
         or rules_results.toolsets(runs)
         or rules_messages.system_messages(body, runs, who, context)

@@ -15,20 +15,21 @@ from toolloop.testing.runs import Block, blocks_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from toolloop.testing.models import Model
+
 _MOST_BYTES = 5 * 1024 * 1024
-_MOST_IMAGES = 100
 _MOST_PIXELS = 8000
 _MANY, _MOST_PIXELS_OF_MANY = 20, 2000
 
 
-def images(body: dict[str, Any]) -> Refusal | None:
+def images(body: dict[str, Any], model: Model) -> Refusal | None:
     """Every image and document that came as base64, one by one and together."""
     found = [part for part in _parts(body) if part[1]["type"] == "image"]
     for path, block in _parts(body):
         if block["source"]["type"] == "base64" and (refusal := _file(f"{path}.source.base64", block["source"])):
             return refusal
-    if len(found) > _MOST_IMAGES:
-        return Refusal(f"messages: Too much media: 0 document pages + {len(found)} images > {_MOST_IMAGES}")
+    if len(found) > model.most_images:
+        return Refusal(f"messages: Too much media: 0 document pages + {len(found)} images > {model.most_images}")
     many = len(found) > _MANY
     most, where = (_MOST_PIXELS_OF_MANY, " for many-image requests") if many else (_MOST_PIXELS, "")
     for path, block in found:
@@ -64,14 +65,23 @@ def _file(path: str, source: dict[str, Any]) -> Refusal | None:
     if declared.startswith("image/") and len(data) > _MOST_BYTES:
         return Refusal(f"{path}: image exceeds 5 MB maximum: {len(data)} bytes > {_MOST_BYTES} bytes")
     try:
-        start = base64.b64decode(data, validate=True)[:16]
+        start = base64.b64decode(data, validate=True)[:1024]
     except ValueError:
         return Refusal(f"{path}.data: invalid base64 data")
-    real = _media_type(start)
-    if real in {None, declared}:
+    return _pdf(path, start) if declared == "application/pdf" else _image(path, declared, _media_type(start))
+
+
+def _pdf(path: str, start: bytes) -> Refusal | None:
+    # Readers pass over what comes before the mark.
+    valid = _media_type(start) in {None, "application/pdf"} and b"%PDF-" in start
+    return None if valid else Refusal(f"{path}.data: The PDF specified was not valid.")
+
+
+def _image(path: str, declared: str, real: str | None) -> Refusal | None:
+    if real is None:
+        return Refusal("Could not process image")
+    if real == declared:
         return None
-    if declared == "application/pdf":
-        return Refusal(f"{path}.data: The PDF specified was not valid.")
     return Refusal(
         f"{path}.data: The image was specified using the {declared} media type, but the image appears to be a {real} "
         "image"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from toolloop.testing.models import Model
 
 _MOST_CACHE_MARKS = 4
+_HOLDERS = ("tool_result", "search_result", "document")
 
 
 def tools(body: dict[str, Any]) -> Refusal | None:
@@ -82,8 +83,9 @@ def effort(body: dict[str, Any], model: Model) -> Refusal | None:
 def _parts(where: str, blocks: list[Block]) -> Iterator[tuple[str, Block]]:
     for place, block in enumerate(blocks):
         # A mark stands at the end of its block: behind those of the blocks inside.
-        if block["type"] == "tool_result" and isinstance(block.get("content"), list):
-            yield from _parts(f"{where}.{place}.content", block["content"])
+        inside, holder = ("source.content", block["source"]) if block["type"] == "document" else ("content", block)
+        if block["type"] in _HOLDERS and isinstance(holder.get("content"), list):
+            yield from _parts(f"{where}.{place}.{inside}", holder["content"])
         yield f"{where}.{place}", block
 
 
