@@ -9,7 +9,7 @@ import pytest
 
 from tests.history.bodies import HI, PNG, answered, assistant, body, call, image, png, result, user
 from toolloop.history import check
-from toolloop.history.images import size_of
+from toolloop.history.images import large_images, size_of
 
 JPEG = (
     b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(9) + b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 9000, 40) + bytes(10)
@@ -72,3 +72,11 @@ def test_what_is_nested_deeper_than_the_api_allows_is_left_alone() -> None:
     for _ in range(5000):
         block = {"type": "document", "source": {"type": "content", "content": [block]}}
     assert limits(answered(content=[block])) == []
+
+
+def test_large_images_of_a_message_are_counted_wherever_they_stand() -> None:
+    """Beside results, and inside them; a message of words has none."""
+    large, small = png(2001, 1), png(2000, 1)
+    assert large_images({"role": "user", "content": [large, small, result("a", [large, small])]}) == 2
+    assert large_images(HI) == 0
+    assert large_images({"model": "claude-opus-5-5"}) == 0

@@ -11,6 +11,8 @@ from attrs import define, field
 from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
 from toolloop.history import RULES, Problem
+from toolloop.history.images import large_images
+from toolloop.history.models import FEWEST_IMAGES
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.options import given
 from toolloop.providers.protocol import Request
@@ -34,15 +36,16 @@ _OWNED = frozenset(
     }
 )
 # What adds up over messages that were each judged by themselves: cache marks, those of an hour, images, sources that
-# are cited, sources that can be. The bytes are counted beside these.
+# are cited, sources that can be. Large images and bytes are counted beside these.
 _COUNTED = (
     (b'"cache_control":{',),
     (b'"ttl":"1h"',),
     (b'"type":"image"',),
-    (b'"enabled":true',),
+    (b'"citations":{"enabled":true',),
     (b'"type":"document"', b'"type":"search_result"'),
 )
-_NOTHING = (0,) * (len(_COUNTED) + 1)
+_IMAGES = 2  # their place among the counts
+_NOTHING = (0,) * (len(_COUNTED) + 2)
 _MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
@@ -270,9 +273,10 @@ class RequestMaker:
         *total, _ = self._total()
         if total == self._passed:
             return False
-        marks, hours, images, cited, sources = total
+        marks, hours, images, cited, sources, large = total
         many_marks = marks > _MOST_CACHE_MARKS or (marks > 1 and hours > 0)
-        return many_marks or images > _FEW_IMAGES or (cited > 0 and sources > 1)
+        many_images = images > _FEW_IMAGES and (large > 0 or images > FEWEST_IMAGES)
+        return many_marks or many_images or 0 < cited != sources
 
     def passed(self) -> None:
         """The request that was made last was looked at, and has not too much of anything."""
@@ -304,8 +308,10 @@ class RequestMaker:
 
 
 def _count(piece: bytes) -> tuple[int, ...]:
-    """How often a message may hold each of what adds up; a text can say such a thing, too. Its bytes come last."""
-    return *(sum(map(piece.count, words)) for words in _COUNTED), len(piece) + 1
+    """How often a message may hold each of what adds up, then how many large images, then its bytes."""
+    found = [sum(map(piece.count, words)) for words in _COUNTED]
+    large = large_images(decode(piece)) if found[_IMAGES] else 0  # each message is looked into once
+    return *found, large, len(piece) + 1
 
 
 def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

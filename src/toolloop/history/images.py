@@ -39,6 +39,14 @@ def check_images(runs: list[Run], findings: Findings, *, model: object) -> None:
             findings.add("image-limits", path, f"the image is {side} pixels long or wide; at most {most} are taken")
 
 
+def large_images(message: Any) -> int:
+    """How many images of a message are too large to stand among many."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    images = [image for block in blocks for _, image in _images("", block)]
+    return sum(max(size_of(image) or (0,)) > _MOST_PIXELS_OF_MANY for image in images)
+
+
 def _images(path: str, block: Any, depth: int = 2) -> Iterator[tuple[str, Block]]:
     """The images in a block: itself, and those inside results, and inside documents inside these."""
     kind = kind_of(block)
