@@ -189,6 +189,21 @@ def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | C
     return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
 
 
+async def cancelled_after(handle: AsyncToolLoopHandle, *events: threading.Event) -> None:
+    """Cancel a turn once these have happened, and see that the cancellation comes out."""
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+
+            async def cancel() -> None:
+                for event in events:
+                    await heard(event)
+                scope.cancel()
+
+            group.start_soon(cancel)
+            await handle.next_turn()
+    assert scope.cancelled_caught
+
+
 def told(result: object) -> list[Any]:
     """The contents of the results of a turn, `None` for a call that has none yet."""
     return [slot and slot.content for slot in yielded(result).results]

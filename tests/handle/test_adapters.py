@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from tests.handle.concurrency import Gate, async_loop, heard, on_both_backends, run_async
+from tests.handle.concurrency import Gate, async_loop, cancelled_after, on_both_backends, run_async
 from tests.handle.support import params, refused, results_in, scene, yielded
 from toolloop import Answer, Texts, ToolRegistry, tool
 from toolloop.errors import IllegalCommand
@@ -206,16 +205,7 @@ def test_a_result_that_is_not_read_in_time_is_left_behind(backend: str) -> None:
         ]
         executed.continue_loop()
         gate.arrived.clear()
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as group:
-
-                async def cancel() -> None:
-                    await heard(gate.arrived)
-                    scope.cancel()
-
-                group.start_soon(cancel)
-                await handle.next_turn()
-        assert scope.cancelled_caught
+        await cancelled_after(handle, gate.arrived)
         gate.opened.set()
         executed = yielded(await handle.next_turn())
         assert [result and result.content for result in executed.results] == ['["read"]']

@@ -19,6 +19,7 @@ from tests.handle.concurrency import (
     Gate,
     async_loop,
     async_wire,
+    cancelled_after,
     heard,
     on_both_backends,
     result_texts,
@@ -26,23 +27,8 @@ from tests.handle.concurrency import (
     statuses,
 )
 from tests.handle.support import completed, user, yielded
-from toolloop import AsyncToolLoopHandle, InjectMessages, Texts, ToolCall, ToolContext, tool
+from toolloop import InjectMessages, Texts, ToolCall, ToolContext, tool
 from toolloop.testing import delayed, reply
-
-
-async def cancelled_after(handle: AsyncToolLoopHandle, *events: threading.Event) -> None:
-    """Cancel a turn once these have happened, and see that the cancellation comes out."""
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as group:
-
-            async def cancel() -> None:
-                for event in events:
-                    await heard(event)
-                scope.cancel()
-
-            group.start_soon(cancel)
-            await handle.next_turn()
-    assert scope.cancelled_caught
 
 
 @on_both_backends

@@ -18,8 +18,8 @@ from tests.handle.concurrency import (
     Held,
     async_loop,
     awaited,
+    cancelled_after,
     each_kind,
-    heard,
     make,
     on_both_backends,
     run_async,
@@ -28,25 +28,11 @@ from tests.handle.concurrency import (
     turn,
 )
 from tests.handle.support import completed, user, yielded
-from toolloop import AsyncToolLoopHandle, Stop, Texts, ToolContext, tool
+from toolloop import Stop, Texts, ToolContext, tool
 from toolloop.events import CallFinished, CallProgress, LoopFinished, ResultFiltered
 from toolloop.testing import reply
 
 SOON = 0.01
-
-
-async def cancelled_once(handle: AsyncToolLoopHandle, event: threading.Event) -> None:
-    """Cancel a turn when something has happened."""
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as group:
-
-            async def cancel() -> None:
-                await heard(event)
-                scope.cancel()
-
-            group.start_soon(cancel)
-            await handle.next_turn()
-    assert scope.cancelled_caught
 
 
 def hide(_call: Any, content: Any) -> Any:
@@ -71,7 +57,7 @@ def test_a_filter_that_is_cancelled_leaves_what_those_before_it_made(backend: st
     handle = async_loop([reply(calls=[("secret", {})])], [secret], result_filters=[hide, forever])
 
     async def main() -> None:
-        await cancelled_once(handle, inside)
+        await cancelled_after(handle, inside)
         assert told(await handle.next_turn()) == ["***"]
 
     run_async(backend, main)
@@ -106,7 +92,7 @@ def test_what_an_async_tool_returned_in_spite_of_a_cancelled_turn_is_kept(backen
     handle = async_loop([reply(calls=[("stubborn", {})])], [stubborn])
 
     async def main() -> None:
-        await cancelled_once(handle, gate.arrived)
+        await cancelled_after(handle, gate.arrived)
         assert [call.status for call in handle.state.round.calls] == ["settled"]  # type: ignore[union-attr] # it is open
 
     run_async(backend, main)
@@ -164,7 +150,7 @@ def test_a_context_belongs_to_its_own_run(backend: str) -> None:
     handle = async_loop([reply(calls=[("work", {})])], [work])
 
     async def main() -> None:
-        await cancelled_once(handle, gate.arrived)
+        await cancelled_after(handle, gate.arrived)
         waiting = yielded(await handle.next_turn())
         waiting.rerun(waiting.pending[0])
         waiting.continue_loop()

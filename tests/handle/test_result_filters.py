@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.handle.concurrency import (
     async_loop,
+    cancelled_after,
     each_kind,
-    heard,
     make,
     on_both_backends,
     run_async,
@@ -204,16 +204,7 @@ def test_a_turn_cancelled_in_a_filter_keeps_what_the_tool_returned(backend: str,
     handle = async_loop(script, [in_thread if of_thread else in_task], result_filters=[forever])
 
     async def main() -> None:
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as group:
-
-                async def cancel() -> None:
-                    await heard(inside)
-                    scope.cancel()
-
-                group.start_soon(cancel)
-                await handle.next_turn()
-        assert scope.cancelled_caught
+        await cancelled_after(handle, inside)
         assert told(await handle.next_turn()) == [("raw", False)]
         handle.resume(Continue())
         assert completed(await handle.next_turn()).text == "fine"

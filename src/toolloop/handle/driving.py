@@ -275,7 +275,6 @@ class Driving(Waking):
 
     def _filter(self, job: Job, result: Result) -> None:
         """Let the filters look at what a sync tool came back with, and record it; each driver does it in its way."""
-        raise NotImplementedError
 
     def _turn_ended(self) -> None:
         with self._recorder.lock:

@@ -191,7 +191,7 @@ def _of_attrs(kind: type, hints: Mapping[str, Any]) -> Iterator[Field]:
         if each.init:
             annotation = hints.get(each.name, Any if each.type is None else each.type)
             required = each.default is attrs.NOTHING
-            default = NOTHING if required or isinstance(each.default, attrs.Factory) else each.default  # type: ignore[arg-type]
+            default = NOTHING if required or isinstance(each.default, attrs.Factory) else each.default  # type: ignore[arg-type] # attrs types its factory as a function
             yield Field(str(each.alias), annotation, default, required, each.metadata.get("description"))
 
 
