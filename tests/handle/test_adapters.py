@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.handle.concurrency import Gate, async_loop, cancelled_after, on_both_backends, run_async
+from tests.handle.concurrency import Gate, async_loop, cancelled_after, on_both_backends, run_async, sync_loop, told
 from tests.handle.support import params, refused, results_in, scene, yielded
 from toolloop import Answer, Texts, ToolRegistry, tool
 from toolloop.errors import IllegalCommand
@@ -211,3 +211,25 @@ def test_a_result_that_is_not_read_in_time_is_left_behind(backend: str) -> None:
         assert [result and result.content for result in executed.results] == ['["read"]']
 
     run_async(backend, main)
+
+
+@on_both_backends
+def test_a_value_that_contains_itself_is_told_alike_by_both_handles(backend: str) -> None:
+    """However deep a value goes, both say the same of it."""
+    circle: list[Any] = []
+    circle.append(circle)
+
+    @tool(name="work")
+    async def later() -> Any:
+        """Give it."""
+        return circle
+
+    @tool(name="work")
+    def now() -> Any:
+        """Give it."""
+        return circle
+
+    script = [reply(calls=[("work", {})])]
+    told_later = told(run_async(backend, async_loop(script, [later]).next_turn))
+    assert told_later == told(sync_loop(script, [now]).next_turn())
+    assert "Recursion" not in told_later[0]

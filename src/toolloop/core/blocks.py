@@ -25,6 +25,11 @@ _OF_OTHERS: Final = RESULT_KINDS - {"browser_state"}
 #: The most characters of base64 that one image may have.
 MOST_IMAGE_CHARACTERS: Final = 5 * 1024 * 1024
 
+#: How long and wide an image may be, and how large each of many may be (source: the API's documentation of vision).
+MOST_PIXELS: Final = 8000
+MANY_IMAGES: Final = 20
+MOST_PIXELS_OF_MANY: Final = 2000
+
 IMAGE_TYPES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PDF: Final = "application/pdf"
 

@@ -188,7 +188,7 @@ class AsyncToolLoopHandle(Driving):
         if not self._enter(job):
             return
         came = await (_called(job) if job.limit is None else _within_limit(job))
-        if not isinstance(came, Result) and not _is_at_hand(came.value):
+        if not isinstance(came, Result) and not _is_at_hand(came.value, _DEPTH):
             self._spawn(job, partial(returned, job, came.value))
             return
         job.took = time.monotonic() - job.begun
@@ -241,16 +241,17 @@ class AsyncToolLoopHandle(Driving):
         self._bell.ring()
 
 
-def _is_at_hand(value: Any) -> bool:
-    """Whether a result can be made of it without reading a file, or running code of the caller's."""
+def _is_at_hand(value: Any, depth: int) -> bool:
+    """Whether a result can be made of it at once: without reading a file, or running code of the caller's."""
     if type(value) in (str, type(None), bool, int, float):
         return True
-    if type(value) not in (dict, list) or len(value) > _FEW:
+    if type(value) not in (dict, list) or len(value) > _FEW or not depth:
         return False
-    return all(map(_is_at_hand, value.values() if type(value) is dict else value))
+    return all(_is_at_hand(each, depth - 1) for each in (value.values() if type(value) is dict else value))
 
 
 _FEW = 1000
+_DEPTH = 10  # what is nested deeper, or in itself, can wait for a thread
 
 
 @frozen

@@ -14,7 +14,7 @@ from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import refusal, step
 from toolloop.core.setup import Budget
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
-from toolloop.core.values import Approve, Command, Continue, Decision, InjectMessages, Stop
+from toolloop.core.values import Answer, Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.decisions import refuse_invalid, to_ruling, to_texts
 from toolloop.handle.editing import explained, landing, outgoing
@@ -74,7 +74,7 @@ class Commanding(Reading):
                 known=(),
             )
         kinds = {call.id: kinds_for(call) for call in state.round.calls}
-        known = self._known_tools()
+        known = self._known_tools() if any(map(_may_refer, decisions)) else None
         rulings = tuple(
             (
                 call_id,
@@ -297,6 +297,11 @@ class Commanding(Reading):
 
     def _ring(self) -> None:
         """Wake the driver up, if one waits for calls to end."""
+
+
+def _may_refer(decision: tuple[str, Decision]) -> bool:
+    """Whether a decision may refer to a tool: only blocks can, and to look all tools up takes the whole history."""
+    return isinstance(decision[1], Answer) and not isinstance(decision[1].content, str)
 
 
 def _has_marks(texts: Sequence[str]) -> bool:

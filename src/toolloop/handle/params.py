@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
+from toolloop.core.blocks import MANY_IMAGES
 from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
 from toolloop.history import RULES, Problem
@@ -49,7 +50,6 @@ _NOTHING = (0,) * (len(_COUNTED) + 2)
 _MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
-_FEW_IMAGES = 20  # of more than these each has to be smaller (source: the API's documentation of vision)
 _REFUSED = {
     "stream": "streaming is a way to drive a turn, not a parameter; leave it out",
     "thread": "the history lives in the handle and goes out whole; leave it out",
@@ -275,7 +275,7 @@ class RequestMaker:
             return False
         marks, hours, images, cited, sources, large = total
         many_marks = marks > _MOST_CACHE_MARKS or (marks > 1 and hours > 0)
-        many_images = images > _FEW_IMAGES and (large > 0 or images > FEWEST_IMAGES)
+        many_images = images > MANY_IMAGES and (large > 0 or images > FEWEST_IMAGES)
         return many_marks or many_images or 0 < cited != sources
 
     def passed(self) -> None:

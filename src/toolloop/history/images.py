@@ -11,15 +11,11 @@ import io
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolloop.core.blocks import media_type_of
+from toolloop.core.blocks import MANY_IMAGES, MOST_PIXELS, MOST_PIXELS_OF_MANY, media_type_of
 from toolloop.history.models import FEWEST_IMAGES, MOST_IMAGES, most_images
 from toolloop.history.reading import Block, Run, kind_of
 from toolloop.history.rules import Findings, Level
 
-_MOST_PIXELS: Final = 8000
-# Of more images than this each has to be smaller.
-_FEW_IMAGES: Final = 20
-_MOST_PIXELS_OF_MANY: Final = 2000
 _HEAD: Final = 1 << 18  # characters of base64; the size of a picture stands somewhere in them
 
 
@@ -32,7 +28,7 @@ def check_images(runs: list[Run], findings: Findings, *, model: object) -> None:
         by_whom = " by every model" if level else ""
         message = f"there are {len(images)} images; at most {taken} are taken{by_whom}"
         findings.add("image-limits", images[taken][0], message, level=level)
-    most = _MOST_PIXELS if len(images) <= _FEW_IMAGES else _MOST_PIXELS_OF_MANY
+    most = MOST_PIXELS if len(images) <= MANY_IMAGES else MOST_PIXELS_OF_MANY
     for path, block in images:
         side = max(size_of(block) or (0,))
         if side > most:
@@ -44,7 +40,7 @@ def large_images(message: Any) -> int:
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
     images = [image for block in blocks for _, image in _images("", block)]
-    return sum(max(size_of(image) or (0,)) > _MOST_PIXELS_OF_MANY for image in images)
+    return sum(max(size_of(image) or (0,)) > MOST_PIXELS_OF_MANY for image in images)
 
 
 def _images(path: str, block: Any, depth: int = 2) -> Iterator[tuple[str, Block]]:

@@ -6,16 +6,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from toolloop.core.blocks import RESULT_KINDS
+from toolloop.core.blocks import MANY_IMAGES, MOST_PIXELS, MOST_PIXELS_OF_MANY, RESULT_KINDS
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.exceptions import headline
 from toolloop.tools.responses.files import (
-    MANY_IMAGES,
     MOST_BYTES,
     MOST_IMAGES,
-    MOST_PIXELS,
-    MOST_PIXELS_OF_MANY,
     File,
     file_part,
     is_image,

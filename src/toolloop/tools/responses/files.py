@@ -18,11 +18,7 @@ from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.types import file_name, mime_type_of
 
-# The most pixels a side of an image may have, and what holds for many images (source: the API's page on vision).
-MOST_PIXELS = 8000
-MANY_IMAGES = 20
-MOST_PIXELS_OF_MANY = 2000
-#: The most images of one request (source: the same).
+#: The most images of one result: no model takes fewer in a request (source: the API's page on vision).
 MOST_IMAGES = 100
 
 #: The most bytes that the files of one result may have as base64: a request has 32 MB (source: messages-api, rule 1),
