@@ -125,9 +125,43 @@ class StoreError(OutsideError):
 class LoopNotFound(StoreError):
     """No loop of this id is in the store."""
 
+    loop_id: str
+
 
 class Conflict(StoreError):
-    """Another driver owns the loop."""
+    """Somebody else has the loop: another driver works on it, or its id is taken.
+
+    Attributes:
+        loop_id: which loop.
+        owner: who drives it, or None.
+        until: until when its lease runs, in seconds since the epoch, or None.
+        token: of that lease, or None.
+
+    """
+
+    loop_id: str
+    owner: str | None
+    until: float | None
+    token: int | None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        loop_id: str,
+        owner: str | None = None,
+        until: float | None = None,
+        token: int | None = None,
+        **parts: Any,
+    ) -> None:
+        """Keep who has it, and until when."""
+        super().__init__(message, loop_id=loop_id, owner=owner, until=until, token=token, **parts)
+
+
+class StaleRevision(Conflict):
+    """The loop has gone on since its caller looked: the journal has another revision than expected. `rev`: which."""
+
+    rev: int
 
 
 class UnreadableSnapshot(StoreError):
