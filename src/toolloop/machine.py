@@ -2,6 +2,7 @@
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.events import (
+    Adopted,
     Cancelled,
     Continued,
     Decided,
@@ -10,6 +11,7 @@ from toolloop.core.events import (
     Extended,
     FollowedUp,
     Forked,
+    GrantRevoked,
     HistoryEdited,
     Injected,
     Judged,
@@ -17,14 +19,26 @@ from toolloop.core.events import (
     ParamsChanged,
     Replied,
     RequestCancelled,
+    Requested,
     RequestFailed,
     Retried,
     Started,
     Stopped,
+    Ticked,
     TurnEnded,
     Woken,
 )
-from toolloop.core.machine import TRANSITIONS, allowed, begin, fold, implied, outstanding, step
+from toolloop.core.machine import (
+    TRANSITIONS,
+    allowed,
+    begin,
+    fold,
+    implied,
+    next_deadline,
+    outstanding,
+    status_of,
+    step,
+)
 from toolloop.core.replies import Reply, read_reply
 from toolloop.core.setup import Limits, Setup, ToolFacts
 from toolloop.core.states import (
@@ -36,16 +50,18 @@ from toolloop.core.states import (
     Judging,
     Paused,
     Ready,
+    Requesting,
     Running,
     State,
     TooDeep,
 )
 from toolloop.core.stops import STOP_REASONS, Fate
-from toolloop.core.values import Outcome, Reject, Result, Ruling, Wait, Why
+from toolloop.core.values import Outcome, Reject, Result, Ruling, StandingGrant, Terms, Wait, Why
 
 __all__ = [
     "STOP_REASONS",
     "TRANSITIONS",
+    "Adopted",
     "Cancelled",
     "Continued",
     "Decided",
@@ -61,6 +77,7 @@ __all__ = [
     "Finished",
     "FollowedUp",
     "Forked",
+    "GrantRevoked",
     "HistoryEdited",
     "Injected",
     "Judge",
@@ -77,6 +94,8 @@ __all__ = [
     "Reply",
     "RequestCancelled",
     "RequestFailed",
+    "Requested",
+    "Requesting",
     "Result",
     "Retried",
     "Ruling",
@@ -84,9 +103,12 @@ __all__ = [
     "Running",
     "SendRequest",
     "Setup",
+    "StandingGrant",
     "Started",
     "State",
     "Stopped",
+    "Terms",
+    "Ticked",
     "TooDeep",
     "ToolFacts",
     "TurnEnded",
@@ -97,7 +119,9 @@ __all__ = [
     "begin",
     "fold",
     "implied",
+    "next_deadline",
     "outstanding",
     "read_reply",
+    "status_of",
     "step",
 ]

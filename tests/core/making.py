@@ -9,8 +9,8 @@ from toolloop.core.jsontext import decode, encode
 from toolloop.core.machine import begin, step
 from toolloop.core.replies import read_reply
 from toolloop.core.setup import Setup, ToolFacts
-from toolloop.core.states import Failure, State
-from toolloop.core.values import Result, Ruling, Verdict, Wait, Why
+from toolloop.core.states import Deciding, Failure, Judging, Ready, Running, State
+from toolloop.core.values import Call, Result, Ruling, Verdict, Wait, Why
 
 TOOLS = (
     ToolFacts("pure", "pure", "never", "d1"),
@@ -77,6 +77,7 @@ def decided(**rulings: Ruling) -> ev.Decided:
 
 
 FAILURE = Failure("model", "overloaded", status=529, retryable=True)
+DONE = Result(encode("done"))
 APPROVE = Ruling("approve")
 DENY = Ruling("deny", reason="no")
 RERUN = Ruling("rerun")
@@ -99,10 +100,25 @@ def after(*events: ev.Event, **changes: Any) -> State:
     return go(begin(opened(**changes)), *events)
 
 
+# What comes of a request.
+_COMES = (ev.Replied, ev.RequestFailed, ev.RequestCancelled)
+
+
 def go(state: State, *events: ev.Event) -> State:
+    """The state after these events; a request that is not said to go out does so before what comes of it."""
     for event in events:
+        if isinstance(state, Ready) and isinstance(event, _COMES):
+            state = step(state, ev.Requested())
         state = step(state, event)
     return state
+
+
+def the_call(state: State, call_id: str = "c") -> Call:
+    """A call of the open round."""
+    assert isinstance(state, Judging | Deciding | Running)
+    call = state.round.find(call_id)
+    assert call is not None
+    return call
 
 
 def history(state: State) -> list[Any]:

@@ -116,7 +116,7 @@ def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(only
     ready = step(closed, ev.Injected((m.user("wait"),)))
     assert isinstance(ready, Ready)
     assert (ready.tail, ready.ledger.held) == (closed.tail, (m.user("wait"),))
-    done = step(ready, m.replied("end_turn", *(() if by_code else (m.server_result("s"),)), m.text("bye")))
+    done = m.go(ready, m.replied("end_turn", *(() if by_code else (m.server_result("s"),)), m.text("bye")))
     assert isinstance(done, Ready)
     assert [message["role"] for message in m.history(done)] == ["user", "assistant", "user", "assistant", "user"]
     assert m.history(done)[-1] == decode(m.user("wait"))
@@ -160,7 +160,7 @@ def test_stopping_beside_the_history_drops_what_only_a_resumption_may_follow() -
 def test_calls_of_code_go_too_if_the_reply_to_them_left_nothing() -> None:
     """An end of which only an open server call was left: the results would be followed by another user message."""
     closed = m.go(m.after(*round_of("c", make=m.code_call)), ev.TurnEnded(), ev.Injected((m.user("wait"),)))
-    assert m.history(step(closed, m.replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
+    assert m.history(m.go(closed, m.replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
 
 
 # --- notes of edits --------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_waiting_system_message_survives_an_edit_and_an_extension() -> None:
 
 def test_what_is_held_joins_as_soon_as_it_may() -> None:
     """Held during a request that failed, with nothing beside the history: it goes out with the next one."""
-    state = m.after(ev.Injected((m.user("one"),), hold=True), ev.RequestFailed(m.FAILURE), ev.Retried())
+    state = m.after(ev.Requested(), ev.Injected((m.user("one"),)), ev.RequestFailed(m.FAILURE), ev.Retried())
     assert isinstance(state, Ready)
     assert m.history(state) == [HI, decode(m.user("one"))]
 

@@ -24,12 +24,21 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.ProtocolError("m", retryable=True),
     e.StoreError("m"),
     e.LoopNotFound("m", loop_id="x"),
-    e.Conflict("m", owner="o"),
+    e.Conflict("m", loop_id="x", owner="o", until=9.0, token=2),
+    e.StaleRevision("m", loop_id="x", rev=7),
     e.UnreadableSnapshot("m", format=9),
     e.MaxDepthExceeded(3, 3),
 )
 CALLERS = {"IllegalCommand", "UnknownCall", "DecisionConflict", "UndecidedCalls", "InvalidHistory", "BadTool", "Drift"}
-OUTSIDES = {"ModelError", "ProtocolError", "StoreError", "LoopNotFound", "Conflict", "UnreadableSnapshot"}
+OUTSIDES = {
+    "ModelError",
+    "ProtocolError",
+    "StoreError",
+    "LoopNotFound",
+    "Conflict",
+    "StaleRevision",
+    "UnreadableSnapshot",
+}
 
 
 def test_the_examples_are_all_of_them() -> None:

@@ -38,7 +38,7 @@ def drive(state: State, stop_reason: str = "tool_use", *, seconds: float = 0.0) 
                 event = ev.TurnEnded()
             case _:
                 event = m.judged()
-        state = step(state, event)
+        state = m.go(state, event)
     raise AssertionError("no limit ended the loop")
 
 

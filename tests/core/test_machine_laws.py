@@ -18,12 +18,24 @@ from toolloop.core import events as ev
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand, UnknownCall
 from toolloop.core.jsontext import decode, encode
-from toolloop.core.machine import fold, implied, outstanding, step
+from toolloop.core.machine import outstanding, step
 from toolloop.core.policy import startable
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, TooDeep
+from toolloop.core.states import (
+    Deciding,
+    Executed,
+    Failed,
+    Finished,
+    Judging,
+    Paused,
+    Ready,
+    Requesting,
+    Running,
+    State,
+    TooDeep,
+)
 from toolloop.core.stops import Fate
 from toolloop.core.usage import Usage
-from toolloop.core.values import Result, Status
+from toolloop.core.values import Call, Result, Status
 
 lives = st.tuples(st.integers(0, 2**32), st.integers(0, 90)).map(
     lambda life: World(random.Random(life[0])).live(life[1])
@@ -31,6 +43,11 @@ lives = st.tuples(st.integers(0, 2**32), st.integers(0, 90)).map(
 unedited = st.tuples(st.integers(0, 2**32), st.integers(0, 90)).map(
     lambda life: World(random.Random(life[0]), without=(ev.HistoryEdited,)).live(life[1])
 )
+
+
+def open_calls(state: State) -> tuple[Call, ...]:
+    """The calls of the open round."""
+    return state.round.calls if isinstance(state, Judging | Deciding | Running) else ()
 
 
 @given(lives)
@@ -209,80 +226,32 @@ def test_usage_adds_up(world: World) -> None:
 
 
 @given(lives)
-def test_every_prefix_of_the_journal_replays(world: World) -> None:
-    """The fold of a journal is the state, at every point; and no later event changed an older state."""
-    state = fold(world.journal[:1])
-    assert state == world.states[0]
-    for event, then in zip(world.journal[1:], world.states[1:], strict=True):
-        state = step(state, event)
-        assert state == then
-    assert fold(world.journal) == world.state
-
-
-@given(lives)
-def test_what_the_next_event_implies_may_be_left_out(world: World) -> None:
-    """A journal without the events that are implied gives the same state."""
-    following = [*world.journal[1:], None]
-    stored = [
-        event for event, then in zip(world.journal, following, strict=True) if then is None or not implied(event, then)
-    ]
-    assert fold(stored) == world.state
-
-
-@pytest.mark.parametrize(
-    ("event", "following", "left_out"),
-    [
-        (ev.Judged(at=1.0), ev.Started("c", at=1.0), True),
-        (ev.TurnEnded(at=1.0), ev.Continued(at=2.0), True),
-        (ev.Judged(at=2.0), ev.Started("c", at=1.0), False),
-        (ev.Judged(seconds=0.1), ev.Started("c"), False),
-        (ev.TurnEnded(seconds=0.1), ev.Continued(), False),
-        (m.judged(c=m.APPROVE), ev.Started("c"), False),
-        (ev.Judged(stop=True), ev.Started("c"), False),
-        (ev.Judged(), ev.TurnEnded(), False),
-        (ev.TurnEnded(), ev.Injected((m.user(),)), False),
-    ],
-)
-def test_only_what_says_nothing_of_its_own_is_implied(event: ev.Event, following: ev.Event, left_out: bool) -> None:
-    """A judgement that lets all run, and a turn's end before going on; not if they tell of time."""
-    assert implied(event, following) is left_out
-
-
-@given(lives)
-def test_a_refused_event_changes_nothing(world: World) -> None:
-    """The state that refused is, to the last field, the state that the journal tells."""
-    told = [fold(world.journal[:1])]
-    for event in world.journal[1:]:
-        told.append(step(told[-1], event))
-    by_identity = {id(state): then for state, then in zip(world.states, told, strict=True)}
-    for state, _, _ in world.refused:
-        assert state == by_identity[id(state)]
-
-
-@given(lives)
 def test_what_is_outstanding_follows_from_the_state_alone(world: World) -> None:
     """Equal states have equal effects; and where the caller has the word there are none."""
     for state in world.states:
         assert outstanding(state) == outstanding(evolve(state))
         caller_has_the_word = isinstance(state, Deciding | Executed | Paused | Finished | Failed | TooDeep)
-        running = isinstance(state, Running) and bool(state.round.having(Status.RUNNING))
-        assert bool(outstanding(state)) != caller_has_the_word or running
+        waits_for_the_world = isinstance(state, Requesting) or any(
+            call.status is Status.RUNNING for call in open_calls(state)
+        )
+        assert bool(outstanding(state)) != caller_has_the_word or waits_for_the_world
 
 
-@given(lives)
-def test_what_is_outstanding_can_be_done(world: World) -> None:
-    """The machine takes what comes of its own effects; only of what it asked for."""
+@given(lives, st.sampled_from([0.0, 1.0, 1e6]))
+def test_what_is_outstanding_can_be_done(world: World, later: float) -> None:
+    """The machine takes what comes of its own effects, whatever expires meanwhile; only of what it asked for."""
     for state in world.states:
+        at = state.ledger.now + later
         for effect in outstanding(state):
             match effect:
                 case SendRequest():
-                    step(state, m.replied("end_turn", m.text("bye")))
+                    m.go(state, ev.Requested(at=at), m.replied("end_turn", m.text("bye")))
                 case EndTurn():
-                    step(state, ev.TurnEnded())
+                    step(state, ev.TurnEnded(at=at))
                 case RunCall(call_id=call_id):
-                    step(state, ev.Started(call_id))
+                    step(state, ev.Started(call_id, at=at))
                 case Judge(calls=calls):
-                    step(state, m.asks(*calls))
+                    step(state, evolve(m.asks(*calls), at=at))
                     if isinstance(state, Judging) and state.fate is Fate.RUN:
                         with pytest.raises(UnknownCall):
                             step(state, m.asks("toolu_foreign"))
@@ -333,14 +302,6 @@ def test_a_container_is_kept_only_while_the_turn_is_open(world: World) -> None:
             assert state.ledger.container is None or tail
 
 
-@given(lives)
-def test_time_never_runs_backwards(world: World) -> None:
-    """`now` only grows, and so do the active seconds of a user turn."""
-    for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
-        assert after.ledger.now >= before.ledger.now
-        assert after.ledger.active >= before.ledger.active or isinstance(event, ev.FollowedUp)
-
-
 @given(st.permutations(range(5)), st.integers(1, 5))
 def test_the_order_in_which_calls_end_does_not_matter(order: list[int], how_many: int) -> None:
     """Whatever call ends first, the state is the same, and so is the history."""
@@ -366,11 +327,3 @@ def test_a_second_end_of_a_call_is_refused() -> None:
     state = m.after(m.replied("tool_use", m.call("c")), m.judged(), ev.Started("c"), m.ended("c"))
     with pytest.raises(IllegalCommand, match="no call that runs"):
         step(state, ev.Ended("c", Result('"again"')))
-
-
-def test_a_journal_starts_with_opened() -> None:
-    """Nothing can be folded without a beginning."""
-    with pytest.raises(IllegalCommand, match="starts with Opened"):
-        fold([])
-    with pytest.raises(IllegalCommand, match="this one with Continued"):
-        fold([ev.Continued()])

@@ -12,7 +12,7 @@ from tests.core import making as m
 from toolloop.core import events as ev
 from toolloop.core.errors import ProtocolError
 from toolloop.core.jsontext import decode, encode
-from toolloop.core.machine import begin, step
+from toolloop.core.machine import begin
 from toolloop.core.replies import (
     acceptable,
     assistant_message,
@@ -64,7 +64,7 @@ def test_whatever_the_server_says_is_refused_or_taken(body: dict[str, Any]) -> N
     except ProtocolError:
         return
     for state in (begin(m.opened()), m.after(m.replied("pause_turn", m.server_call("s")), ev.Continued())):
-        assert isinstance(step(state, ev.Replied(reply)), get_args(State))
+        assert isinstance(m.go(state, ev.Replied(reply)), get_args(State))
 
 
 def test_a_reply_is_read() -> None:

@@ -89,7 +89,7 @@ def test_a_pause_waits_beside_the_history_and_joins_with_what_ends_it(reason: st
     resumed = step(paused, ev.Continued())
     assert isinstance(resumed, Ready)
     assert [decode(message) for message in resumed.tail] == [says(m.text("half"), m.server_call("s"))]
-    done = step(resumed, m.replied("end_turn", m.server_result("s"), m.text("whole")))
+    done = m.go(resumed, m.replied("end_turn", m.server_result("s"), m.text("whole")))
     assert m.history(done) == [
         HI,
         says(m.text("half"), m.server_call("s")),

@@ -20,6 +20,7 @@ from toolloop.core.states import (
     Open,
     Paused,
     Ready,
+    Requesting,
     Running,
 )
 from toolloop.core.stops import Fate
@@ -38,9 +39,14 @@ def user_message(blocks: Sequence[str]) -> str:
 
 def result_block(call: Call, result: Result) -> str:
     """The text of the `tool_result` block of a settled call."""
+    return result_text(call.id, result, call.toolset)
+
+
+def result_text(call_id: str, result: Result, toolset: str | None = None) -> str:
+    """The same, of a call of which no more is at hand."""
     is_error = ',"is_error":true' if result.is_error else ""
-    toolset = "" if call.toolset is None else f',"toolset_name":{encode(call.toolset)}'
-    return f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}{toolset}}}'
+    member = "" if toolset is None else f',"toolset_name":{encode(toolset)}'
+    return f'{{"type":"tool_result","tool_use_id":{encode(call_id)},"content":{result.content}{is_error}{member}}}'
 
 
 def close_round(ledger: Ledger, round_: Round) -> Executed:
@@ -88,7 +94,7 @@ def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
     return evolve(ledger, messages=history, held=(), container=None)
 
 
-def end(state: Ready | Open | Executed | Paused | Failed, termination: Termination) -> Finished:
+def end(state: Ready | Requesting | Open | Executed | Paused | Failed, termination: Termination) -> Finished:
     """End a loop wherever it stands: every open call gets its result, and what can join the history does."""
     ledger = state.ledger
     back = Back(ledger.messages, ledger.held, getattr(state, "tail", ()), None, ledger.container)

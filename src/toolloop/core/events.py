@@ -10,7 +10,7 @@ from attrs import frozen
 
 from toolloop.core.replies import Reply
 from toolloop.core.setup import Limits, Setup
-from toolloop.core.states import Failure
+from toolloop.core.states import Failure, State
 from toolloop.core.values import Result, Ruling, Verdict
 
 
@@ -28,6 +28,18 @@ class Opened(Event):
 
     setup: Setup
     messages: tuple[str, ...]
+
+
+@frozen
+class Adopted(Event):
+    """A loop was taken over as it stands, from a snapshot or as a fork: another first event of a journal."""
+
+    state: State
+
+
+@frozen
+class Requested(Event):
+    """A request goes out. Recorded before it happens."""
 
 
 @frozen
@@ -73,18 +85,28 @@ class Decided(Event):
 
 @frozen
 class Started(Event):
-    """A call was started. Recorded before it happens."""
+    """A call was started. Recorded before it happens. `digest`: of the call as it starts, for those who audit."""
 
     call_id: str
+    digest: str | None = None
 
 
 @frozen
 class Ended(Event):
-    """A call came to its end. `took`: seconds of its own, beside others that ran at the same time."""
+    """A call came to its end.
+
+    Attributes:
+        took: seconds of its own, beside others that ran at the same time.
+        iteration, attempt: which run of which call it was, both counted from 1, so that an end that comes late does no
+            harm; 0 and 0 is the run that is running now.
+
+    """
 
     call_id: str
     result: Result
     took: float = 0.0
+    iteration: int = 0
+    attempt: int = 0
 
 
 @frozen
@@ -92,6 +114,11 @@ class Cancelled(Event):
     """A call was seen to end by cancellation."""
 
     call_id: str
+
+
+@frozen
+class Ticked(Event):
+    """Time passed."""
 
 
 @frozen
@@ -106,10 +133,9 @@ class Continued(Event):
 
 @frozen
 class Injected(Event):
-    """The caller added messages, and said: go on. `hold`: a request is under way, so they come after its reply."""
+    """The caller added messages, and said: go on."""
 
     messages: tuple[str, ...]
-    hold: bool = False
 
 
 @frozen
@@ -132,6 +158,14 @@ class ParamsChanged(Event):
 
     params: str
     changed: tuple[str, ...] = ()
+
+
+@frozen
+class GrantRevoked(Event):
+    """The caller took a grant back: later calls do not run by it. `by`: who, for the record."""
+
+    grant_id: str
+    by: str | None = None
 
 
 @frozen
@@ -158,10 +192,14 @@ class Retried(Event):
 class Woken(Event):
     """Another driver took the loop up: whatever ran in the old one, nobody will see end.
 
-    `setup`: what the loop is set up with from here on, where that is another.
+    Attributes:
+        setup: what the loop is set up with from here on, where that is another.
+        driver: who took it up, for the record.
+
     """
 
     setup: Setup | None = None
+    driver: str | None = None
 
 
 @frozen

@@ -24,7 +24,7 @@ def before_request(state: Ready) -> Termination | None:
     if limits.timeout is not None and ledger.active >= limits.timeout:
         return Timeout(limits.timeout)
     for what in _BUDGET_PARTS:
-        if (over := _over_budget(ledger, what)) is not None:
+        if getattr(limits.budget, what) is not None and (over := _over_budget(ledger, what)) is not None:
             return over
     if limits.max_iterations is not None and ledger.turn_iterations >= limits.max_iterations:
         return MaxIterations(limits.max_iterations)

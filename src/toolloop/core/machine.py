@@ -9,13 +9,20 @@ Law
 
 Theory
     The caller has the word in `Ready`, `Deciding`, `Executed`, `Paused`, `Finished` and `Failed`; a driver has it in
-    `Judging` and `Running`, and borrows it in `Ready` for one request. A turn starts with a request and ends with
+    `Requesting`, `Judging` and `Running`. What the caller says to a driver at work is taken at once, and waits for its
+    place: an injection for the reply, a stop for the end of the request. A turn starts with a request and ends with
     `TurnEnded`, or with a reply after which nothing is to be run.
+    What goes out into the world is said before it happens (`Requested`, `Started`), what comes of it when it does. So
+    the state tells a driver that takes over what may have happened without it: a request is lost and made again, a
+    call that ran may be repeated or is uncertain.
     Closed rounds are the history. The open round lives beside it, in the state, and joins as a whole; so nothing can
     leave a call without its result.
-    The journal is the list of events. Two of them are left out of it where the next event implies them: a judgement
-    that lets everything run, before the first start; and the end of a turn, before the command to go on. The rules for
-    (Judging, Started) and (Running, Continued) put them back.
+    Time is an input. Every event may bring it, and what has expired by then has expired before the event's own rule is
+    applied: a deadline binds whether anybody ticked or not.
+    The first end of a call is its result. An end that says of which run it is may be told at any time, and changes
+    nothing where it comes too late.
+    The journal is the list of events. One kind is left out of it where the next event implies it: a judgement that
+    lets everything run, before the first start. The rule for (Judging, Started) puts it back.
 
 What does not fit
     A tool that is killed half-way: the machine cannot know whether it had its effects. It says so (`Why.UNCERTAIN`)
@@ -25,16 +32,17 @@ What does not fit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from attrs import frozen
 
 from toolloop.core import events as ev
-from toolloop.core import limits, rules
+from toolloop.core import grants, limits, requests, rules, waking
 from toolloop.core.chain import Chain
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.evolving import evolve
+from toolloop.core.expiry import expire
 from toolloop.core.policy import startable, to_judge
 from toolloop.core.states import (
     Deciding,
@@ -45,6 +53,7 @@ from toolloop.core.states import (
     Ledger,
     Paused,
     Ready,
+    Requesting,
     Running,
     State,
     TooDeep,
@@ -64,8 +73,10 @@ class Rule:
 _ANYWHERE: dict[type[ev.Event], Callable[[Any, Any], State]] = {
     ev.ParamsChanged: rules.change_params,
     ev.Extended: rules.extend_limits,
-    ev.Forked: rules.fork,
-    ev.Woken: rules.wake,
+    ev.GrantRevoked: grants.revoke,
+    ev.Ended: rules.end_call,
+    ev.Forked: waking.fork,
+    ev.Woken: waking.wake,
 }
 
 
@@ -77,17 +88,26 @@ def _here(state: type[State]) -> dict[type[ev.Event], Rule]:
 TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     Ready: {
         **_here(Ready),
-        ev.Replied: Rule(rules.take_reply, to=(Judging, Paused, Ready, Finished, Failed)),
-        ev.RequestFailed: Rule(rules.fail, to=(Failed,)),
-        ev.RequestCancelled: Rule(rules.give_up, to=(Ready,)),
-        ev.TurnEnded: Rule(rules.end_before_request, to=(Finished, TooDeep)),
+        ev.Requested: Rule(requests.send, to=(Requesting,)),
+        ev.TurnEnded: Rule(requests.end_before_request, to=(Finished, TooDeep)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
         ev.HistoryEdited: Rule(rules.edit_history, to=(Ready,)),
     },
+    Requesting: {
+        **_here(Requesting),
+        ev.Forked: Rule(waking.fork, to=(Ready,)),
+        ev.Replied: Rule(requests.take_reply, to=(Judging, Paused, Ready, Finished, Failed)),
+        ev.RequestFailed: Rule(requests.fail, to=(Failed, Finished)),
+        ev.RequestCancelled: Rule(requests.give_up, to=(Ready, Finished)),
+        ev.Injected: Rule(requests.hold_back, to=(Requesting,)),
+        ev.Stopped: Rule(requests.stop_after, to=(Requesting,)),
+        ev.Woken: Rule(waking.wake, to=(Ready, Finished)),
+    },
     Judging: {
         **_here(Judging),
-        ev.Forked: Rule(rules.fork, to=(Judging, Deciding)),
+        ev.Forked: Rule(waking.fork, to=(Judging, Deciding)),
+        ev.Ticked: Rule(rules.let_time_pass, to=(Judging,)),
         ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
         ev.Started: Rule(rules.start_unjudged, to=(Running,)),
         ev.Decided: Rule(rules.decide_calls, to=(Judging,)),
@@ -97,6 +117,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Deciding: {
         **_here(Deciding),
+        ev.Ticked: Rule(rules.let_time_pass, to=(Deciding,)),
         ev.Decided: Rule(rules.decide_calls, to=(Deciding,)),
         ev.Continued: Rule(rules.run_decided, to=(Judging, Running)),
         ev.Injected: Rule(rules.inject, to=(Judging, Running)),
@@ -105,17 +126,16 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Running: {
         **_here(Running),
-        ev.Forked: Rule(rules.fork, to=(Deciding,)),
+        ev.Forked: Rule(waking.fork, to=(Deciding,)),
+        ev.Ticked: Rule(rules.let_time_pass, to=(Running,)),
         ev.Started: Rule(rules.start_call, to=(Running,)),
-        ev.Ended: Rule(rules.end_call, to=(Running,)),
         ev.Cancelled: Rule(rules.cancel_call, to=(Running,)),
         ev.TurnEnded: Rule(rules.end_round, to=(Executed, Deciding, Finished)),
         ev.Decided: Rule(rules.decide_calls, to=(Running,)),
-        ev.Continued: Rule(rules.continue_unended, to=(Ready, Judging, Running)),
         ev.Injected: Rule(rules.inject, to=(Running,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
         ev.HistoryEdited: Rule(rules.edit_history, to=(Running,)),
-        ev.Woken: Rule(rules.wake, to=(Running, Judging)),
+        ev.Woken: Rule(waking.wake, to=(Running, Judging)),
     },
     Executed: {
         **_here(Executed),
@@ -147,9 +167,14 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
 }
 
 
-def begin(opened: ev.Opened) -> Ready:
-    """The first state of a loop."""
-    return Ready(Ledger(opened.setup, Chain(opened.messages), now=opened.at))
+_TIMED = (Judging, Deciding, Running)  # where a call may wait
+
+
+def begin(first: ev.Opened | ev.Adopted) -> State:
+    """The first state of a loop: a new one, or the one that was taken over."""
+    if isinstance(first, ev.Adopted):
+        return first.state
+    return Ready(Ledger(first.setup, Chain(first.messages), now=first.at))
 
 
 def step(state: State, event: ev.Event) -> State:
@@ -162,21 +187,22 @@ def step(state: State, event: ev.Event) -> State:
     rule = TRANSITIONS[type(state)].get(type(event))
     if rule is None:
         raise refusal(state, event)
-    return rule.apply(evolve(state, ledger=state.ledger.heard(event.at, event.seconds)), event)
+    state = evolve(state, ledger=state.ledger.heard(event.at, event.seconds))
+    return rule.apply(expire(state) if isinstance(state, _TIMED) else state, event)
 
 
 def fold(events: Iterable[ev.Event]) -> State:
     """The state after a whole journal."""
     journal = iter(events)
-    opened = next(journal, None)
-    if not isinstance(opened, ev.Opened):
+    first = next(journal, None)
+    if not isinstance(first, ev.Opened | ev.Adopted):
         raise IllegalCommand(
-            f"a journal starts with Opened, and this one with {type(opened).__name__}",
+            f"a journal starts with Opened or Adopted, and this one with {type(first).__name__}",
             state="none",
-            asked=type(opened).__name__,
-            allowed=("Opened",),
+            asked=type(first).__name__,
+            allowed=("Opened", "Adopted"),
         )
-    state: State = begin(opened)
+    state = begin(first)
     for event in journal:
         state = step(state, event)
     return state
@@ -184,11 +210,9 @@ def fold(events: Iterable[ev.Event]) -> State:
 
 def implied(event: ev.Event, following: ev.Event) -> bool:
     """Whether a journal may leave an event out, because the one that follows it says it too."""
-    if event.seconds or following.at < event.at:
-        return False
     match event, following:
-        case (ev.Judged(verdicts=(), stop=False), ev.Started()) | (ev.TurnEnded(), ev.Continued()):
-            return True
+        case ev.Judged(verdicts=(), stop=False, seconds=0), ev.Started():
+            return following.at >= event.at
     return False
 
 
@@ -223,6 +247,33 @@ def _run(state: Running) -> tuple[Effect, ...]:
     return () if running else (EndTurn(),)
 
 
+def next_deadline(state: State) -> float | None:
+    """When the first of the waiting calls expires, in seconds since the epoch; None where none ever does."""
+    if not isinstance(state, _TIMED):
+        return None
+    waiting = (call.expires_at for call in state.round.having(Status.WAITING))
+    return min((expires_at for expires_at in waiting if expires_at is not None), default=None)
+
+
+Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]
+
+
+def status_of(state: State) -> Standing:
+    """Whose turn it is, in one word: what a store lists loops by."""
+    match state:
+        case Judging() | Deciding() | Running() if state.round.having(Status.WAITING):
+            return "needs_decision"
+        case Executed() | Paused() | Deciding():
+            return "needs_command"
+        case Finished() | Failed() | TooDeep():
+            return "ended"
+        case Requesting():
+            return "running"
+        case Running() if state.round.having(Status.RUNNING):
+            return "running"
+    return "runnable"
+
+
 # How a caller says what an event records; the others are a driver's affair.
 _ASKED = {
     ev.Continued: "continue_loop()",
@@ -235,6 +286,7 @@ _ASKED = {
     ev.Extended: "extend()",
     ev.Retried: "retry()",
     ev.Forked: "fork()",
+    ev.GrantRevoked: "revoking a grant",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from toolloop.core.errors import DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.core.evolving import evolve
@@ -36,15 +37,18 @@ def error_result(text: str, outcome: Outcome) -> Result:
     return Result(encode(text), is_error=True, outcome=outcome)
 
 
-def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:  # noqa: PLR0911 - one return for each verdict
+def judge(  # noqa: PLR0911 - one return for each verdict
+    call: Call, verdict: Verdict | None, setup: Setup, now: float
+) -> Call:
     """The call after a policy's verdict; None lets it run."""
-    call = evolve(call, judged=True)
-    by_person = call.ruling is not None and not call.ruling.by_policy
+    call, texts = evolve(call, judged=True), setup.texts
+    by_person = call.ruling is not None and call.ruling.by_person
     match verdict:
         case Wait(why=Why.APPROVAL) if by_person:  # a person's decision satisfies the ask, a policy's does not
             return evolve(call, status=Status.CLEARED)
         case Wait():
-            return evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason, ruling=None)
+            call = evolve(call, status=Status.WAITING, why=verdict.why, reason=verdict.reason, ruling=None)
+            return evolve(call, expires_at=deadline(setup, now, verdict.expires_in))
         case Reject() if call.started:
             return settle(
                 call, error_result(say(texts, "uncertain", reason="it could not be run again"), Outcome.UNCERTAIN)
@@ -62,11 +66,17 @@ def judge(call: Call, verdict: Verdict | None, texts: Texts) -> Call:  # noqa: P
             return evolve(call, status=Status.CLEARED)
 
 
+def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
+    """Until when a call waits that starts to wait now; None is for ever."""
+    seconds = setup.decision_timeout if expires_in is None else expires_in
+    return None if seconds is None else now + seconds
+
+
 def decide(setup: Setup, round_: Round, rulings: Iterable[tuple[str, Ruling]]) -> Round:
     """The round after decisions of the caller.
 
     Raises:
-        UnknownCall: no such call in this round, or it has its result.
+        UnknownCall: no such call in this round, or it has its result, or it expired.
         DecisionConflict: the call is another than the one shown, or was decided otherwise.
         IllegalCommand: the call does not wait, or does not take this kind of decision.
 
@@ -123,6 +133,14 @@ def _check_repeat(call: Call, ruling: Ruling) -> None:
             f"the call {call.id!r} was decided already ({call.ruling.kind}); {ruling.kind} says something else, "
             "and a decision cannot be taken back",
             call=call.id,
+        )
+    if call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None:
+        when = datetime.fromtimestamp(call.expires_at, UTC).isoformat(timespec="seconds")
+        raise UnknownCall(
+            f"the call {call.id!r} expired at {when}: nobody decided on it in time, and {ruling.kind} comes too late. "
+            "It does not run; go on with the loop",
+            call=call.id,
+            known=(),
         )
     if call.status is Status.SETTLED:
         raise UnknownCall(f"the call {call.id!r} has its result; nothing is left to decide", call=call.id, known=())
@@ -193,12 +211,19 @@ def lose(call: Call, setup: Setup) -> Call:
     """A call that was running, and whose end nobody will see: it may run again, or waits for the caller."""
     if setup.repeatable(call.name):
         return evolve(call, status=Status.CLEARED, judged=False)
-    return evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, reason=None, ruling=None)
+    return _uncertain(call)
 
 
-def ask_again(call: Call) -> Call:
+def _uncertain(call: Call) -> Call:
+    """A started call that waits for the caller to say how it ended. It does so for ever: nobody else could know."""
+    return evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, reason=None, ruling=None, expires_at=None)
+
+
+def ask_again(call: Call, setup: Setup, now: float) -> Call:
     """An open call in a copy of its loop: a started one is uncertain there, every other asks again."""
     if call.status is Status.SETTLED:
         return call
-    why = Why.UNCERTAIN if call.started else call.why or Why.APPROVAL
-    return evolve(call, status=Status.WAITING, why=why, ruling=None, edited=call.edited if call.started else None)
+    if call.started:
+        return _uncertain(call)
+    call = evolve(call, status=Status.WAITING, why=call.why or Why.APPROVAL, ruling=None, edited=None)
+    return evolve(call, expires_at=deadline(setup, now))

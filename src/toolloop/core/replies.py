@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from toolloop.core.errors import ProtocolError
 from toolloop.core.jsontext import JSON, decode, encode
-from toolloop.core.usage import Usage
+from toolloop.core.usage import MAPPING, Usage
 from toolloop.core.values import Call
 
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -68,8 +68,9 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         ProtocolError: it makes no sense as a message.
 
     """
-    blocks = _checked(body.get("content") if isinstance(body, Mapping) else None)
-    if not isinstance(body.get("stop_reason"), str | None):
+    blocks = _checked(body.get("content") if isinstance(body, MAPPING) else None)
+    stop_reason = body.get("stop_reason")
+    if not (stop_reason is None or isinstance(stop_reason, str)):
         raise ProtocolError("the reply has a stop reason that is no word", retryable=True)
     try:
         whole = encode(dict(body)) if text is None else text
@@ -78,7 +79,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
     return Reply(
         text=whole,
         blocks=blocks,
-        stop_reason=body.get("stop_reason"),
+        stop_reason=stop_reason,
         model=body.get("model"),
         request_id=request_id,
         usage=Usage.read(body.get("usage")),
@@ -89,19 +90,26 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
 
 def _checked(blocks: JSON) -> list[JSON]:
     """The content of a reply, if each block has what the loop reads of it."""
-    if not isinstance(blocks, list) or not all(
-        isinstance(block, Mapping) and _filled(block.get("type")) for block in blocks
-    ):
+    if not isinstance(blocks, list) or not all(map(_is_block, blocks)):
         raise ProtocolError("the reply has no list of content blocks; it is no message of the API", retryable=True)
-    if any(block["type"] == "text" and not isinstance(block.get("text"), str) for block in blocks):
-        raise ProtocolError("the reply has a text block without a text", retryable=True)
-    calls = [block for block in blocks if block["type"] == "tool_use" or block["type"] in _SERVER_CALLS]
+    calls = []
+    for block in blocks:
+        kind = block["type"]
+        if kind == "text":
+            if not isinstance(block.get("text"), str):
+                raise ProtocolError("the reply has a text block without a text", retryable=True)
+        elif kind == "tool_use" or kind in _SERVER_CALLS:
+            calls.append(block)
     for block in calls:
-        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), Mapping)):
+        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), MAPPING)):
             raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
     if len({block["id"] for block in calls}) < len(calls):
         raise ProtocolError("the reply has two calls of one id", retryable=True)
     return blocks
+
+
+def _is_block(value: JSON) -> bool:
+    return isinstance(value, MAPPING) and _filled(value.get("type"))
 
 
 def _by_code(block: JSON) -> bool:
@@ -109,7 +117,7 @@ def _by_code(block: JSON) -> bool:
 
 
 def _mapping(value: JSON) -> Mapping[str, JSON]:
-    return value if isinstance(value, Mapping) else {}
+    return value if value is not None and isinstance(value, MAPPING) else {}
 
 
 def _container(value: JSON) -> str | None:

@@ -1,27 +1,26 @@
 """The rules of the table: each takes a state and an event that the state knows, and gives the state that follows.
 
 A rule first validates what the event carries, then makes the new state. It raises, or it returns; it changes nothing.
+Here are those of calls and of what the caller says; `requests`, `waking` and `grants` hold the others.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.chain import Chain
-from toolloop.core.closing import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
-from toolloop.core.errors import IllegalCommand, ProtocolError, UndecidedCalls, UnknownCall
+from toolloop.core.closing import close_round, end, last_user_turn
+from toolloop.core.errors import UndecidedCalls, UnknownCall
 from toolloop.core.evolving import evolve
-from toolloop.core.policy import ask_again, decide, error_result, judge, lose, replace_call, settle, startable, to_judge
-from toolloop.core.replies import assistant_message, settle_tail
-from toolloop.core.setup import Setup
+from toolloop.core.grants import remember, satisfy
+from toolloop.core.moves import hold, not_now, ready, run, set_up
+from toolloop.core.policy import decide, error_result, judge, lose, replace_call, settle, startable, to_judge
+from toolloop.core.requests import conclude
 from toolloop.core.states import (
     Back,
     Deciding,
     Executed,
     Failed,
-    Failure,
     Finished,
     Judging,
     Ledger,
@@ -30,97 +29,11 @@ from toolloop.core.states import (
     Ready,
     Running,
     State,
-    TooDeep,
 )
-from toolloop.core.stops import Fate, fate_of
-from toolloop.core.terminations import LIMITS, NaturalEnd, Refused, StopCondition, Truncated
+from toolloop.core.stops import Fate
+from toolloop.core.terminations import LIMITS, StopCondition
 from toolloop.core.texts import say
-from toolloop.core.usage import IterationUsage
-from toolloop.core.values import Call, Outcome, Round, Status
-
-S = TypeVar("S", bound=State)
-
-# --- the model -------------------------------------------------------------------------------------------------------
-
-
-def take_reply(state: Ready, event: ev.Replied) -> State:
-    """A reply is in: its stop reason decides (the table is in `stops`)."""
-    reply = event.reply
-    ledger = _count(state, event)
-    try:
-        fate = fate_of(reply)
-    except ProtocolError as error:
-        return Failed(ledger, Failure("protocol", str(error), retryable=error.retryable), state.tail)
-    container = reply.container or ledger.container  # a reply that goes on with a turn need not name it again
-    ledger = evolve(ledger, pauses=ledger.pauses + 1 if fate is Fate.PAUSE else 0, container=container)
-    match fate:
-        case Fate.REFUSE:
-            details = reply.stop_details or {}
-            kept = join(ledger, settle_tail(state.tail))
-            return finish(kept, Refused(details.get("category"), details.get("explanation")))
-        case Fate.CUT:
-            cut = assistant_message(reply.blocks, calls=False)
-            kept = join(ledger, [*state.tail, *([cut] if cut else [])])
-            return finish(kept, Truncated(str(reply.stop_reason)))
-    text = assistant_message(reply.blocks, ends=fate is not Fate.PAUSE)
-    round_ = Round(ledger.iterations, text, reply.calls(), state.tail)
-    judging = Judging(ledger, round_, fate)
-    if fate is Fate.RUN or "stop_when" in ledger.setup.callables:
-        return judging
-    return _conclude(judging)
-
-
-def _count(state: Ready, event: ev.Replied) -> Ledger:
-    ledger, reply = state.ledger, event.reply
-    entry = IterationUsage(
-        iteration=ledger.iterations + 1,
-        model=reply.model,
-        stop_reason=reply.stop_reason,
-        request_id=reply.request_id,
-        usage=reply.usage,
-        seconds=event.seconds,
-    )
-    return evolve(
-        ledger,
-        response=reply.text,
-        usage_log=ledger.usage_log.append(entry),
-        total_usage=ledger.total_usage + reply.usage,
-        iterations=ledger.iterations + 1,
-        turn_iterations=ledger.turn_iterations + 1,
-    )
-
-
-def _conclude(state: Judging) -> State:
-    """A reply after which nothing is to be run: the loop pauses, or ends."""
-    ledger, round_ = state.ledger, state.round
-    if state.fate is Fate.PAUSE:
-        tail = (*round_.tail, *([round_.reply] if round_.reply else []))
-        return Paused(ledger if tail else evolve(ledger, container=None), tail)
-    # What a user said meanwhile is still to be answered: the loop goes on. A system message alone waits for a user's.
-    unheard = any(not is_system(text) for text in ledger.held)
-    ledger = settled_and_joined(ledger, round_)
-    return Ready(ledger) if unheard else finish(ledger, NaturalEnd())
-
-
-def give_up(state: Ready, event: ev.RequestCancelled) -> Ready:
-    """A request was cancelled: as if it had not been made. What was injected meanwhile goes out with the next one."""
-    return _ready(state.ledger, state.tail)
-
-
-def fail(state: Ready, event: ev.RequestFailed) -> Failed:
-    """The request failed: nothing was consumed."""
-    return Failed(state.ledger, event.failure, state.tail)
-
-
-def end_before_request(state: Ready, event: ev.TurnEnded) -> State:
-    """A limit forbids the next request."""
-    if limits.too_deep(state.ledger):
-        return TooDeep(state.ledger)
-    reached = limits.before_request(state)
-    if reached is None:
-        raise _not_now(state, event, "a request is outstanding, and no limit forbids it")
-    return end(state, reached)
-
+from toolloop.core.values import Call, Outcome, Status, Verdict, Wait
 
 # --- policies, calls -------------------------------------------------------------------------------------------------
 
@@ -130,7 +43,7 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
     if event.stop:
         return end(state, StopCondition(event.reason))
     if state.fate is not Fate.RUN:
-        return _conclude(state)
+        return conclude(state)
     verdicts = dict(event.verdicts)
     if strangers := set(verdicts) - {call.id for call in state.round.calls if to_judge(call)}:
         raise UnknownCall(
@@ -138,38 +51,69 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
             call=min(strangers),
             known=tuple(call.id for call in state.round.calls),
         )
-    texts = state.ledger.setup.texts
-    calls = tuple(judge(call, verdicts.get(call.id), texts) if to_judge(call) else call for call in state.round.calls)
-    round_ = evolve(state.round, calls=calls)
+    ledger, calls = state.ledger, []
+    for call in state.round.calls:
+        judged = call
+        if to_judge(call):
+            ledger, judged = _judged(ledger, call, verdicts.get(call.id))
+        calls.append(judged)
+    round_ = evolve(state.round, calls=tuple(calls))
     waits = round_.having(Status.WAITING)
-    asks = len(waits) > len(state.round.having(Status.WAITING))  # an ask that a person's edit satisfies is none
-    if waits and (asks or not startable(state.ledger.setup, round_)):
-        return Deciding(state.ledger, round_)
-    return Running(state.ledger, round_)
+    asks = len(waits) > len(state.round.having(Status.WAITING))  # an ask that an edit or a grant satisfies is none
+    if waits and (asks or not startable(ledger.setup, round_)):
+        return Deciding(ledger, round_)
+    return Running(ledger, round_)
+
+
+def _judged(ledger: Ledger, call: Call, verdict: Verdict | None) -> tuple[Ledger, Call]:
+    """The call after its verdict, and the ledger after the use of a grant."""
+    granted = satisfy(ledger, call, verdict) if ledger.grants and isinstance(verdict, Wait) else None
+    return granted or (ledger, judge(call, verdict, ledger.setup, ledger.now))
 
 
 def start_unjudged(state: Judging, event: ev.Started) -> State:
     """A journal leaves out a judgement that lets everything run: the first start implies it."""
     judged = take_judgement(state, ev.Judged())
     if not isinstance(judged, Running):
-        raise _not_now(state, event, "it is not yet decided what may run")
+        raise not_now(state, event, "it is not yet decided what may run")
     return start_call(judged, event)
 
 
 def start_call(state: Running, event: ev.Started) -> Running:
     """A call starts. Nothing that is denied, undecided, settled or started already can."""
     if event.call_id not in {call.id for call in startable(state.ledger.setup, state.round)}:
-        raise _not_now(state, event, f"{event.call_id!r} is no call that may start")
+        raise not_now(state, event, f"{event.call_id!r} is no call that may start")
     call = _call(state, event.call_id)
     return Running(
         evolve(state.ledger, ran=state.ledger.ran.append(call.id)),
-        replace_call(state.round, evolve(call, status=Status.RUNNING, started=True)),
+        replace_call(state.round, evolve(call, status=Status.RUNNING, attempts=call.attempts + 1)),
     )
 
 
-def end_call(state: Running, event: ev.Ended) -> Running:
-    """A call ends. The first end is its one result."""
-    return evolve(state, round=replace_call(state.round, settle(_running(state, event, event.call_id), event.result)))
+def end_call(state: State, event: ev.Ended) -> State:
+    """A call ends. The first end is its one result; one that says of which run it is may come too late, and is none."""
+    if not isinstance(state, Judging | Deciding | Running):
+        if event.iteration == event.attempt == 0:
+            raise not_now(state, event, "no call runs")
+        return state
+    call = state.round.find(event.call_id)
+    if event.iteration == event.attempt == 0:
+        call = _running(state, event, event.call_id)
+    elif call is None or event.iteration != state.round.iteration or not _counts(call, event.attempt):
+        return state
+    return evolve(state, round=replace_call(state.round, settle(call, event.result)))
+
+
+def _counts(call: Call, attempt: int) -> bool:
+    """Whether the end of a run is the result of its call: also of one that nobody was thought to see end.
+
+    Who said `rerun` has given up what ran before; from then on only the new run counts.
+    """
+    if call.status is Status.SETTLED or not 1 <= attempt <= call.attempts:
+        return False
+    if call.ruling is None or call.ruling.kind != "rerun":
+        return True
+    return call.status is Status.RUNNING and attempt == call.attempts
 
 
 def cancel_call(state: Running, event: ev.Cancelled) -> Running:
@@ -187,49 +131,29 @@ def end_round(state: Running, event: ev.TurnEnded) -> State:
     """Nothing more can run in this turn: the round closes, or the caller is asked, or a limit was met."""
     round_, setup = state.round, state.ledger.setup
     if round_.having(Status.RUNNING):
-        raise _not_now(state, event, "calls are running")
+        raise not_now(state, event, "calls are running")
     if startable(setup, round_):
         reached = limits.before_tool(state.ledger)
         if reached is None:
-            raise _not_now(state, event, "calls may start")
+            raise not_now(state, event, "calls may start")
         return end(state, reached)
     if all(call.status is Status.SETTLED for call in round_.calls):
         return close_round(state.ledger, round_)
     return Deciding(state.ledger, round_)
 
 
-def wake(state: State, event: ev.Woken) -> State:
-    """Another driver took over: what ran is lost to it, and policies judge once more what has not started."""
-    setup = event.setup or state.ledger.setup
-    state = evolve(state, ledger=evolve(state.ledger, setup=setup))
-    match state:
-        case Ready():
-            return _ready(state.ledger, state.tail)  # nobody's request is under way here
-        case Running():
-            return _run(state.ledger, _wake_round(state.round, setup))
-        case Judging() | Deciding():
-            return evolve(state, round=_wake_round(state.round, setup))
-        case Finished(back=Back(round=Round() as round_) as back):
-            return evolve(state, back=evolve(back, round=_wake_round(round_, setup)))
-    return state
-
-
-def _wake_round(round_: Round, setup: Setup) -> Round:
-    return evolve(round_, calls=tuple(_woken(call, setup) for call in round_.calls))
-
-
-def _woken(call: Call, setup: Setup) -> Call:
-    if call.status is Status.RUNNING:
-        return lose(call, setup)
-    return call if call.status is Status.SETTLED else evolve(call, judged=False)
-
-
 # --- the caller ------------------------------------------------------------------------------------------------------
 
 
 def decide_calls(state: Open, event: ev.Decided) -> State:
-    """Decisions of the caller: all apply, or none does."""
-    return evolve(state, round=decide(state.ledger.setup, state.round, event.rulings))
+    """Decisions of the caller: all apply, or none does. What is to be remembered stands from now on."""
+    round_ = decide(state.ledger.setup, state.round, event.rulings)
+    return evolve(state, ledger=remember(state.ledger, state.round, round_), round=round_)
+
+
+def let_time_pass(state: Open, event: ev.Ticked) -> Open:
+    """What expires at this time has done so already, as before any other event."""
+    return state
 
 
 def run_decided(state: Deciding, event: ev.Event) -> State:
@@ -243,51 +167,25 @@ def run_decided(state: Deciding, event: ev.Event) -> State:
             calls=undecided,
         )
     calls = (evolve(call, status=Status.CLEARED) if call.status is Status.DECIDED else call for call in round_.calls)
-    return _run(state.ledger, evolve(round_, calls=tuple(calls)))
-
-
-def _run(ledger: Ledger, round_: Round) -> Judging | Running:
-    """Run what is cleared; what was edited, or slept, since it was judged is judged first."""
-    if any(to_judge(call) for call in round_.calls):
-        return Judging(ledger, round_, Fate.RUN)
-    return Running(ledger, round_)
+    return run(state.ledger, evolve(round_, calls=tuple(calls)))
 
 
 def next_request(state: Executed | Paused, event: ev.Event) -> Ready:
     """Go on with the next request."""
-    return _ready(state.ledger, state.tail)
-
-
-def _ready(ledger: Ledger, tail: tuple[str, ...] = ()) -> Ready:
-    """A request is next; what was held joins now if it can."""
-    return Ready(ledger, tail) if tail or not ledger.held else Ready(join(ledger, ()))
-
-
-def continue_unended(state: Running, event: ev.Continued) -> State:
-    """A journal leaves out the end of a turn where the command to go on implies it."""
-    match end_round(state, ev.TurnEnded()):
-        case Executed() as ended:
-            return next_request(ended, event)
-        case Deciding() as asking:
-            return run_decided(asking, event)
-    raise _not_now(state, event, "a limit ended the turn")
+    return ready(state.ledger, state.tail)
 
 
 def inject(state: Ready | Open | Executed | Paused, event: ev.Injected) -> State:
     """Add messages, and go on where a command is awaited. Where the API allows none, they are held."""
     match state:
-        case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) if not event.hold:
-            return _ready(_hold(state.ledger, event))
+        case Ready(tail=()) | Executed(tail=()) | Paused(tail=()):
+            return ready(hold(state.ledger, event))
         case Ready() | Judging() | Running():
-            return evolve(state, ledger=_hold(state.ledger, event))
+            return evolve(state, ledger=hold(state.ledger, event))
         case Deciding():
-            return run_decided(evolve(state, ledger=_hold(state.ledger, event)), event)
+            return run_decided(evolve(state, ledger=hold(state.ledger, event)), event)
         case _:
-            return next_request(evolve(state, ledger=_hold(state.ledger, event)), event)
-
-
-def _hold(ledger: Ledger, event: ev.Injected) -> Ledger:
-    return evolve(ledger, held=(*ledger.held, *event.messages))
+            return next_request(evolve(state, ledger=hold(state.ledger, event)), event)
 
 
 def stop(state: Ready | Open | Executed | Paused | Failed, event: ev.Stopped) -> Finished:
@@ -305,7 +203,7 @@ def edit_history(state: State, event: ev.HistoryEdited) -> State:
 
 def change_params(state: State, event: ev.ParamsChanged) -> State:
     """Other parameters from the next request on. A container that is named, or taken away, counts while code waits."""
-    changed = _set_up(state, params=event.params)
+    changed = set_up(state, params=event.params)
     if "container" not in event.changed:
         return changed
     if isinstance(changed, Finished) and changed.back is not None:
@@ -315,17 +213,17 @@ def change_params(state: State, event: ev.ParamsChanged) -> State:
 
 def extend_limits(state: State, event: ev.Extended) -> State:
     """Other limits."""
-    return _set_up(state, limits=event.limits)
+    return set_up(state, limits=event.limits)
 
 
 def extend(state: Finished, event: ev.Extended) -> State:
     """Other limits; where a limit ended the loop, it goes on from where it stood."""
-    state = _set_up(state, limits=event.limits)
+    state = set_up(state, limits=event.limits)
     back = state.back
     if back is None or not isinstance(state.termination, LIMITS):
         return state
     ledger = evolve(state.ledger, messages=back.messages, held=back.held, container=back.container)
-    return _ready(ledger, back.tail) if back.round is None else _run(ledger, back.round)
+    return ready(ledger, back.tail) if back.round is None else run(ledger, back.round)
 
 
 def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
@@ -340,44 +238,18 @@ def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
 
 def retry(state: Failed, event: ev.Retried) -> Ready:
     """Back to the point before the failed request."""
-    return _ready(state.ledger, state.tail)
-
-
-def fork(state: State, event: ev.Forked) -> State:
-    """A loop of its own: what was started is uncertain in it, and every open call asks again."""
-    forked = _set_up(state, loop_id=event.loop_id)
-    match forked:
-        case Judging() | Deciding() | Running() if forked.round.calls and not forked.round.having(Status.PROPOSED):
-            return Deciding(forked.ledger, _ask_again(forked.round))
-        case Finished(back=Back(round=Round() as round_) as back):
-            return evolve(forked, back=evolve(back, round=_ask_again(round_)))
-    return forked
-
-
-def _ask_again(round_: Round) -> Round:
-    return evolve(round_, calls=tuple(ask_again(call) for call in round_.calls))
+    return ready(state.ledger, state.tail)
 
 
 # --- guards and small parts ------------------------------------------------------------------------------------------
-
-
-def _set_up(state: S, **changes: Any) -> S:
-    return evolve(state, ledger=evolve(state.ledger, setup=evolve(state.ledger.setup, **changes)))
 
 
 def _call(state: Running, call_id: str) -> Call:
     return next(call for call in state.round.calls if call.id == call_id)
 
 
-def _running(state: Running, event: ev.Event, call_id: str) -> Call:
+def _running(state: Open, event: ev.Event, call_id: str) -> Call:
     call = state.round.find(call_id)
     if call is None or call.status is not Status.RUNNING:
-        raise _not_now(state, event, f"{call_id!r} is no call that runs")
+        raise not_now(state, event, f"{call_id!r} is no call that runs")
     return call
-
-
-def _not_now(state: State, event: ev.Event, why: str) -> IllegalCommand:
-    name, asked = type(state).__name__, type(event).__name__
-    return IllegalCommand(
-        f"{asked} is not possible while the loop is {name}: {why}", state=name, asked=asked, allowed=()
-    )

@@ -63,6 +63,8 @@ class Setup:
         tool_timeout: how many seconds a tool may take that has no limit of its own; None is no limit.
         callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`,
             `result_filters`).
+        decision_timeout: how many seconds a call may wait for a decision, where its policy does not say; None is no
+            limit.
 
     """
 
@@ -77,6 +79,7 @@ class Setup:
     tools: tuple[ToolFacts, ...] = ()
     gone: frozenset[str] = frozenset()
     callables: frozenset[str] = frozenset()
+    decision_timeout: float | None = None
 
     def repeatable(self, name: str) -> bool:
         """Whether a tool may be run again without asking."""

@@ -12,7 +12,7 @@ from toolloop.core.setup import Setup
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
 from toolloop.core.usage import IterationUsage, Usage
-from toolloop.core.values import Round
+from toolloop.core.values import Round, StandingGrant
 
 
 @frozen
@@ -28,6 +28,7 @@ class Ledger:
         iterations: answered requests; `turn_iterations` and `active` (seconds) count since the last user turn.
         pauses: how many times in a row the model paused.
         now: the latest time that was heard of, in seconds since the epoch; it never runs backwards.
+        grants: in the order in which they were given; the used up and the expired stay, the revoked do not.
 
     """
 
@@ -44,6 +45,7 @@ class Ledger:
     pauses: int = 0
     active: float = 0.0
     now: float = 0.0
+    grants: tuple[StandingGrant, ...] = ()
 
     def heard(self, at: float, seconds: float) -> Ledger:
         """The ledger after an event at that time, which took so many active seconds."""
@@ -80,6 +82,16 @@ class Ready:
 
     ledger: Ledger
     tail: tuple[str, ...] = ()
+
+
+@frozen
+class Requesting:
+    """A request is under way. `stopped`, for `reason`: the caller said stop, and the loop ends once it is over."""
+
+    ledger: Ledger
+    tail: tuple[str, ...] = ()
+    stopped: bool = False
+    reason: str | None = None
 
 
 @frozen
@@ -149,5 +161,5 @@ class TooDeep:
     ledger: Ledger
 
 
-State = Ready | Judging | Deciding | Running | Executed | Paused | Finished | Failed | TooDeep
+State = Ready | Requesting | Judging | Deciding | Running | Executed | Paused | Finished | Failed | TooDeep
 Open = Judging | Deciding | Running

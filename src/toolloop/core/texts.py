@@ -19,6 +19,7 @@ PLACES: dict[str, dict[str, str]] = {
     "left_behind": {"seconds": "30"},
     "failed": {"error": "ValueError: no"},
     "edited": {"id": "toolu_1", "name": "add", "input": "{}"},
+    "expired": {},
 }
 
 
@@ -44,6 +45,7 @@ class Texts:
     )
     failed: str = "{error}"
     edited: str = "Note: the call {id} ({name}) ran with another input than the one you gave: {input}"
+    expired: str = "This call expired: nobody decided on it in time, and it did not run here."
 
 
 def say(texts: Texts, which: str, /, **places: object) -> str:

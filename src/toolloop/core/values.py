@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -39,6 +40,7 @@ class Outcome(StrEnum):
     RETURNED = "returned"
     FAILED = "failed"
     DENIED = "denied"
+    EXPIRED = "expired"
     ANSWERED = "answered"
     UNKNOWN_TOOL = "unknown_tool"
     INVALID_INPUT = "invalid_input"
@@ -58,6 +60,49 @@ class Result:
 
 
 @frozen
+class Terms:
+    """What a person wants remembered with an approval: a `Grant` in the machine's form.
+
+    Attributes:
+        tool: which tool; None is that of the call.
+        match: JSON text of what the input must match; None is the very input of the call.
+        uses: how many later calls it lets run; None is no limit.
+        expires_at: until when, in seconds since the epoch; None is for ever.
+
+    """
+
+    tool: str | None = None
+    match: str | None = None
+    uses: int | None = None
+    expires_at: float | None = None
+
+
+@frozen
+class StandingGrant:
+    """A grant that was given: calls that fit it run unasked. It has either `match` or `exact`.
+
+    Attributes:
+        id: names it in its loop.
+        exact: JSON text of the one input that it is for.
+        uses: how many calls it still lets run; 0 is used up, None no limit.
+        by, reason, at: who gave it, why, and when.
+        call_id: with the decision on which call.
+
+    """
+
+    id: str
+    tool: str
+    match: str | None = None
+    exact: str | None = None
+    uses: int | None = None
+    expires_at: float | None = None
+    by: str | None = None
+    reason: str | None = None
+    at: float = 0.0
+    call_id: str = ""
+
+
+@frozen
 class Ruling:
     """A decision in the machine's form.
 
@@ -66,6 +111,8 @@ class Ruling:
         content: JSON text: the edited input of an approval, or the content of an answer.
         digest: binds the decision to the call that was shown; None binds to the id alone.
         by_policy: a policy decided, not a person.
+        remember: the grant that a person gave with it.
+        grant: the id of the grant by which the call runs; nobody was asked about it.
 
     """
 
@@ -77,6 +124,13 @@ class Ruling:
     digest: str | None = field(default=None, eq=False)
     at: float = field(default=0.0, eq=False)
     by_policy: bool = field(default=False, eq=False)
+    remember: Terms | None = field(default=None, eq=False)
+    grant: str | None = field(default=None, eq=False)
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person decided on this very call."""
+        return not self.by_policy and self.grant is None
 
     def same_as(self, other: Ruling) -> bool:
         """Whether two decisions say the same: kind, input and content, whoever said it and why."""
@@ -92,10 +146,18 @@ def same_json(one: str | None, other: str | None) -> bool:
 
 @frozen
 class Wait:
-    """A verdict: the call waits for the caller."""
+    """A verdict: the call waits for the caller.
+
+    Attributes:
+        fresh: no standing grant satisfies it.
+        expires_in: for how many seconds; None is as the setup says.
+
+    """
 
     why: Why
     reason: str | None = None
+    fresh: bool = False
+    expires_in: float | None = None
 
 
 @frozen
@@ -123,10 +185,16 @@ class Call:
     judged: bool = False  # a policy has judged the effective input since it was proposed, edited or woken
     why: Why | None = None
     reason: str | None = None  # why a policy asks
-    started: bool = False  # at least once, ever
+    attempts: int = 0  # how many times it was started, ever
     edited: str | None = None
     ruling: Ruling | None = None
     result: Result | None = None
+    expires_at: float | None = None  # until when it waits, or waited, for a decision
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started at least once, ever."""
+        return self.attempts > 0
 
     @property
     def effective_input(self) -> str:
@@ -159,6 +227,27 @@ class Round:
 
 
 @frozen
+class Grant:
+    """Let later calls run unasked. Without arguments: the tool and the exact input of the call it is given with.
+
+    Args:
+        tool: the name of the tool; None is that of the call. Another one needs a `match`.
+        match: what the input must match, by key; keys that are not named are free, so `{}` takes any input. In a
+            string, `*` stands for any run of characters but slashes and backslashes, `**` for any run at all, and `?`
+            for one character but those; a string with such a place never matches a path with `.` or `..` as a part.
+            Any other value must be equal.
+        uses: how many calls it lets run; None is no limit.
+        expires_at: until when, aware; None is for ever.
+
+    """
+
+    tool: str | None = None
+    match: Mapping[str, JSON] | None = None
+    uses: int | None = None
+    expires_at: datetime | None = None
+
+
+@frozen
 class Approve:
     """Run the call, with the proposed input or with another.
 
@@ -167,6 +256,7 @@ class Approve:
         by: who decides, for the record.
         reason: why, for the record.
         digest: of the call as it was shown; a call that is another by now is then refused.
+        remember: let later calls that match run unasked.
 
     """
 
@@ -174,6 +264,7 @@ class Approve:
     by: str | None = None
     reason: str | None = None
     digest: str | None = None
+    remember: Grant | None = None
 
 
 @frozen
@@ -211,9 +302,18 @@ Decision = Approve | Deny | Answer | Rerun
 
 @frozen
 class Ask:
-    """A policy's word: let the caller decide. `reason` is shown with the call."""
+    """A policy's word: let the caller decide.
+
+    Args:
+        reason: shown with the call.
+        fresh: no grant that was given before satisfies it.
+        expires_in: how many seconds the call may wait; None is `decision_timeout` of the configuration.
+
+    """
 
     reason: str | None = None
+    fresh: bool = False
+    expires_in: float | None = None
 
 
 @frozen

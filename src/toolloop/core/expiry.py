@@ -1,0 +1,33 @@
+"""Time as an input: a call that waited too long for a decision has its result, whatever is heard first after that."""
+
+from __future__ import annotations
+
+from toolloop.core.evolving import evolve
+from toolloop.core.policy import error_result, settle
+from toolloop.core.states import Open
+from toolloop.core.texts import Texts, say
+from toolloop.core.values import Call, Outcome, Status
+
+
+def expire(state: Open) -> Open:
+    """The state at its time: calls that waited until their deadline are settled. Any event brings the time."""
+    now = state.ledger.now
+    for call in state.round.calls:
+        if is_over(call, now):
+            texts = state.ledger.setup.texts
+            calls = tuple(_expired(each, texts) if is_over(each, now) else each for each in state.round.calls)
+            return evolve(state, round=evolve(state.round, calls=calls))
+    return state
+
+
+def is_over(call: Call, now: float) -> bool:
+    """Whether the deadline of a waiting call has come. At it is too late."""
+    return call.expires_at is not None and call.expires_at <= now and call.status is Status.WAITING
+
+
+def _expired(call: Call, texts: Texts) -> Call:
+    if call.started:  # it ran once, was lost, and asked whether it may run again
+        text = say(texts, "uncertain", reason="nobody decided in time whether it may run again")
+    else:
+        text = say(texts, "expired")
+    return settle(call, error_result(text, Outcome.EXPIRED))

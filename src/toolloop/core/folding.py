@@ -1,0 +1,101 @@
+"""Folding a journal quickly: a plain round is taken in one stride.
+
+Nearly every journal is a long row of rounds of one kind: a request, a reply with client calls, the start and the end of
+each, and the word to go on. What becomes of a loop in such a round is known without the states in between, and they are
+what `step` takes its time for. Whatever is not plain to the last field goes through `step`, so the law stays in one
+place; a test holds both ways against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolloop.core import events as ev
+from toolloop.core import limits
+from toolloop.core.closing import result_text, user_message
+from toolloop.core.evolving import evolve
+from toolloop.core.replies import assistant_message
+from toolloop.core.states import Ready, State
+from toolloop.core.usage import IterationUsage
+from toolloop.core.values import Result
+
+_PLAIN = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+_SHORTEST = 6  # Requested, Replied, Started, Ended, TurnEnded, Continued
+_MARKS = ("caller", "toolset_name")  # of a call that is answered in another way
+
+
+def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
+    """The state after all events of a plain round; None where the round is none, or it is not sure."""
+    if len(turn) < _SHORTEST:
+        return None
+    requested, replied, *runs, ended, continued = turn
+    if type(requested) is not ev.Requested or type(replied) is not ev.Replied:
+        return None
+    if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued:
+        return None
+    if type(state) is not Ready or state.tail or state.ledger.held or requested.seconds > 0 or _blocked(state):
+        return None
+    ledger, reply = state.ledger, replied.reply
+    iteration = ledger.iterations + 1
+    asked = _calls(replied)
+    ran, results = _runs(runs, iteration)
+    if not asked or results.keys() != set(asked) or len(ran) != len(asked):
+        return None
+    entry = IterationUsage(
+        iteration, reply.model, reply.stop_reason, reply.request_id, reply.usage, seconds=replied.seconds
+    )
+    answer = user_message([result_text(call_id, results[call_id]) for call_id in asked])
+    active, now = ledger.active, ledger.now
+    for event in turn:
+        if event.seconds > 0:
+            active += event.seconds
+        now = max(now, event.at)
+    return Ready(
+        evolve(
+            ledger,
+            messages=ledger.messages.extend((str(assistant_message(reply.blocks)), answer)),
+            response=reply.text,
+            container=None,
+            usage_log=ledger.usage_log.append(entry),
+            total_usage=ledger.total_usage + reply.usage,
+            ran=ledger.ran.extend(ran),
+            iterations=iteration,
+            turn_iterations=ledger.turn_iterations + 1,
+            pauses=0,
+            active=active,
+            now=now,
+        )
+    )
+
+
+def _blocked(state: Ready) -> bool:
+    return limits.too_deep(state.ledger) or limits.before_request(state) is not None
+
+
+def _calls(replied: ev.Replied) -> list[str]:
+    """The ids of the calls in a reply, if that is plain."""
+    blocks = replied.reply.blocks
+    if replied.reply.stop_reason != "tool_use" or not {block["type"] for block in blocks} <= _PLAIN:
+        return []
+    calls = [block for block in blocks if block["type"] == "tool_use"]
+    return [] if any(mark in call for call in calls for mark in _MARKS) else [call["id"] for call in calls]
+
+
+def _runs(events: Sequence[ev.Event], iteration: int) -> tuple[list[str], dict[str, Result]]:
+    """Which calls were started, in that order, and what each gave; nothing of runs that are not plain."""
+    ran: list[str] = []
+    results: dict[str, Result] = {}
+    for event in events:
+        if type(event) is ev.Started and event.call_id not in ran:
+            ran.append(event.call_id)
+        elif type(event) is ev.Ended and _is_plain(event, iteration) and event.call_id in ran:
+            if event.call_id in results:
+                return [], {}
+            results[event.call_id] = event.result
+        else:
+            return [], {}
+    return ran, results
+
+
+def _is_plain(ended: ev.Ended, iteration: int) -> bool:
+    return ended.iteration == ended.attempt == 0 or (ended.iteration == iteration and ended.attempt == 1)

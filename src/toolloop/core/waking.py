@@ -1,0 +1,56 @@
+"""The rules of a loop that another driver takes up, and of its copies. See `rules`."""
+
+from __future__ import annotations
+
+from toolloop.core import events as ev
+from toolloop.core.evolving import evolve
+from toolloop.core.moves import ready, run, set_up
+from toolloop.core.policy import ask_again, lose
+from toolloop.core.requests import give_up
+from toolloop.core.setup import Setup
+from toolloop.core.states import Back, Deciding, Finished, Judging, Ledger, Requesting, Running, State
+from toolloop.core.values import Call, Round, Status
+
+
+def wake(state: State, event: ev.Woken) -> State:
+    """Another driver took over: what ran is lost to it, and policies judge once more what has not started."""
+    setup = event.setup or state.ledger.setup
+    state = evolve(state, ledger=evolve(state.ledger, setup=setup))
+    match state:
+        case Requesting():
+            return give_up(state, event)
+        case Running():
+            return run(state.ledger, _wake_round(state.round, setup))
+        case Judging() | Deciding():
+            return evolve(state, round=_wake_round(state.round, setup))
+        case Finished(back=Back(round=Round() as round_) as back):
+            return evolve(state, back=evolve(back, round=_wake_round(round_, setup)))
+    return state
+
+
+def _wake_round(round_: Round, setup: Setup) -> Round:
+    return evolve(round_, calls=tuple(_woken(call, setup) for call in round_.calls))
+
+
+def _woken(call: Call, setup: Setup) -> Call:
+    if call.status is Status.RUNNING:
+        return lose(call, setup)
+    return call if call.status is Status.SETTLED else evolve(call, judged=False)
+
+
+def fork(state: State, event: ev.Forked) -> State:
+    """A loop of its own: what was started is uncertain in it, every open call asks again, and no grant is in it."""
+    forked = set_up(state, loop_id=event.loop_id)
+    forked = evolve(forked, ledger=evolve(forked.ledger, grants=()))
+    match forked:
+        case Requesting():
+            return ready(forked.ledger, forked.tail)
+        case Judging() | Deciding() | Running() if forked.round.calls and not forked.round.having(Status.PROPOSED):
+            return Deciding(forked.ledger, _ask_again(forked.ledger, forked.round))
+        case Finished(back=Back(round=Round() as round_) as back):
+            return evolve(forked, back=evolve(back, round=_ask_again(forked.ledger, round_)))
+    return forked
+
+
+def _ask_again(ledger: Ledger, round_: Round) -> Round:
+    return evolve(round_, calls=tuple(ask_again(call, ledger.setup, ledger.now) for call in round_.calls))
