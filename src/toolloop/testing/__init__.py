@@ -1,4 +1,4 @@
-"""What to test a tool loop with: a fake Messages API over real HTTP, and providers that answer from a script."""
+"""What to test a tool loop with: a fake Messages API over real HTTP, scripted providers, and the rules of a store."""
 
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
 from toolloop.testing.replies import (
@@ -13,6 +13,7 @@ from toolloop.testing.replies import (
     verbatim,
 )
 from toolloop.testing.server import FakeMessagesAPI, RecordedRequest
+from toolloop.testing.store_suite import check_store
 
 __all__ = [
     "AsyncScriptedProvider",
@@ -20,6 +21,7 @@ __all__ = [
     "RecordedRequest",
     "ScriptedProvider",
     "call",
+    "check_store",
     "delayed",
     "dropped",
     "fault",

@@ -1,0 +1,156 @@
+"""A store in memory: for tests, and for loops that need not outlive their process."""
+
+from __future__ import annotations
+
+import builtins  # `list` is a method of a store
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from attrs import define, evolve, field
+
+from toolloop.stores import checking, refusals
+from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
+
+# One lock for all: what it guards takes microseconds, and a fork has only one to wait for.
+_LOCK = threading.Lock()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+@define
+class _Loop:
+    head: Head
+    entries: list[Entry] = field(factory=list)
+    ids: set[str] = field(factory=set)
+    lease: Lease | None = None
+
+    def add(self, entries: Sequence[Entry]) -> int:
+        self.entries += entries
+        self.ids.update(entry.id for entry in entries)
+        return len(self.entries)
+
+    def is_leased_by(self, lease: Lease) -> bool:
+        return self.lease is not None and self.lease.token == lease.token
+
+
+class MemoryStore:
+    """A store in this process's memory: gone with it, and not shared with others. A forked child gets a copy.
+
+    Its methods are those of `Store`.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._loops: dict[str, _Loop] = {}  # in the order in which they were created
+        self._tokens = 0
+
+    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+        """See `Store.create`."""
+        checking.a_text("loop_id", loop_id)
+        entries, head = checking.new_entries(entries), checking.a_head(head)
+        with _LOCK:
+            if loop_id in self._loops:
+                raise refusals.taken(loop_id)
+            loop = self._loops[loop_id] = _Loop(head)
+            return loop.add(entries)
+
+    def append(
+        self,
+        loop_id: str,
+        entries: Sequence[Entry],
+        *,
+        expected_rev: int | None,
+        head: Head | None = None,
+        lease: Lease | None = None,
+    ) -> int:
+        """See `Store.append`."""
+        asked = checking.an_append(loop_id, entries, expected_rev, head, lease)
+        with _LOCK:
+            loop = self._find(loop_id)
+            if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
+                raise refusals.lost(loop_id, loop.lease)
+            new = [entry for entry in asked.entries if entry.id not in loop.ids]
+            rev = len(loop.entries)
+            if not new:
+                return rev
+            if expected_rev is not None and expected_rev != rev:
+                raise refusals.stale(loop_id, expected_rev, rev)
+            loop.head = asked.head or loop.head
+            return loop.add(new)
+
+    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
+        """See `Store.load`."""
+        checking.a_text("loop_id", loop_id)
+        checking.a_number("after", after)
+        with _LOCK:
+            entries = self._find(loop_id).entries
+            return StoredJournal(len(entries), tuple(entries[after:]))
+
+    def list(
+        self, status: str | None = None, *, limit: int = 100, before: str | None = None
+    ) -> builtins.list[StoredLoop]:
+        """See `Store.list`."""
+        checking.a_page(status, limit, before)
+        with _LOCK:
+            if before is not None:
+                self._find(before)
+            return builtins.list(islice(self._listed(status, before), limit))
+
+    def delete(self, loop_id: str) -> None:
+        """See `Store.delete`."""
+        checking.a_text("loop_id", loop_id)
+        with _LOCK:
+            self._find(loop_id)
+            del self._loops[loop_id]
+
+    def lease(self, loop_id: str) -> Lease | None:
+        """See `Store.lease`."""
+        checking.a_text("loop_id", loop_id)
+        with _LOCK:
+            return self._find(loop_id).lease
+
+    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+        """See `Store.acquire`."""
+        until = checking.an_acquisition(loop_id, owner, until, instead_of)
+        with _LOCK:
+            loop = self._find(loop_id)
+            if loop.lease is not None and loop.lease.token != instead_of:
+                raise refusals.leased(loop_id, loop.lease)
+            self._tokens += 1
+            loop.lease = Lease(loop_id, owner, self._tokens, until)
+            return loop.lease
+
+    def renew(self, lease: Lease, *, until: float) -> Lease:
+        """See `Store.renew`."""
+        checking.a_lease(lease)
+        until = checking.a_moment("until", until)
+        with _LOCK:
+            loop = self._find(lease.loop_id)
+            if loop.lease is None or not loop.is_leased_by(lease):
+                raise refusals.lost(lease.loop_id, loop.lease)
+            loop.lease = evolve(loop.lease, until=until)
+            return loop.lease
+
+    def release(self, lease: Lease) -> None:
+        """See `Store.release`."""
+        checking.a_lease(lease)
+        with _LOCK:
+            loop = self._loops.get(lease.loop_id)
+            if loop is not None and loop.is_leased_by(lease):
+                loop.lease = None
+
+    def _find(self, loop_id: str) -> _Loop:
+        loop = self._loops.get(loop_id)
+        if loop is None:
+            raise refusals.missing(loop_id)
+        return loop
+
+    def _listed(self, status: str | None, before: str | None) -> Iterator[StoredLoop]:
+        is_due = before is None
+        for loop_id, loop in reversed(self._loops.items()):
+            if is_due and status in (None, loop.head.status):
+                yield StoredLoop(loop_id, loop.head.status, loop.head.deadline, len(loop.entries), loop.lease)
+            is_due = is_due or loop_id == before

@@ -1,0 +1,57 @@
+"""Reading the events of a journal quickly.
+
+A journal has thousands of small objects of a few plain values each. For each class one function is compiled, as attrs
+compiles a constructor: it takes a value of the very type of its field as it is, asks the hooks of `shapes` about any
+other, and fills the slots of a new value. It says nothing of what is wrong: `shapes.read` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import attrs
+
+from toolloop.core.jsontext import JSON
+from toolloop.core.replies import Reply
+from toolloop.stores.shapes import hook_of, is_checked
+
+_PLAIN = (str, int, float, bool, Reply)  # a reply is read where its text is: see `events`
+
+
+@cache
+def quick(kind: Any) -> Callable[[dict[str, JSON]], Any]:
+    """A function that reads a class from fields that nobody else will use."""
+    if is_checked(kind) or any(hasattr(item.default, "factory") for item in attrs.fields(kind)):
+        return hook_of(kind)
+    attrs.resolve_types(kind)
+    lines = ["def read(fields):", " made = new(kind)"]
+    scope: dict[str, Any] = {"kind": kind, "new": object.__new__}
+    for item in attrs.fields(kind):
+        name, of = item.name, _of_some(item.type)
+        scope[f"set_{name}"] = getattr(kind, name).__set__
+        scope[f"type_{name}"] = of if of in _PLAIN else NoneType
+        scope[f"hook_{name}"] = quick(of) if attrs.has(of) and of not in _PLAIN else hook_of(item.type)
+        indent = " "
+        if item.default is not attrs.NOTHING:
+            indent = "  "
+            scope[f"default_{name}"] = item.default
+            lines += [f" if {name!r} not in fields:", f"  set_{name}(made, default_{name})", " else:"]
+        lines += [
+            f"{indent}value = fields.pop({name!r})",
+            f"{indent}if value.__class__ is not type_{name}:",
+            f"{indent} value = hook_{name}(value)",
+            f"{indent}set_{name}(made, value)",
+        ]
+    lines += [" if fields:", "  raise LookupError", " return made"]
+    exec("\n".join(lines), scope)  # noqa: S102 - made of the names of our own fields
+    read: Callable[[dict[str, JSON]], Any] = scope["read"]
+    return read
+
+
+def _of_some(kind: Any) -> Any:
+    """The type of what is not None."""
+    some = [part for part in get_args(kind) if part is not NoneType]
+    return some[0] if get_origin(kind) in (Union, UnionType) and len(some) == 1 else kind

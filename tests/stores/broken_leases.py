@@ -1,0 +1,93 @@
+"""Stores that each break a rule of leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve
+
+from tests.stores.broken import breaks
+from toolloop.core.errors import Conflict, StaleRevision
+from toolloop.stores import Entry, Lease, MemoryStore
+
+
+@breaks("a_lease_is_as_it_was_given")
+class OtherLease(MemoryStore):
+    def lease(self, loop_id: str) -> Lease | None:
+        lease = super().lease(loop_id)
+        return None if lease is None else evolve(lease, owner="somebody")
+
+
+@breaks("a_lease_keeps_others_out")
+class Polite(MemoryStore):
+    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+        lease = self.lease(loop_id) if loop_id in self._loops else None
+        if lease is not None and lease.owner == owner:
+            instead_of = lease.token
+        return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
+
+
+@breaks("a_lease_keeps_others_out")
+class WithAClock(MemoryStore):
+    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+        lease = self.lease(loop_id) if loop_id in self._loops else None
+        if lease is not None and lease.until < 0:
+            instead_of = lease.token
+        return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
+
+
+@breaks("a_lease_can_be_taken_over")
+class Deaf(MemoryStore):
+    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+        return super().acquire(loop_id, owner, until=until)
+
+
+@breaks("tokens_only_grow")
+class CountsPerLoop(MemoryStore):
+    def delete(self, loop_id: str) -> None:
+        super().delete(loop_id)
+        self._tokens = 0
+
+
+@breaks("a_lease_is_renewed_by_its_holder")
+class NewToken(MemoryStore):
+    def renew(self, lease: Lease, *, until: float) -> Lease:
+        renewed = super().renew(lease, until=until)
+        if until > 1e9:
+            self._tokens += 1
+            renewed = self._loops[lease.loop_id].lease = evolve(renewed, token=self._tokens)
+        return renewed
+
+
+@breaks("a_lease_is_renewed_by_its_holder")
+class Revives(MemoryStore):
+    def renew(self, lease: Lease, *, until: float) -> Lease:
+        try:
+            return super().renew(lease, until=until)
+        except Conflict:
+            revived = self._loops[lease.loop_id].lease = evolve(lease, until=until)
+            return revived
+
+
+@breaks("a_lease_is_given_back")
+class GivesAnyBack(MemoryStore):
+    def release(self, lease: Lease) -> None:
+        super().release(lease)
+        if lease.loop_id in self._loops:
+            self._loops[lease.loop_id].lease = None
+
+
+@breaks("an_append_may_need_a_lease")
+class NoFence(MemoryStore):
+    def append(self, *args: Any, lease: Lease | None = None, **kwargs: Any) -> int:
+        return super().append(*args, **kwargs)
+
+
+@breaks("an_append_may_need_a_lease")
+class RevisionBeforeFence(MemoryStore):
+    def append(self, loop_id: str, entries: Sequence[Entry], *, expected_rev: int | None, **kwargs: Any) -> int:
+        loop = self._loops.get(loop_id)
+        if loop is not None and kwargs.get("lease") and expected_rev not in (None, len(loop.entries)):
+            raise StaleRevision("too soon", loop_id=loop_id, rev=len(loop.entries))
+        return super().append(loop_id, entries, expected_rev=expected_rev, **kwargs)

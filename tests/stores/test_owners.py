@@ -1,0 +1,103 @@
+"""Whether the owner of a lease is still there is said only where it is certain."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolloop.stores.owners import describe, standing, this_process
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
+TELL = (
+    "import sys; from toolloop.stores.owners import this_process; print(this_process(), flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def another() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Another process, and what it calls itself."""
+    with subprocess.Popen([sys.executable, "-c", TELL], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().rstrip("\n")
+        process.kill()
+
+
+def changed(**parts: Any) -> str:
+    return json.dumps(json.loads(this_process()) | parts)
+
+
+@LINUX
+def test_a_process_is_alive_while_it_runs() -> None:
+    """Itself, and another one; when that one is gone, it is gone."""
+    assert standing(this_process()) == "alive"
+    with another() as (process, name):
+        assert standing(name) == "alive"
+        process.kill()
+        process.wait()
+        assert standing(name) == "gone"
+
+
+@LINUX
+def test_a_process_that_ended_is_gone_before_its_parent_looks() -> None:
+    """Nobody has to clear it away first: its number is still taken, and it runs no more."""
+    with another() as (process, name):
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert standing(name) == "gone"
+
+
+@LINUX
+def test_a_number_that_is_used_again_is_another_process() -> None:
+    """It began at another time."""
+    assert standing(changed(start=json.loads(this_process())["start"] - 1)) == "gone"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *({"host": "elsewhere"}, {"boot": "another"}, {"boot": None}, {"pids": "pid:[1]"}, {"start": None}),
+        *({"pid": None}, {"pid": "1"}, {"pid": True}, {"pid": 0}, {"pid": -1}, {"pid": 1.0}),
+    ],
+)
+def test_what_is_not_certain_is_unknown(parts: dict[str, Any]) -> None:
+    """A process of another machine, boot or container, and one that does not say all of that."""
+    assert standing(changed(**parts)) == "unknown"
+
+
+def test_a_number_that_no_process_can_have_is_not_alive() -> None:
+    """However great it is."""
+    assert {standing(changed(pid=2**22 + 1)), standing(changed(pid=2**70))} <= {"gone", "unknown"}
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_other_name_is_unknown(name: str) -> None:
+    """And is described by itself."""
+    assert standing(name) == "unknown"
+    assert describe(name) == name
+
+
+def test_a_very_deep_name_is_unknown() -> None:
+    """Nothing that is stored makes a store's user fail."""
+    assert standing("[" * 100_000) == "unknown"
+
+
+def test_words_after_the_name_are_ignored() -> None:
+    """So a driver can say which of a process's drivers it is."""
+    assert standing(f"{this_process()} driver 7") == standing(this_process())
+    host = json.loads(this_process())["host"]
+    assert describe(f"{this_process()} driver 7") == f"process {os.getpid()} on {host}"
+
+
+def test_the_name_is_one_line_and_stays() -> None:
+    """It is compared as a text."""
+    assert "\n" not in this_process()
+    assert this_process() == this_process()

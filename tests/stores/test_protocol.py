@@ -1,0 +1,34 @@
+"""The words of stores: both stores take exactly what the protocol says."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from toolloop.stores import MemoryStore, SqliteStore, Store
+
+METHODS = [name for name, value in vars(Store).items() if inspect.isfunction(value) and not name.startswith("_")]
+STORES: tuple[type[Store], ...] = (MemoryStore, SqliteStore)  # mypy says, too, that they are stores
+
+
+def test_the_protocol_has_its_nine_methods() -> None:
+    """So the test below has something to look at."""
+    assert sorted(METHODS) == sorted(
+        ["create", "append", "load", "list", "delete", "lease", "acquire", "renew", "release"]
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_takes_what_the_protocol_says(kind: type[Store], method: str) -> None:
+    """Names, order, kinds and defaults of the arguments are the same."""
+    assert inspect.signature(getattr(kind, method)) == inspect.signature(getattr(Store, method))
+
+
+def test_importing_the_stores_loads_no_database() -> None:
+    """Whoever keeps loops in memory does not pay for SQLite."""
+    code = "import sys, toolloop.stores; toolloop.stores.SqliteStore('x'); print('sqlite3' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,0 +1,120 @@
+"""The store in memory and the one in a file agree at every step, whatever is done, and however often it is reopened."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from tests.stores.support import contents
+from toolloop.stores import Entry, Head, Lease, MemoryStore, SqliteStore, Store
+
+loop_ids = st.sampled_from(["a", "b", "c", "ä b", "'"])
+journals = st.lists(st.builds(Entry, st.sampled_from("abcdefgh"), st.sampled_from(["", "{}", "ü" * 3000])), max_size=4)
+heads = st.builds(Head, st.sampled_from(["running", "ended"]), st.none() | st.sampled_from([0.5, 1e9, -1]))
+moments = st.sampled_from([0, 1.5, 1_800_000_000.123456])
+few = st.integers(0, 9)
+
+
+class Stores(RuleBasedStateMachine):
+    """Does everything twice: in memory, and in a file that is opened again and again."""
+
+    leases = Bundle("leases")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.memory = MemoryStore()
+        self.file = self.open()
+
+    def open(self) -> SqliteStore:
+        return SqliteStore(f"{self.folder.name}/loops.db")
+
+    def both(self, act: Callable[[Store], Any]) -> Any:
+        one, other = outcome(self.memory, act), outcome(self.file, act)
+        assert one == other
+        return one[1]
+
+    @rule(loop_id=loop_ids, entries=journals, head=heads)
+    def create(self, loop_id: str, entries: list[Entry], head: Head) -> None:
+        self.both(lambda store: store.create(loop_id, entries, head=head))
+
+    @rule(loop_id=loop_ids, entries=journals, head=st.none() | heads, expected=st.none() | few)
+    def append(self, loop_id: str, entries: list[Entry], head: Head | None, expected: int | None) -> None:
+        self.both(lambda store: store.append(loop_id, entries, expected_rev=expected, head=head))
+
+    @rule(loop_id=loop_ids, entries=journals, head=st.none() | heads, lease=leases)
+    def append_next(self, loop_id: str, entries: list[Entry], head: Head | None, lease: Lease) -> None:
+        """As drivers do: at the right revision, under a lease that may be lost."""
+        rev = {loop.loop_id: loop.rev for loop in self.memory.list()}.get(loop_id, 0)
+        self.both(lambda store: store.append(loop_id, entries, expected_rev=rev, head=head, lease=lease))
+
+    @rule(loop_id=loop_ids, after=few)
+    def load(self, loop_id: str, after: int) -> None:
+        self.both(lambda store: store.load(loop_id, after=after))
+
+    @rule(status=st.none() | st.sampled_from(["running", "ended", "x"]), limit=few, before=st.none() | loop_ids)
+    def list(self, status: str | None, limit: int, before: str | None) -> None:
+        self.both(lambda store: store.list(status, limit=limit, before=before))
+
+    @rule(loop_id=loop_ids)
+    def delete(self, loop_id: str) -> None:
+        self.both(lambda store: store.delete(loop_id))
+
+    @rule(target=leases, loop_id=loop_ids, owner=st.sampled_from(["me", "you"]), until=moments, other=st.none() | few)
+    def acquire(self, loop_id: str, owner: str, until: float, other: int | None) -> Any:
+        got = self.both(lambda store: store.acquire(loop_id, owner, until=until, instead_of=other))
+        return got if isinstance(got, Lease) else multiple()
+
+    @rule(target=leases, lease=leases, until=moments)
+    def renew(self, lease: Lease, until: float) -> Any:
+        got = self.both(lambda store: store.renew(lease, until=until))
+        return got if isinstance(got, Lease) else multiple()
+
+    @rule(lease=consumes(leases))
+    def release(self, lease: Lease) -> None:
+        self.both(lambda store: store.release(lease))
+
+    @rule()
+    def reopen(self) -> None:
+        """After a close."""
+        self.file.close()
+        self.file = self.open()
+
+    @rule()
+    def open_again(self) -> None:
+        """The first one stays open until it is collected."""
+        self.file = self.open()
+
+    @rule()
+    def look_from_another_thread(self) -> None:
+        """It sees the same."""
+        seen: list[Any] = []
+        thread = threading.Thread(target=lambda: seen.append(contents(self.file)))
+        thread.start()
+        thread.join()
+        assert seen == [contents(self.memory)]
+
+    @invariant()
+    def have_the_same_contents(self) -> None:
+        assert contents(self.file) == contents(self.memory)
+
+    def teardown(self) -> None:
+        self.file.close()
+        self.folder.cleanup()
+
+
+def outcome(store: Store, act: Callable[[Store], Any]) -> tuple[Any, Any]:
+    try:
+        return "gave", act(store)
+    except Exception as error:  # noqa: BLE001 - errors are to be the same too, to the last word
+        return type(error), (str(error), vars(error))
+
+
+TestStores = Stores.TestCase
+TestStores.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,124 @@
+"""Another process that uses a store, one step at a time.
+
+It reads a line of Python, evaluates it, and answers with a line: the `repr` of what it gave, or of what it raised. A
+line may use `store`, the words of stores, and the helpers below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from toolloop.stores import Entry, Head, Lease, SqliteStore
+
+PATIENCE = 60.0  # seconds; it is never reached but where something hangs
+
+
+class Worker:
+    """A process that does what it is told."""
+
+    def __init__(self, path: Path, *flags: str, busy_timeout: float = 30.0) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.stores.worker", str(path), str(busy_timeout), *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        with contextlib.ExitStack() as stack:
+            stack.push(self)
+            assert self.answer() == "ready"
+            stack.pop_all()
+
+    def tell(self, line: str) -> None:
+        print(line, file=self._stream(self._process.stdin), flush=True)
+
+    def answer(self) -> str:
+        out = self._stream(self._process.stdout)
+        assert select.select([out], [], [], PATIENCE)[0], "the other process hangs"
+        return out.readline().rstrip("\n")
+
+    def ask(self, line: str) -> str:
+        self.tell(line)
+        return self.answer()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stream(self._process.stdin).close()
+        self._process.wait(PATIENCE)
+        self._stream(self._process.stdout).close()
+
+    @staticmethod
+    def _stream(stream: IO[str] | None) -> IO[str]:
+        assert stream is not None
+        return stream
+
+
+@contextlib.contextmanager
+def workers(path: Path, number: int) -> Iterator[list[Worker]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Worker(path)) for _ in range(number)]
+
+
+def limit(size: int) -> None:
+    """From now on no file of this process grows over that many bytes. -1: as before."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
+
+
+def lock(path: str) -> sqlite3.Connection:
+    """Write to a database, and do not come to an end."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
+
+
+def main(path: str, wait: str, *flags: str) -> None:
+    store = SqliteStore(path, busy_timeout=float(wait))
+    known = {
+        "store": store,
+        "path": path,
+        "limit": limit,
+        "lock": lock,
+        "held": [],
+        "Entry": Entry,
+        "Head": Head,
+        "Lease": Lease,
+        "SqliteStore": SqliteStore,
+        "sqlite3": sqlite3,
+    }
+    import toolloop.stores.sqlite_connections  # noqa: F401, PLC0415 - while it may still be read
+
+    if "--as-nobody" in flags and os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    print("ready", flush=True)  # noqa: T201 - a program that tells
+    for line in sys.stdin:
+        print(repr(_outcome(line, known)), flush=True)  # noqa: T201 - likewise
+
+
+def _outcome(line: str, known: dict[str, Any]) -> object:
+    try:
+        return eval(line, known)
+    except Exception as error:  # noqa: BLE001 - it is the answer
+        return error
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
