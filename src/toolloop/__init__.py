@@ -1,13 +1,13 @@
 """A caller-driven, resumable tool loop for the Messages API of Claude.
 
 Start with `ToolLoopHandle`; the README has a whole program. What is not here lives in its module: `toolloop.errors`,
-`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.tools`, `.testing`.
+`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.testing`.
 """
 
 from toolloop.core.setup import Budget
 from toolloop.core.texts import Texts
 from toolloop.core.usage import IterationUsage, Usage
-from toolloop.core.values import Answer, Approve, Ask, Continue, Deny, InjectMessages, Rerun, Stop
+from toolloop.core.values import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
 from toolloop.handle import (
     AsyncToolLoopHandle,
     Completed,
@@ -21,6 +21,8 @@ from toolloop.handle import (
     View,
     Yielded,
 )
+from toolloop.stores.memory import MemoryStore
+from toolloop.stores.sqlite import SqliteStore
 from toolloop.tools import Tool, ToolContext, ToolError, ToolRegistry, tool
 
 __all__ = [
@@ -33,11 +35,14 @@ __all__ = [
     "Continue",
     "Deny",
     "Error",
+    "Grant",
     "InjectMessages",
     "IterationUsage",
     "LoopConfig",
     "LoopContext",
+    "MemoryStore",
     "Rerun",
+    "SqliteStore",
     "Stop",
     "Texts",
     "Tool",

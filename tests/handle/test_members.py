@@ -98,6 +98,7 @@ def test_the_view_tells_a_page_all_it_needs() -> None:
             "name": "write",
             "input": {"path": "a", "text": "b"},
             "why": "approval",
+            "expires_at": None,
             "reason": None,
             "digest": turn.pending[0].digest,
         }

@@ -13,7 +13,7 @@ from tests.handle.test_history_edits import ONWARD
 from tests.handle.test_members import PAUSED, STATES, standing
 from toolloop import Approve, InjectMessages, LoopConfig, LoopContext, Stop, ToolLoopHandle, tool
 from toolloop.errors import DecisionConflict, MaxDepthExceeded, ModelError, UnreadableSnapshot
-from toolloop.stores.codec import _digest
+from toolloop.stores.codec import digest_of
 from toolloop.terminations import MaxIterations, StopCondition
 from toolloop.testing import FakeMessagesAPI, call, fault, reply
 
@@ -259,4 +259,4 @@ def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forg
         body = {key: value for key, value in at.handle.snapshot().items() if key not in ("format", "digest")}
         forge(body)
         with pytest.raises(UnreadableSnapshot):
-            ToolLoopHandle.restore({"format": 1, "digest": _digest(body), **body}, at.api.client(), tools=TOOLS)
+            ToolLoopHandle.restore({"format": 1, "digest": digest_of(body), **body}, at.api.client(), tools=TOOLS)

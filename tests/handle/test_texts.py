@@ -18,6 +18,7 @@ NAMES = [field.name for field in fields(Texts)]
 FOREIGN = {
     "denied": "{name}",
     "not_run": "{id}",
+    "expired": "{reason}",
     "cancelled": "{name}",
     "uncertain": "{input}",
     "unknown_tool": "{reason}",

@@ -81,7 +81,7 @@ def test_reads_during_a_request_and_a_second_driver_is_refused(kind: str) -> Non
     with loop.api:
         driver = Background(loop.run)
         awaited(held.arrived)
-        assert loop.handle.view()["state"] == "Ready"
+        assert loop.handle.view()["state"] == "Requesting"
         assert (loop.handle.pending, loop.handle.pending_turn) == ((), None)
         assert json.loads(json.dumps(loop.handle.snapshot())) == loop.handle.snapshot()
         with pytest.raises(IllegalCommand, match="another caller drives"):

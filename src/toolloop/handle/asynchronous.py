@@ -5,30 +5,31 @@ Whatever can be async under it is awaited: policies, `stop_when`, tools. Sync to
 
 from __future__ import annotations
 
-import inspect
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
-from attrs import frozen
-
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.errors import ToolLoopError
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Running
 from toolloop.core.values import Result
+from toolloop.handle.apart import OpeningLoop, in_thread
+from toolloop.handle.awaiting import DEPTH, await_each, called, is_at_hand, settled, within_limit
 from toolloop.handle.bell import AsyncBell
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving
 from toolloop.handle.judging import discard
 from toolloop.handle.making import to_open
-from toolloop.handle.tooling import Job, failed, returned, timed_out
+from toolloop.handle.tooling import Job, failed, returned
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
+from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ class AsyncToolLoopHandle(Driving):
         tools: Iterable[Any] | ToolRegistry = (),
         config: LoopConfig = DEFAULT_CONFIG,
         context: LoopContext | ToolContext | None = None,
+        store: Store | None = None,
         loop_id: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set the loop up; nothing is sent and no clock starts. See `ToolLoopHandle`."""
+        """Set the loop up; nothing is sent or stored, and no clock starts. See `ToolLoopHandle`."""
         context = DEFAULT_CONTEXT if context is None else context
         check_parts(config, context, loop_id=loop_id, clock=clock)
         self._make_bell()
@@ -67,7 +69,66 @@ class AsyncToolLoopHandle(Driving):
             context=context,
             loop_id=loop_id or uuid.uuid4().hex,
             clock=clock,
+            store=store,
         )
+
+    @classmethod
+    def open(  # noqa: PLR0913 - the parts of a loop that no store can hold
+        cls,
+        store: Store,
+        loop_id: str,
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        config: LoopConfig | None = None,
+        context: LoopContext | ToolContext | None = None,
+        on_drift: str = "raise",
+        take_over: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> OpeningLoop[Self]:
+        """Load a loop from a store, or create it there: `async with AsyncToolLoopHandle.open(...) as handle`.
+
+        What it gives can also be awaited. See `ToolLoopHandle.open`.
+        """
+        return OpeningLoop(
+            partial(
+                cls._from_store,
+                store,
+                loop_id,
+                provider,
+                tools=tools,
+                params=params,
+                config=config,
+                context=context,
+                on_drift=on_drift,
+                take_over=take_over,
+                clock=clock,
+            )
+        )
+
+    async def flush(self) -> None:
+        """Store what was decided and said; the next `await` of the handle would do it first, too.
+
+        Raises:
+            StoreError: the store failed; nothing is lost.
+            CallerError: what was said is not possible any more, because somebody else was first.
+
+        """
+        if self._stored is not None and self._stored.is_behind:
+            await in_thread(self._stored.flush)
+            self._stored.tell_noted()
+
+    async def close(self) -> None:
+        """Store what waits to be stored, and give the lease back. The handle stays usable."""
+        await self.flush()
+        await self._apart(self._let_go)
+
+    async def _apart(self, work: Callable[[], None]) -> None:
+        """What waits for the store is done apart from the event loop, and is not cancelled half-way."""
+        if self._stored is not None:
+            await in_thread(work)
+            self._stored.tell_noted()
 
     async def __aenter__(self) -> Self:
         """Open what the tools open: each context manager once, async or not, in the order of the tools."""
@@ -86,21 +147,52 @@ class AsyncToolLoopHandle(Driving):
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close what the tools opened, the last one first. The loop itself stays as it is."""
+        """Close what the tools opened, the last one first, and the loop's dealings with its store."""
         opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.__aexit__(*error)
+        try:
+            if opened is not None:
+                await opened.__aexit__(*error)
+        finally:
+            if error[0] is None:
+                await self.close()
+            else:
+                await self._apart(self._flush_quietly)
+                await self._apart(self._let_go)
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
-        with self._driving("next_turn()"):
-            return self._ready_to_drive() or await self._drive()
+        try:
+            with self._driving("next_turn()"):
+                if self._stored is not None and not self.is_finished:
+                    await self._apart(self._stored.catch_up)
+                if (over := self._nothing_to_drive()) is not None:
+                    await self.flush()
+                    return over
+                async with self._holding_the_lease():
+                    return self._ready_to_drive() or await self._drive()
+        finally:
+            if self._has_ends():
+                await self._apart(self._store_ends)
+
+    @asynccontextmanager
+    async def _holding_the_lease(self) -> AsyncIterator[None]:
+        await self._apart(self._take_lease)
+        try:
+            yield
+            await self.flush()
+        except BaseException:
+            await self._apart(self._flush_quietly)
+            raise
+        finally:
+            await self._apart(self._end_lease)
 
     async def run(
         self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None
     ) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller; `ask` may be async. See `ToolLoopHandle.run`."""
         while True:
+            if self._stored is not None and not self.is_finished:
+                await self._apart(self._stored.catch_up)
             turn = self.pending_turn
             if turn is None:
                 result = await self.next_turn()
@@ -108,18 +200,20 @@ class AsyncToolLoopHandle(Driving):
                     return result
                 turn = result
             if turn.pending and ask is not None:
-                await _settled(ask(turn))
+                await settled(ask(turn))
+                await self.flush()
             if not self._goes_on(turn):
                 return turn
 
     async def _drive(self) -> Yielded | Completed | Error:
         while True:
+            await self.flush()
             match self._effects():
                 case (SendRequest(),):
                     await self._send()
                 case (Judge(),):
                     if (questions := self._judging()) is not None:
-                        self._judged(await _await_each(questions))
+                        self._judged(await await_each(questions))
                 case (EndTurn(),):
                     self._turn_ended()
                 case _ if isinstance(self._state, Running):
@@ -131,6 +225,9 @@ class AsyncToolLoopHandle(Driving):
     async def _send(self) -> None:
         with self._flight() as request:
             if request is None:
+                return
+            await self.flush()
+            if not self._is_asking():
                 return
             try:
                 reply = await self._provider.send(request)
@@ -157,6 +254,7 @@ class AsyncToolLoopHandle(Driving):
     async def _fan_out(self, group: TaskGroup) -> None:
         import anyio  # noqa: PLC0415 - loaded already
 
+        failing: ToolLoopError | None = None
         while self._abort is None:
             heard = self._bell.fresh()
             self._expire()
@@ -165,17 +263,23 @@ class AsyncToolLoopHandle(Driving):
                     job.taken = True
                     group.start_soon(self._guarded, self._filter_task, job)
             starts = [effect for effect in outstanding(self._state) if isinstance(effect, RunCall)]
-            for effect in starts:
-                self._launch(group, effect.call_id)
-            if starts:
+            jobs = [self._start(effect.call_id) for effect in starts] if failing is None else []
+            try:
+                await self.flush()
+            except ToolLoopError as error:  # what runs comes to its end first, and is kept; then this is told
+                failing = failing or error
+            for started in jobs:
+                self._launch(group, started)
+            if jobs:
                 continue
             if not self._calls_run():
+                if failing is not None:
+                    raise failing
                 return
             with anyio.move_on_after(self._patience(inf)):
                 await heard.wait()
 
-    def _launch(self, group: TaskGroup, call_id: str) -> None:
-        job = self._start(call_id)
+    def _launch(self, group: TaskGroup, job: Job | None) -> None:
         if job is None:
             return
         if job.tool.is_async:
@@ -187,18 +291,18 @@ class AsyncToolLoopHandle(Driving):
         """Run an async tool, for as long as it may take."""
         if not self._enter(job):
             return
-        came = await (_called(job) if job.limit is None else _within_limit(job))
-        if not isinstance(came, Result) and not _is_at_hand(came.value, _DEPTH):
+        came = await (called(job) if job.limit is None else within_limit(job))
+        if not isinstance(came, Result) and not is_at_hand(came.value, DEPTH):
             self._spawn(job, partial(returned, job, came.value))
             return
         job.took = time.monotonic() - job.begun
         result = came if isinstance(came, Result) else returned(job, came.value)
-        self._end(job, await _await_each(self._filtering(job, result)))
+        self._end(job, await await_each(self._filtering(job, result)))
 
     async def _filter_task(self, job: Job) -> None:
         """Filter what a sync tool brought back from its thread."""
         if job.result is not None:
-            self._end(job, await _await_each(self._filtering(job, job.result)))
+            self._end(job, await await_each(self._filtering(job, job.result)))
 
     def _filter(self, job: Job, result: Result) -> None:  # noqa: ARG002 - the other driver asks them right here
         self._ring()  # filters may be async, so the driver asks them, in its event loop
@@ -239,71 +343,3 @@ class AsyncToolLoopHandle(Driving):
 
     def _ring(self) -> None:
         self._bell.ring()
-
-
-def _is_at_hand(value: Any, depth: int) -> bool:
-    """Whether a result can be made of it at once: without reading a file, or running code of the caller's."""
-    if type(value) in (str, type(None), bool, int, float):
-        return True
-    if type(value) not in (dict, list) or len(value) > _FEW or not depth:
-        return False
-    return all(_is_at_hand(each, depth - 1) for each in (value.values() if type(value) is dict else value))
-
-
-_FEW = 1000
-_DEPTH = 10  # what is nested deeper, or in itself, can wait for a thread
-
-
-@frozen
-class _Value:
-    """What a tool returned."""
-
-    value: Any
-
-
-async def _called(job: Job) -> _Value | Result:
-    """Run an async tool to its end."""
-    try:
-        return _Value(await _settled(job.run()))
-    except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
-        return failed(job, error)
-
-
-async def _within_limit(job: Job) -> _Value | Result:
-    """The same, but cancel it when its time is over. If it answers in spite of that, it has answered."""
-    import anyio  # noqa: PLC0415 - loaded already
-
-    came: _Value | Result | None = None
-    scope = anyio.move_on_after(job.limit)
-    try:
-        with scope:
-            came = await _called(job)
-    except Exception as error:  # noqa: BLE001 - what a task group made of the cancellation and errors of its own
-        came = failed(job, error)
-    if came is None or (scope.cancel_called and isinstance(came, Result)):
-        return timed_out(job, left_behind=False)
-    return came
-
-
-async def _settled(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
-
-
-async def _await_each(questions: Generator[Any, Any, Any]) -> Any:
-    """Answer each question of a generator by calling it, and awaiting what is to be awaited."""
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            function, arguments = questions.send(answer) if error is None else questions.throw(error)
-        except StopIteration as done:
-            return done.value
-        except RuntimeError as wrapped:
-            if error is not None and wrapped.__cause__ is error:
-                raise error from None  # Python wraps a StopIteration that passes through a generator
-            raise
-        answer, error = None, None
-        try:
-            answer = await _settled(function(*arguments))
-        except Exception as raised:  # noqa: BLE001 - the generator knows what a failing policy means
-            error = raised

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core.blocks import RESULT_KINDS
-from toolloop.core.errors import IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.core.errors import CallerError, IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.core.jsontext import JSON, decode, encode
-from toolloop.core.machine import refusal, step
+from toolloop.core.machine import next_deadline, refusal, step
 from toolloop.core.setup import Budget
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
 from toolloop.core.values import Answer, Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
-from toolloop.handle.decisions import refuse_invalid, to_ruling, to_texts
+from toolloop.handle.decisions import refuse_invalid, to_ruling, to_seconds, to_texts
 from toolloop.handle.editing import explained, landing, outgoing
+from toolloop.handle.granting import Grants, is_over, shown
 from toolloop.handle.judging import misfit
 from toolloop.handle.making import all_params, check_request
 from toolloop.handle.params import check_params, split
@@ -26,6 +28,8 @@ from toolloop.handle.recording import LOG
 from toolloop.handle.tooling import kinds_for
 from toolloop.handle.turns import Moves, bound
 from toolloop.handle.views import ToolCall
+
+T = TypeVar("T")
 
 _SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide which histories are valid
 
@@ -55,7 +59,7 @@ class Commanding(Reading):
         """Record decisions, all or none. See `decide`."""
         with self._recorder.lock:
             try:
-                self._decide(decisions)
+                self._say(lambda: self._decide(decisions))
             except IllegalCommand as error:
                 error.state = type(self._state).__name__  # one error, one meaning: where the loop is
                 raise
@@ -86,7 +90,10 @@ class Commanding(Reading):
         )
         for call_id, decision in decisions:
             self._check_edit(call_id, decision)
-        self._record(ev.Decided(rulings=rulings, at=now))
+        event = ev.Decided(rulings=rulings, at=now)
+        after = step(state, event)
+        if isinstance(after, Judging | Deciding | Running) and after.round is not state.round:
+            self._record(event)  # else it was said before, and is one decision
 
     def _check_edit(self, call_id: str, decision: Decision) -> None:
         """An edited input that does not fit the schema is the caller's mistake, not the model's."""
@@ -126,18 +133,34 @@ class Commanding(Reading):
     def _take_command(self, command: Command) -> None:
         """Record a command. See `resume`."""
         with self._recorder.lock:
-            match command:
-                case Continue():
-                    self._continue()
-                case InjectMessages():
-                    self._inject(command)
-                case Stop():
-                    self._stop(command)
-                case _:
-                    raise TypeError(f"{command!r} is no command; give Continue(), InjectMessages([...]) or Stop()")
+            if self._say(lambda: self._command(command)):
+                self._move_on()
         self._ring()
 
-    def _continue(self) -> None:
+    def _say(self, say: Callable[[], T]) -> T:
+        """Let the caller say something. What is refused may only be so for what others said: then it is tried again."""
+        with self._recorder.lock:
+            try:
+                with self._recorder.saying():
+                    return say()
+            except CallerError:
+                if not self._recorder.refresh():
+                    raise
+            with self._recorder.saying():
+                return say()
+
+    def _command(self, command: Command) -> bool:
+        """Record a command. Whether it ends the wait."""
+        match command:
+            case Continue():
+                return self._continue()
+            case InjectMessages():
+                return self._inject(command)
+            case Stop():
+                return self._stop(command)
+        raise TypeError(f"{command!r} is no command; give Continue(), InjectMessages([...]) or Stop()")
+
+    def _continue(self) -> bool:
         if not isinstance(self._state, Deciding | Executed | Paused):
             raise refusal(self._state, ev.Continued())
         event = ev.Continued(at=self._recorder.now())
@@ -145,12 +168,12 @@ class Commanding(Reading):
             step(self._state, event)  # raises before the edit is adopted
             self._adopt("continue_loop()")
         self._record(event)
-        self._move_on()
+        return True
 
-    def _inject(self, command: InjectMessages) -> None:
+    def _inject(self, command: InjectMessages) -> bool:
         texts = to_texts(command.messages, where="the injected messages")
         state, asked = self._state, "inject_and_continue()"
-        event = ev.Injected(texts, hold=self._in_flight, at=self._recorder.now())
+        event = ev.Injected(texts, at=self._recorder.now())
         step(state, event)
         self._refuse(landing(state, texts), asked)
         if _has_marks(texts):
@@ -158,20 +181,49 @@ class Commanding(Reading):
         if not self._driver.locked():
             self._adopt(asked, texts)
         self._record(event)
-        if isinstance(state, Deciding | Executed | Paused):
-            self._move_on()
+        return isinstance(state, Deciding | Executed | Paused)
 
-    def _stop(self, command: Stop) -> None:
+    def _stop(self, command: Stop) -> bool:
         if not isinstance(command.reason, str | None):
             raise TypeError(f"stop(): the reason is a {type(command.reason).__name__}; give a string, or None")
-        event = ev.Stopped(command.reason, at=self._recorder.now())
-        if self._in_flight:
-            self._stop_staged = event
-            return
         if not self._driver.locked():
             self._adopt("stop()")
-        self._record(event)
-        self._move_on()
+        self._record(ev.Stopped(command.reason, at=self._recorder.now()))
+        return True
+
+    def tick(self, now: datetime | float) -> None:
+        """Say what time it is: calls whose deadline has passed expire, each with a result that says so.
+
+        A deadline binds whether anybody ticks or not; this settles the calls, so that the loop can go on.
+
+        Args:
+            now: an aware datetime, or seconds since the epoch.
+
+        """
+        self._tick(to_seconds(now, "tick()"))
+
+    @property
+    def grants(self) -> Grants:
+        """The standing grants: what runs unasked. `grants.revoke(...)` takes one back."""
+        with self._recorder.lock:
+            ledger = self._state.ledger
+            now = max(ledger.now, self._recorder.now())
+        standing = (grant for grant in ledger.grants if grant.uses != 0 and not is_over(grant, now))
+        return Grants([shown(grant) for grant in standing], self._revoke)
+
+    def _revoke(self, grant_id: str, by: str | None) -> None:
+        with self._recorder.saying():
+            self._record(ev.GrantRevoked(grant_id, by, at=self._recorder.now()))
+
+    def _tick(self, now: float | None = None) -> None:
+        with self._recorder.lock:
+            at = self._recorder.now() if now is None else now
+            deadline = next_deadline(self._state)
+            if deadline is None or at < deadline:
+                return
+            with self._recorder.saying():
+                self._record(ev.Ticked(at=at))
+        self._ring()
 
     def follow_up(self, messages: Sequence[JSON], replace_last: bool = False) -> None:
         """Begin a further user turn of the same conversation, after `Completed`.
@@ -186,20 +238,22 @@ class Commanding(Reading):
 
         """
         with self._recorder.lock:
-            event = ev.FollowedUp(
-                to_texts(messages, where="the messages of follow_up()"), replace_last, at=self._recorder.now()
-            )
-            if not event.messages:
-                raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
-            edit = self._edit()
-            before = self._state if edit is None else step(self._state, edit)
-            then = list(step(before, event).ledger.messages)
-            if edit is None and not replace_last and not _has_marks(event.messages):
-                then = landing(self._state, event.messages)  # the rest was judged when it came
-            self._refuse(then, "follow_up()")
-            self._take_edit(edit)
-            self._record(event)
+            self._say(lambda: self._follow_up(messages, replace_last=replace_last))
             self._move_on()
+
+    def _follow_up(self, messages: Sequence[JSON], *, replace_last: bool) -> None:
+        texts = to_texts(messages, where="the messages of follow_up()")
+        event = ev.FollowedUp(texts, replace_last, at=self._recorder.now())
+        if not event.messages:
+            raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
+        edit = self._edit()
+        before = self._state if edit is None else step(self._state, edit)
+        then = list(step(before, event).ledger.messages)
+        if edit is None and not replace_last and not _has_marks(event.messages):
+            then = landing(self._state, event.messages)  # the rest was judged when it came
+        self._refuse(then, "follow_up()")
+        self._take_edit(edit)
+        self._record(event)
 
     def extend(
         self,
@@ -226,16 +280,19 @@ class Commanding(Reading):
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         LoopConfig(**changes)  # it judges the values, each by its field
         with self._recorder.lock:
-            limits = evolve(self._state.ledger.setup.limits, **changes)
-            event = ev.Extended(limits, at=self._recorder.now())
-            edit = self._edit()
-            then = step(self._state if edit is None else step(self._state, edit), event)
-            if edit is not None:
-                self._refuse(outgoing(then, list(then.ledger.messages)), "extend()")
-            self._take_edit(edit)
-            self._record(event)
+            self._say(lambda: self._extend(changes))
             if not self.is_finished:
                 self._terminal = None
+
+    def _extend(self, changes: Mapping[str, Any]) -> None:
+        limits = evolve(self._state.ledger.setup.limits, **changes)
+        event = ev.Extended(limits, at=self._recorder.now())
+        edit = self._edit()
+        then = step(self._state if edit is None else step(self._state, edit), event)
+        if edit is not None:
+            self._refuse(outgoing(then, list(then.ledger.messages)), "extend()")
+        self._take_edit(edit)
+        self._record(event)
 
     def retry(self) -> None:
         """After an `Error`: back to the point before the failed request. Nothing was consumed.
@@ -246,11 +303,14 @@ class Commanding(Reading):
 
         """
         with self._recorder.lock:
-            event = ev.Retried(at=self._recorder.now())
-            step(self._state, event)
-            self._adopt("retry()")
-            self._record(event)
+            self._say(self._retry)
             self._move_on()
+
+    def _retry(self) -> None:
+        event = ev.Retried(at=self._recorder.now())
+        step(self._state, event)
+        self._adopt("retry()")
+        self._record(event)
 
     def update_params(self, **changes: Any) -> None:
         """Other request parameters from the next request on; None takes one away.
@@ -285,7 +345,8 @@ class Commanding(Reading):
                 if params["tools"] is None:
                     params["tools"] = []  # it is known that there are none
                 refuse_invalid(outgoing(self._state, closed), params, asked=asked)
-            self._record(event)
+            with self._recorder.saying():
+                self._record(event)
             self._requests.update(secrets, changed=given.keys())
 
     def _refuse(self, texts: Sequence[str], asked: str) -> None:

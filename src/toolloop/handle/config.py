@@ -116,6 +116,8 @@ class LoopConfig:
         max_parallel_tools: how many tools run at once; 1 is one after the other.
         tool_timeout: how many seconds a tool may take; its own `timeout` comes first. An async tool is cancelled then.
             A sync one is left behind in its thread, and its end does not count.
+        decision_timeout: after how many seconds a call that waits for approval, or for an answer from outside, expires.
+            A policy may say otherwise with `Ask(expires_in=...)`.
         execution: `barrier`: nothing runs while a call waits. `ready`: what is decided runs meanwhile.
         on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. None: the tool's own
             `needs_approval` decides. If it raises, the call waits for the caller.
@@ -139,6 +141,7 @@ class LoopConfig:
     budget: Budget | None = field(default=None, validator=_budget)
     max_parallel_tools: int | None = field(default=8, validator=_whole(1))
     tool_timeout: float | None = field(default=None, validator=_tool_seconds)
+    decision_timeout: float | None = field(default=None, validator=_seconds)
     execution: Execution = field(default="barrier", validator=_execution)
     on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
     stop_when: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
@@ -157,6 +160,7 @@ class LoopConfig:
             "execution": self.execution,
             "max_parallel_tools": self.max_parallel_tools,
             "tool_timeout": self.tool_timeout,
+            "decision_timeout": self.decision_timeout,
             "texts": self.texts,
             "callables": self.callables(),
         }

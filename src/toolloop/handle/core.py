@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakMethod
 
 from toolloop.core import events as ev
-from toolloop.core.errors import IllegalCommand, MaxDepthExceeded, ModelError, ProtocolError
+from toolloop.core.errors import IllegalCommand, MaxDepthExceeded, ProtocolError
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import begin
 from toolloop.core.replies import read_reply
@@ -17,7 +18,6 @@ from toolloop.core.states import (
     Deciding,
     Executed,
     Failed,
-    Failure,
     Finished,
     Paused,
     Running,
@@ -29,15 +29,22 @@ from toolloop.core.values import Status
 from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, to_texts
 from toolloop.handle.editing import WorkingList, outgoing
+from toolloop.handle.failing import error_of, failure_of
 from toolloop.handle.judging import Judges
 from toolloop.handle.making import all_params, check_request, refuse_unopened, registry_of
 from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
-from toolloop.handle.recording import LOG, Recorder
+from toolloop.handle.recording import LOG, Recorder, read_clock
+from toolloop.handle.storing import StoringRecorder
 from toolloop.handle.tooling import Job, Stopwatch, Toolbox, facts_of
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
+from toolloop.stores.protocol import Store
 from toolloop.tools import ToolRegistry
 
 _WAITING = (Deciding, Executed, Paused)
+
+# What others may say without ending the wait that a handle shows, and what leaves the closed history as it is.
+_AS_IT_STANDS = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.ParamsChanged, ev.HistoryEdited, ev.Woken)
+_CLOSING = (ev.HistoryEdited, ev.Requested, ev.Continued, ev.TurnEnded, ev.FollowedUp, ev.Stopped, ev.Replied)
 
 
 class HandleCore:
@@ -65,6 +72,7 @@ class HandleCore:
         context: Any,
         loop_id: str,
         clock: Any,
+        store: Store | None,
     ) -> None:
         """Set a new loop up; no I/O happens and no clock starts."""
         given = check_params(params, asked="ToolLoopHandle(...)")
@@ -83,8 +91,18 @@ class HandleCore:
             tools=tuple(facts_of(tool) for tool in registry),
             **config.parts(),
         )
-        state = begin(ev.Opened(setup=setup, messages=messages))
-        self._assemble(provider, state, tools=registry, config=config, context=context, secrets=secrets, clock=clock)
+        opened = ev.Opened(setup=setup, messages=messages, at=read_clock(clock, otherwise=0.0))
+        self._assemble(
+            provider,
+            begin(opened),
+            tools=registry,
+            config=config,
+            context=context,
+            secrets=secrets,
+            clock=clock,
+            store=store,
+            first=opened,
+        )
 
     def _assemble(  # noqa: PLR0913 - likewise
         self,
@@ -96,21 +114,33 @@ class HandleCore:
         context: Any,
         secrets: Secrets,
         clock: Any,
+        store: Store | None = None,
+        rev: int = 0,
+        first: ev.Event | None = None,
     ) -> None:
         self._provider = provider
         self._tools = tools
         self._config = config
         self._context = context
         self._secrets = secrets
-        self._recorder = Recorder(state, clock, config.observers)
+        self._recorder: Recorder = Recorder(state, clock, config.observers)
+        self._stored: StoringRecorder | None = None
+        if store is not None:
+            self._recorder = self._stored = StoringRecorder(
+                state, clock, config.observers, store=store, rev=rev, first=first, keeps_words=self._is_async
+            )
+            self._stored.listener = WeakMethod(self._heard_elsewhere)  # no circle that keeps a handle alive
         self._requests = RequestMaker(tools.definitions(), secrets)
         self._judges = Judges(tools, config)
         self._toolbox = Toolbox(tools, context.state)
         self._driver = threading.Lock()
         self._opened: Any = None  # an exit stack, inside `with handle:`
         self._externals: tuple[str, frozenset[str]] = "", frozenset()
-        self._in_flight = False
-        self._stop_staged: ev.Stopped | None = None
+        self._owner: str | None = None  # of the lease of a stored loop
+        self._take_over = False
+        self._lease_lock = threading.Lock()
+        self._leased = False  # a driver needs the lease
+        self._drifted: tuple[Setup, Setup] | None = None  # the set-up that was found, and what it is to be from now on
         self._asleep = False
         self._watch = Stopwatch()
         self._jobs: dict[str, Job] = {}  # the run of each call that this process started last
@@ -144,9 +174,24 @@ class HandleCore:
         """Record an event, and let the waiting `Yielded` show what it changed."""
         with self._recorder.lock:
             state = self._recorder.record(event)
-            if self._yielded is not None and isinstance(state, Deciding):
-                self._yielded._show(state.round)  # noqa: SLF001 - a Yielded is its handle's own
+            self._show()
             return state
+
+    def _show(self) -> None:
+        state = self._state
+        if self._yielded is not None and isinstance(state, Deciding):
+            self._yielded._show(state.round)  # noqa: SLF001 - a Yielded is its handle's own
+
+    def _heard_elsewhere(self, events: Sequence[ev.Event]) -> None:
+        """Others changed the stored loop, or a store refused what was said: what a handle shows is to be true."""
+        if any(not isinstance(event, _AS_IT_STANDS) for event in events):
+            self._move_on()
+        if any(isinstance(event, _CLOSING) for event in events) and self._working is not None:
+            self._working.spent = True  # it is a list of an earlier wait now
+            self._working = None
+        if any(isinstance(event, ev.Woken | ev.Requested | ev.Started) for event in events):
+            self._asleep = True
+        self._show()
 
     # --- turns ---
 
@@ -178,11 +223,15 @@ class HandleCore:
     def _ready_to_drive(self) -> Completed | Error | None:
         """The terminal result, if the loop has one; else None, and everything is in place to drive."""
         with self._recorder.lock:
-            return self._get_ready()
+            if (over := self._nothing_to_drive()) is None:
+                self._get_ready()
+            return over
 
-    def _get_ready(self) -> Completed | Error | None:
+    def _nothing_to_drive(self) -> Completed | Error | None:
+        """The terminal result, if the loop has one; else None, and it is not the caller who has the word."""
         if isinstance(self._state, Finished | Failed | TooDeep):
-            self._adopt("next_turn()")
+            with self._recorder.saying():
+                self._adopt("next_turn()")
             return self._finish()
         if isinstance(self._state, _WAITING):
             raise IllegalCommand(
@@ -191,12 +240,15 @@ class HandleCore:
                 asked="next_turn()",
                 allowed=("continue_loop()", "inject_and_continue()", "stop()"),
             )
+        return None
+
+    def _get_ready(self) -> None:
         if self._opened is None:
             refuse_unopened(self._tools)
-        self._adopt("next_turn()")
+        with self._recorder.saying():
+            self._adopt("next_turn()")
         self._wake_up()
         self._watch.lap()
-        return None
 
     def _adopt(self, asked: str, injected: Sequence[str] = ()) -> None:
         """Take the edited history over, if there is one and it differs.
@@ -231,16 +283,20 @@ class HandleCore:
             self._working = None
 
     def _wake_up(self) -> None:
-        """What nobody here runs has ended unseen; and in another process the policies judge once more."""
+        """In another process the policies judge once more; and what nobody here runs has ended unseen."""
+        if self._asleep:
+            self._record(self._waking())
+            self._asleep = False
         if isinstance(self._state, Running):
             for call in self._state.round.having(Status.RUNNING):
                 job = self._jobs.get(call.id)
                 if job is None or not job.has_runner:
                     self._jobs.pop(call.id, None)
                     self._record(ev.Cancelled(call.id, at=self._recorder.now()))
-        if self._asleep:
-            self._asleep = False
-            self._record(ev.Woken(at=self._recorder.now()))
+
+    def _waking(self) -> ev.Woken:
+        """What is to be recorded when this handle takes the loop up."""
+        return ev.Woken(at=self._recorder.now())
 
     def _result(self) -> Yielded | Completed | Error | None:
         """What the turn that has just ended gives the caller; None if somebody let the loop go on already."""
@@ -320,21 +376,12 @@ class HandleCore:
                     extra={"loop_id": self._state.ledger.setup.loop_id},
                 )
             self._record(ev.Replied(read, at=self._recorder.now(), seconds=seconds))
-            self._say_staged()
 
     def _failed(self, error: Exception, seconds: float) -> None:
-        """A request failed: record it, unless the caller said stop meanwhile, which wins."""
+        """A request failed: record it."""
         with self._recorder.lock:
-            if self._stop_staged is not None:
-                self._say_staged()
-                return
             self._live_error = error
             self._record(ev.RequestFailed(failure_of(error), at=self._recorder.now(), seconds=seconds))
-
-    def _say_staged(self) -> None:
-        staged, self._stop_staged = self._stop_staged, None
-        if staged is not None and not isinstance(self._state, Finished):
-            self._record(staged)
 
     def __repr__(self) -> str:
         ledger = self._state.ledger
@@ -342,32 +389,3 @@ class HandleCore:
             f"<{type(self).__name__} {type(self._state).__name__}: "
             f"{ledger.iterations} iterations, id {ledger.setup.loop_id}>"
         )
-
-
-def failure_of(error: Exception) -> Failure:
-    """A failed request as data."""
-    if isinstance(error, ProtocolError):
-        return Failure("protocol", str(error), retryable=error.retryable)
-    return Failure(
-        "model",
-        str(error),
-        status=getattr(error, "status", None),
-        error_type=getattr(error, "kind", None),
-        retryable=bool(getattr(error, "retryable", False)),
-        retry_after=getattr(error, "retry_after", None),
-        request_id=getattr(error, "request_id", None),
-    )
-
-
-def error_of(failure: Failure) -> ModelError | ProtocolError:
-    """The exception for a failed request."""
-    if failure.kind == "protocol":
-        return ProtocolError(failure.message, retryable=failure.retryable)
-    return ModelError(
-        failure.message,
-        status=failure.status,
-        kind=failure.error_type,
-        retryable=failure.retryable,
-        retry_after=failure.retry_after,
-        request_id=failure.request_id,
-    )

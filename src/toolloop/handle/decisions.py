@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
-from toolloop.core.values import Answer, Approve, Decision, Deny, Rerun, Ruling
+from toolloop.core.values import Answer, Approve, Decision, Deny, Grant, Rerun, Ruling, Terms
 from toolloop.history import check
 from toolloop.tools import content_of
 
@@ -39,11 +41,17 @@ def to_ruling(
         if not isinstance(getattr(decision, name, None), str | None):
             raise _refused(f"the decision for the call {call_id!r} has a {name} that is no string", name)
     match decision:
-        case Approve(input=None):
-            return Ruling("approve", by=decision.by, reason=decision.reason, digest=bound, at=now)
-        case Approve(input=Mapping()):
-            content = _json(decision.input, "approve", call_id)
-            return Ruling("approve", content, by=decision.by, reason=decision.reason, digest=bound, at=now)
+        case Approve(input=None | Mapping(), remember=None | Grant()):
+            content = None if decision.input is None else _json(decision.input, "approve", call_id)
+            return Ruling(
+                "approve",
+                content,
+                by=decision.by,
+                reason=decision.reason,
+                digest=bound,
+                at=now,
+                remember=None if decision.remember is None else to_terms(decision.remember),
+            )
         case Deny(reason=str()):
             reason = str(content_of(decision.reason))  # a lone surrogate in it would make the denial unreadable
             return Ruling("deny", by=decision.by, reason=reason, digest=bound, at=now)
@@ -53,10 +61,51 @@ def to_ruling(
         case Rerun():
             return Ruling("rerun", by=decision.by, digest=bound, at=now)
     raise _refused(
-        f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none), "
+        f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none, and a "
+        "Grant to remember, or none), "
         "Deny (with a reason), Answer (with is_error true or false) or Rerun",
         type(decision).__name__,
     )
+
+
+def to_terms(grant: Grant) -> Terms:
+    """A grant in the machine's form.
+
+    Raises:
+        IllegalCommand: it makes no sense; it names the field.
+
+    """
+    if not isinstance(grant.tool, str | None):
+        raise _refused(f"Grant.tool is {grant.tool!r}; give the name of a tool, or None for that of the call", "Grant")
+    if grant.match is not None and not isinstance(grant.match, Mapping):
+        raise _refused(f"Grant.match is {grant.match!r}; give a mapping of input fields to patterns", "Grant")
+    if grant.uses is not None and (type(grant.uses) is not int or grant.uses < 1):
+        raise _refused(f"Grant.uses is {grant.uses!r}; give a whole number from 1 up, or None for no limit", "Grant")
+    match = None if grant.match is None else _json(grant.match, "Grant.match", "")
+    try:
+        expires_at = None if grant.expires_at is None else to_seconds(grant.expires_at, "Grant.expires_at")
+    except (TypeError, ValueError) as error:
+        raise _refused(str(error), "Grant") from error
+    return Terms(grant.tool, match, grant.uses, expires_at)
+
+
+def to_seconds(moment: Any, asked: str) -> float:
+    """A moment as seconds since the epoch.
+
+    Raises:
+        TypeError: it is neither a datetime nor a number.
+        ValueError: a datetime without a time zone, or a number that is none.
+
+    """
+    if isinstance(moment, datetime):
+        if moment.utcoffset() is None:
+            raise ValueError(f"{asked}: {moment!r} has no time zone; give an aware datetime, as datetime.now(UTC)")
+        return moment.timestamp()
+    if isinstance(moment, int | float) and not isinstance(moment, bool):
+        if not isfinite(moment):
+            raise ValueError(f"{asked}: {moment!r} is no moment; give an aware datetime, or seconds since the epoch")
+        return float(moment)
+    raise TypeError(f"{asked} got a {type(moment).__name__}; give an aware datetime, or seconds since the epoch")
 
 
 def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:

@@ -19,22 +19,23 @@ from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.core.errors import ModelError, OutsideError
+from toolloop.core.errors import ModelError, OutsideError, ToolLoopError
 from toolloop.core.machine import outstanding
-from toolloop.core.states import Judging, Ready, Running
+from toolloop.core.policy import digest_of
+from toolloop.core.states import Judging, Ready, Requesting, Running
 from toolloop.core.values import Outcome, Result, Status
 from toolloop.handle.editing import outgoing
 from toolloop.handle.filtering import filtering
 from toolloop.handle.judging import Question, discard
+from toolloop.handle.opening import Opening
 from toolloop.handle.recording import LOG
 from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.turns import Yielded
-from toolloop.handle.waking import Waking
 from toolloop.handle.watching import CallProgress, WatchEvent
 from toolloop.providers import Request
 
 
-class Driving(Waking):
+class Driving(Opening):
     """The shared half of the two drivers."""
 
     def _effects(self) -> tuple[Effect, ...]:
@@ -48,6 +49,7 @@ class Driving(Waking):
         """Continue a `Yielded` whose calls are all decided, unless somebody gave it its command already."""
         with self._recorder.lock:
             if not turn.is_spent:
+                self._tick()
                 if turn.pending:
                     return False
                 turn.continue_loop()
@@ -72,12 +74,11 @@ class Driving(Waking):
             yield request
         finally:
             with self._recorder.lock:
-                if self._in_flight:  # neither answered nor failed
-                    self._in_flight = False
+                if isinstance(self._state, Requesting):  # neither answered nor failed
                     self._record(ev.RequestCancelled(at=self._recorder.now(), seconds=self._lap()))
-                self._say_staged()
 
     def _take_request(self) -> Request | None:
+        """The request to send, recorded as under way."""
         state = self._state
         if not isinstance(state, Ready) or outstanding(state) != (SendRequest(),):
             return None
@@ -86,13 +87,15 @@ class Driving(Waking):
         if self._requests.may_add_up():  # over rounds that were each judged by themselves
             self._refuse(outgoing(state, list(state.ledger.messages)), "next_turn()")
             self._requests.passed()
-        self._in_flight = True  # before anybody is told: what an observer says now counts afterwards, too
-        self._recorder.request_starts()
+        self._record(ev.Requested(at=self._recorder.now()))
         return request
+
+    def _is_asking(self) -> bool:
+        """Whether the recorded request is still to be sent: somebody else may have been first."""
+        return isinstance(self._state, Requesting)
 
     def _answer(self, reply: Any) -> None:
         with self._recorder.lock:
-            self._in_flight = False
             self._answered(reply, self._lap())
 
     def _fault(self, error: Exception) -> None:
@@ -102,7 +105,6 @@ class Driving(Waking):
             wrapped.__cause__ = error
             error = wrapped
         with self._recorder.lock:
-            self._in_flight = False
             self._failed(error, self._lap())
 
     # --- policies ---
@@ -142,7 +144,8 @@ class Driving(Waking):
                 state, call, cancelled=lambda: not self._is_live(job), report=report, known=self._known_tools
             )
             self._jobs[call_id] = job
-            self._record(ev.Started(call_id, at=self._recorder.now(), seconds=self._lap()))
+            digest = None if self._stored is None else digest_of(state.ledger.setup, iteration, call)
+            self._record(ev.Started(call_id, digest, at=self._recorder.now(), seconds=self._lap()))
             return job
 
     def _enter(self, job: Job) -> bool:
@@ -159,7 +162,7 @@ class Driving(Waking):
         if not isinstance(state, Running) or state.round.iteration != job.context.iteration:
             return False
         call = state.round.find(job.context.call_id)
-        return call is not None and call.status is Status.RUNNING
+        return call is not None and call.status is Status.RUNNING and call.attempts == job.call.attempts
 
     def _is_live(self, job: Job) -> bool:
         """Whether the loop waits for the end of this very run; ids may come again, jobs do not."""
@@ -173,16 +176,21 @@ class Driving(Waking):
 
     def _end(self, job: Job, result: Result) -> None:
         """Record the end of a call. One that comes after the loop went on without it is logged and forgotten."""
-        call_id, took = job.context.call_id, time.monotonic() - job.begun if job.took is None else job.took
+        took = time.monotonic() - job.begun if job.took is None else job.took
+        iteration, attempt = job.context.iteration, job.call.attempts
+        ended = ev.Ended(job.context.call_id, result, took, iteration, attempt, at=self._recorder.now())
         try:
             with self._recorder.lock:
                 if self._over(job):
-                    self._record(ev.Ended(call_id, result, took=took, at=self._recorder.now(), seconds=self._lap()))
+                    self._record(evolve(ended, seconds=self._lap()))
                 else:
-                    extra = {"loop_id": self.loop_id, "call_id": call_id}
+                    extra = {"loop_id": self.loop_id, "call_id": ended.call_id}
                     LOG.warning("a call ended too late to count", extra=extra)
+                    if self._stored is not None:
+                        self._stored.record_late(ended)
         finally:
             self._ring()
+            self._store_ends()
 
     def _filtering(self, job: Job, result: Result) -> Generator[Question, Any, Result]:
         """The questions to ask the result filters about what a tool came back with."""
@@ -225,6 +233,21 @@ class Driving(Waking):
                     self._record(ev.Cancelled(call_id, at=self._recorder.now(), seconds=self._lap()))
         finally:
             self._ring()
+            self._store_ends()
+
+    def _store_ends(self) -> None:
+        """A call is over. Whoever drives stores that; where nobody does, it is done here, in the thread of the call."""
+        if not self._has_ends() or self._driver.locked():
+            return
+        try:
+            self._recorder.flush()
+            self._let_go()
+        except ToolLoopError:
+            LOG.exception("the end of a call is not stored yet", extra={"loop_id": self.loop_id})
+
+    def _has_ends(self) -> bool:
+        """Whether there is something to store, or a lease to give back, that no driver sees to."""
+        return self._stored is not None and (self._stored.is_behind or self._stored.lease is not None)
 
     def _over(self, job: Job) -> bool:
         """A job is over. Whether the loop still waited for it."""

@@ -9,7 +9,18 @@ from toolloop.core.closing import result_block, stays_beside, user_message
 from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.replies import ends_in_reply, ends_in_server_call, without_open_calls
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running, State
+from toolloop.core.states import (
+    Deciding,
+    Executed,
+    Failed,
+    Finished,
+    Judging,
+    Paused,
+    Ready,
+    Requesting,
+    Running,
+    State,
+)
 from toolloop.core.values import Result, Round
 
 _ANYBODY = '{"role":"user","content":"-"}'
@@ -77,9 +88,9 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
         case Judging() | Deciding() | Running():
             later = () if stays_beside(state.round) else (*held, *injected)
             return [*closed, *_with_results(state.round), *later]
-        case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
+        case Ready(tail=()) | Requesting(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*closed, *injected]
-        case Ready() | Executed() | Paused() | Failed():
+        case Ready() | Requesting() | Executed() | Paused() | Failed():
             # A paused reply is sent back as it came; unless a server call ends it, no checker knows it may be last.
             judged = list(state.tail)
             while ends_in_reply(judged) and not ends_in_server_call(judged[-1]):
@@ -111,7 +122,7 @@ def landing(state: State, injected: Sequence[str]) -> list[str]:
     match state:
         case Judging() | Deciding() | Running() if not stays_beside(state.round):
             return [*_with_results(state.round), *held, *injected]
-        case Ready(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
+        case Ready(tail=()) | Requesting(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*_last_round(state.ledger.messages), *held, *injected]
         case Finished():
             return [*_last_round(state.ledger.messages), *injected, *held]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
+from math import inf
 from typing import Any
 
 from toolloop.core import events as ev
@@ -22,6 +23,7 @@ from toolloop.core.values import (
     Ask,
     Call,
     Deny,
+    Grant,
     Outcome,
     Reject,
     Verdict,
@@ -82,17 +84,22 @@ class Judges:
         match opinion:
             case Approve() if tool is None:
                 return Wait(Why.EXTERNAL)
+            case Approve(remember=Grant()):
+                return Wait(Why.APPROVAL, "of the policy: only a person gives a grant", fresh=True)
             case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
-                return Wait(Why.APPROVAL, "the policy approved with an input that does not fit the schema")
+                return Wait(Why.APPROVAL, "the policy approved with an input that does not fit the schema", fresh=True)
             case Approve() | Deny() | Answer():
                 try:
                     names = {*self._tools.names, *external}
                     return to_ruling(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=names)
                 except IllegalCommand as error:
-                    return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, f"of the policy: {error}")
+                    return Wait(
+                        Why.APPROVAL if tool is not None else Why.EXTERNAL, f"of the policy: {error}", fresh=True
+                    )
             case Ask():
                 reason = None if opinion.reason is None else str(opinion.reason)
-                return Wait(Why.APPROVAL if tool is not None else Why.EXTERNAL, reason)
+                why = Why.APPROVAL if tool is not None else Why.EXTERNAL
+                return Wait(why, reason, fresh=bool(opinion.fresh), expires_in=_seconds(opinion.expires_in))
         return None if tool is not None else Wait(Why.EXTERNAL)
 
     def _opinion(self, state: Judging, call: Call, tool: Tool[..., Any] | None) -> Answers:
@@ -103,7 +110,7 @@ class Judges:
             if isinstance(opinion, Approve | Deny | Answer | Ask):
                 return opinion
             if opinion is not None:
-                return Ask(f"the policy returned {type(opinion).__name__}, which is no decision")
+                return Ask(f"the policy returned {type(opinion).__name__}, which is no decision", fresh=True)
         if tool is None or tool.needs_approval is False:
             return None
         if tool.needs_approval is True:
@@ -112,18 +119,26 @@ class Judges:
         try:
             return needed if isinstance(needed, Ask) else Ask() if needed else None
         except Exception as error:  # noqa: BLE001 - an answer that is neither true nor false asks, like any failure
-            return Ask(f"needs_approval gave an answer that raised {type(error).__name__}")
+            return Ask(f"needs_approval gave an answer that raised {type(error).__name__}", fresh=True)
 
 
 def _safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Answers:
     try:
         answer = yield function, arguments
     except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller is asked: it fails closed
-        return Ask(f"the policy raised {type(error).__name__}")
+        return Ask(f"the policy raised {type(error).__name__}", fresh=True)
     if inspect.isawaitable(answer):
         discard(answer)
-        return Ask("the policy is async, and this handle is not")
+        return Ask("the policy is async, and this handle is not", fresh=True)
     return answer
+
+
+def _seconds(expires_in: Any) -> float | None:
+    """For how long a policy lets a call wait. What makes no sense is over at once: a policy fails closed."""
+    if expires_in is None:
+        return None
+    sensible = isinstance(expires_in, int | float) and not isinstance(expires_in, bool) and 0 <= expires_in < inf
+    return float(expires_in) if sensible else 0.0
 
 
 def discard(answer: Any) -> None:

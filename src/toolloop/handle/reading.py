@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from toolloop.core import limits
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON, decode
-from toolloop.core.states import Deciding, Failed, Finished, Judging, Running, State, TooDeep
+from toolloop.core.machine import next_deadline
+from toolloop.core.states import Deciding, Failed, Finished, Judging, Requesting, Running, State, TooDeep
 from toolloop.core.terminations import Unfinished
 from toolloop.core.usage import IterationUsage, Usage
 from toolloop.handle.core import HandleCore
@@ -74,6 +76,12 @@ class Reading(HandleCore):
         with self._recorder.lock:
             return self._wait()
 
+    @property
+    def next_deadline(self) -> datetime | None:
+        """When the first of the waiting calls expires, an aware UTC time: call `tick()` then. None: none does."""
+        deadline = next_deadline(self._state)
+        return None if deadline is None else datetime.fromtimestamp(deadline, UTC)
+
     def messages_mut(self) -> list[JSON]:
         """The closed history as a list to edit in place: the same list until the next command or `next_turn()`.
 
@@ -83,7 +91,7 @@ class Reading(HandleCore):
             IllegalCommand: a turn is in progress, or the loop may not run at all.
 
         """
-        if self._driver.locked() or isinstance(self._state, TooDeep):
+        if self._driver.locked() or isinstance(self._state, TooDeep | Requesting):
             raise IllegalCommand(
                 "messages_mut(): the caller has not the word: "
                 + (
@@ -145,5 +153,6 @@ def _call_view(call: ToolCall) -> dict[str, Any]:
         "input": call.effective_input,
         "why": call.why,
         "reason": call.reason,
+        "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
         "digest": call.digest,
     }

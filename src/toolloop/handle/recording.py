@@ -5,15 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.machine import step
 from toolloop.core.states import State
-from toolloop.handle.watching import RequestStarted, WatchEvent, watch
+from toolloop.handle.watching import WatchEvent, watch
 
 LOG = logging.getLogger("toolloop")
+
+
+def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
+    """The time, in seconds since the epoch; of a clock that fails, another."""
+    try:
+        return float(clock())
+    except Exception:
+        LOG.exception("the clock failed")
+        return otherwise
 
 
 class Recorder:
@@ -36,11 +46,7 @@ class Recorder:
 
         A clock that fails is no reason to lose what happened: then it is as late as it was.
         """
-        try:
-            return float(self.clock())
-        except Exception:
-            LOG.exception("the clock failed", extra={"loop_id": self.state.ledger.setup.loop_id})
-            return self.state.ledger.now
+        return read_clock(self.clock, otherwise=self.state.ledger.now)
 
     def record(self, event: ev.Event) -> State:
         """Believe an event: the state after it is the loop's state from here on.
@@ -57,10 +63,17 @@ class Recorder:
             self._tell(watch(before, event, self.state))
             return self.state
 
-    def request_starts(self) -> None:
-        """Tell those who watch that a request goes out; it is no event of the machine until it is answered."""
-        with self.lock:
-            self._tell([RequestStarted(self.state.ledger.iterations + 1)])
+    @contextmanager
+    def saying(self) -> Generator[None, None, None]:
+        """What is recorded in here is the caller's word. Where there is a store, it is stored before this is over."""
+        yield
+
+    def flush(self) -> None:
+        """Store what waits to be stored. Without a store nothing ever does."""
+
+    def refresh(self) -> bool:
+        """Read what others stored, if that can be done at once. Whether there was anything."""
+        return False
 
     def tell(self, event: WatchEvent) -> None:
         """Tell those who watch something that is no event of the machine at all."""
@@ -74,8 +87,14 @@ class Recorder:
             return seen
 
     def _tell(self, seen: Sequence[WatchEvent]) -> None:
+        self._note(seen)
+        self._tell_noted()
+
+    def _note(self, seen: Sequence[WatchEvent]) -> None:
         self._seen.extend(seen)
         self._untold.extend(seen)
+
+    def _tell_noted(self) -> None:
         if self._telling:  # an observer changed the loop: what that did is told after what it was told
             return
         self._telling = True

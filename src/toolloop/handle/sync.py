@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
@@ -19,6 +19,7 @@ from toolloop.handle.making import to_open
 from toolloop.handle.tooling import Job
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
+from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
 
@@ -31,8 +32,10 @@ class ToolLoopHandle(Driving):
         tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, or a `ToolRegistry`.
         config: limits and callables.
         context: an object for the tools, and the depth; inside a tool, give its `ToolContext`.
+        store: where the loop is kept. What happens is stored there before anything is done that it allows. The loop is
+            created there by the first call that drives it or says something.
         loop_id: the id of the loop; a random one if it is left out.
-        clock: seconds since the epoch, for the record only.
+        clock: seconds since the epoch, for the record and for deadlines.
 
     Raises:
         InvalidHistory: the API would refuse the messages.
@@ -50,10 +53,11 @@ class ToolLoopHandle(Driving):
         tools: Iterable[Any] | ToolRegistry = (),
         config: LoopConfig = DEFAULT_CONFIG,
         context: LoopContext | ToolContext | None = None,
+        store: Store | None = None,
         loop_id: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set the loop up; nothing is sent and no clock starts."""
+        """Set the loop up; nothing is sent or stored, and no clock starts."""
         context = DEFAULT_CONTEXT if context is None else context
         check_parts(config, context, loop_id=loop_id, clock=clock)
         if config.has_async():
@@ -67,7 +71,76 @@ class ToolLoopHandle(Driving):
             context=context,
             loop_id=loop_id or uuid.uuid4().hex,
             clock=clock,
+            store=store,
         )
+
+    @classmethod
+    def open(  # noqa: PLR0913 - the parts of a loop that no store can hold
+        cls,
+        store: Store,
+        loop_id: str,
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        config: LoopConfig | None = None,
+        context: LoopContext | ToolContext | None = None,
+        on_drift: str = "raise",
+        take_over: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Load a loop from a store, or create it there. Use it in a `with` statement, which closes it.
+
+        Any number of processes may open one loop, and decide its calls. One of them drives it; the others get
+        `Conflict` meanwhile. What a driver that is gone had started is known: a repeatable tool runs again, any other
+        call waits as `uncertain`.
+
+        Args:
+            store: where the loops are.
+            loop_id: which one.
+            provider: as for a new handle.
+            tools: as for a new handle.
+            params: of a new loop. Of one that is there it brings back what is not stored (headers, timeouts, tokens);
+                its messages are not looked at, and the rest is compared.
+            config: None takes the stored limits. Callables are in no store: give them again.
+            context: as for a new handle; its depth is the stored one.
+            on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
+            take_over: drive it although another driver holds the lease. What that one started becomes uncertain.
+            clock: as for a new handle.
+
+        Raises:
+            LoopNotFound: it is not there, and there are no `params`.
+            UnreadableSnapshot: what is stored is damaged, foreign, or of a newer format.
+            Drift: what changed.
+            StoreError: the store failed.
+
+        """
+        return cls._from_store(
+            store,
+            loop_id,
+            provider,
+            tools=tools,
+            params=params,
+            config=config,
+            context=context,
+            on_drift=on_drift,
+            take_over=take_over,
+            clock=clock,
+        )
+
+    def flush(self) -> None:
+        """Store what could not be stored before. Every call tries that first, so there is rarely a need for it.
+
+        Raises:
+            StoreError: the store fails still; nothing is lost.
+
+        """
+        self._recorder.flush()
+
+    def close(self) -> None:
+        """Store what waits to be stored, and give the lease back. The handle stays usable."""
+        self._recorder.flush()
+        self._let_go()
 
     def __enter__(self) -> Self:
         """Open what the tools open: each context manager once, in the order of the tools."""
@@ -83,10 +156,17 @@ class ToolLoopHandle(Driving):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close what the tools opened, the last one first. The loop itself stays as it is."""
+        """Close what the tools opened, the last one first, and the loop's dealings with its store."""
         opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.__exit__(*error)
+        try:
+            if opened is not None:
+                opened.__exit__(*error)
+        finally:
+            if error[0] is None:
+                self.close()
+            else:
+                self._flush_quietly()
+                self._let_go()
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say.
@@ -94,10 +174,30 @@ class ToolLoopHandle(Driving):
         Raises:
             IllegalCommand: a `Yielded` waits for a command, or another caller drives.
             InvalidHistory: the API would refuse the edited history; nothing was sent.
+            Conflict: another driver has the stored loop.
+            StoreError: the store failed; what happened is kept, and stored by the next call.
 
         """
-        with self._driving("next_turn()"):
-            return self._ready_to_drive() or self._drive()
+        try:
+            with self._driving("next_turn()"):
+                if (over := self._say(self._nothing_to_drive)) is not None:
+                    return over
+                with self._holding_the_lease():
+                    return self._ready_to_drive() or self._drive()
+        finally:
+            self._store_ends()  # of a call that came to its end in the very moment in which driving did
+
+    @contextmanager
+    def _holding_the_lease(self) -> Iterator[None]:
+        self._take_lease()
+        try:
+            yield
+            self._recorder.flush()
+        except BaseException:
+            self._flush_quietly()
+            raise
+        finally:
+            self._end_lease()
 
     def run(self, ask: Callable[[Yielded], object] | None = None) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller.
@@ -108,6 +208,7 @@ class ToolLoopHandle(Driving):
 
         """
         while True:
+            self._recorder.refresh()
             turn = self.pending_turn
             if turn is None:
                 result = self.next_turn()
@@ -123,6 +224,7 @@ class ToolLoopHandle(Driving):
         while True:
             self._bell.clear()
             self._expire()
+            self._recorder.flush()
             effects = self._effects()
             match effects:
                 case (SendRequest(),):
@@ -147,6 +249,9 @@ class ToolLoopHandle(Driving):
         with self._flight() as request:
             if request is None:
                 return
+            self._recorder.flush()
+            if not self._is_asking():
+                return
             try:
                 reply = self._provider.send(request)
             except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
@@ -159,9 +264,12 @@ class ToolLoopHandle(Driving):
         job = None
         try:
             job = self._start(call_id)
-            if job is not None and job.limit is not None:
+            if job is None:
+                return
+            self._recorder.flush()
+            if job.limit is not None:
                 self._spawn(job)
-            elif job is not None:
+            elif self._enter(job):
                 self._came_back(job, outcome(job, self._settle))
         except BaseException:
             if job is not None and job.thread is None:
@@ -170,8 +278,9 @@ class ToolLoopHandle(Driving):
 
     def _run_in_threads(self, call_ids: Iterable[str]) -> None:
         """Calls that run side by side run in threads of their own."""
-        for call_id in call_ids:
-            job = self._start(call_id)
+        jobs = [self._start(call_id) for call_id in call_ids]
+        self._recorder.flush()
+        for job in jobs:
             if job is not None:
                 self._spawn(job)
 

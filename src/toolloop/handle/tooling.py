@@ -129,7 +129,7 @@ class Toolbox:
         )
         return Job(
             tool,
-            evolve(call, status=Status.RUNNING, started=True),
+            evolve(call, status=Status.RUNNING, attempts=call.attempts + 1),
             setup,
             context,
             limit=setup.tool_timeout if tool.timeout is None else tool.timeout,

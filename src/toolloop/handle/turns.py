@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NoReturn
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.states import Deciding, Executed, Paused
 from toolloop.core.terminations import Termination
 from toolloop.core.usage import IterationUsage, Usage
-from toolloop.core.values import Answer, Approve, Command, Continue, Decision, Deny, InjectMessages, Rerun, Round, Stop
+from toolloop.core.values import (
+    Answer,
+    Approve,
+    Command,
+    Continue,
+    Decision,
+    Deny,
+    Grant,
+    InjectMessages,
+    Rerun,
+    Round,
+    Stop,
+)
 from toolloop.handle.views import ToolCall, ToolResult
 from toolloop.handle.watching import WatchEvent
 
@@ -102,6 +114,7 @@ class Yielded:
         input: dict[str, JSON] | None = None,  # noqa: A002 - the API's own word for it
         by: str | None = None,
         reason: str | None = None,
+        remember: Grant | None = None,
     ) -> None:
         """Let a call run, as proposed or with another input. See `Approve`.
 
@@ -109,7 +122,7 @@ class Yielded:
             CallerError: the call is unknown, settled, decided otherwise, another than shown, or not to be approved.
 
         """
-        self._decide(call, Approve(input=input, by=by, reason=reason))
+        self._decide(call, Approve(input=input, by=by, reason=reason, remember=remember))
 
     def deny(self, call: str | ToolCall, reason: str, by: str | None = None) -> None:
         """Do not let a call run; the model is told the reason. See `Deny`."""
@@ -196,22 +209,10 @@ class Yielded:
 def bound(call: str | ToolCall, decision: Decision) -> tuple[str, Decision]:
     """The id of a call, and the decision, bound to exactly what was shown if a `ToolCall` is given."""
     if isinstance(call, ToolCall):
-        return call.id, (decision if decision.digest else _with_digest(decision, call.digest))
+        return call.id, (decision if decision.digest else evolve(decision, digest=call.digest))
     if isinstance(call, str):
         return call, decision
     raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by a {type(call).__name__}")
-
-
-def _with_digest(decision: Decision, digest: str) -> Decision:
-    match decision:
-        case Approve():
-            return Approve(decision.input, decision.by, decision.reason, digest)
-        case Deny():
-            return Deny(decision.reason, decision.by, digest)
-        case Answer():
-            return Answer(decision.content, decision.is_error, decision.by, digest)
-        case _:
-            return Rerun(decision.by, digest)
 
 
 def text_of(blocks: Sequence[JSON]) -> str | None:

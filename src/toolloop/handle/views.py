@@ -34,6 +34,7 @@ class RecordedDecision:
         content: the edited input of an approval, or what was answered; else None.
         digest: of the call as it was shown, if the decision was bound to that.
         at: when, an aware UTC time.
+        grant: the id of the standing grant by which the call runs, where nobody was asked.
 
     """
 
@@ -44,6 +45,7 @@ class RecordedDecision:
     reason: str | None
     digest: str | None
     at: datetime
+    grant: str | None = None
 
 
 @frozen(eq=False)
@@ -105,6 +107,12 @@ class ToolCall:
         return digest_of(self._setup, self.iteration, self._call)
 
     @property
+    def expires_at(self) -> datetime | None:
+        """When a waiting call expires, an aware UTC time; None: never."""
+        expires_at = self._call.expires_at
+        return None if expires_at is None or self.why is None else datetime.fromtimestamp(expires_at, UTC)
+
+    @property
     def decision(self) -> RecordedDecision | None:
         """What was decided, by whom, when and why; None while nothing is."""
         ruling = self._call.ruling
@@ -112,7 +120,9 @@ class ToolCall:
             return None
         content = None if ruling.content is None else decode(ruling.content)
         at = datetime.fromtimestamp(ruling.at, UTC)
-        return RecordedDecision(ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at)
+        return RecordedDecision(
+            ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at, ruling.grant
+        )
 
     @property
     def result(self) -> ToolResult | None:

@@ -7,15 +7,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from toolloop.core import events as ev
 from toolloop.core.errors import Drift
 from toolloop.core.jsontext import JSON, canonical, decode, encode
-from toolloop.core.machine import step
+from toolloop.core.machine import status_of, step
 from toolloop.core.setup import Setup
-from toolloop.core.states import Running, State
-from toolloop.core.values import Status
+from toolloop.core.states import State
 from toolloop.handle.commanding import Commanding
 from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.decisions import refuse_invalid
@@ -24,9 +23,25 @@ from toolloop.handle.making import all_params, check_request, registry_of
 from toolloop.handle.params import Secrets, check_params, split
 from toolloop.handle.tooling import facts_of
 from toolloop.providers import provider_for
+from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
 _ON_DRIFT = ("raise", "accept")
+
+
+@frozen
+class Awake:
+    """What a loop wakes up with."""
+
+    tools: ToolRegistry
+    config: LoopConfig
+    context: LoopContext | ToolContext
+    setup: Setup
+    secrets: Secrets
+
+    def parts(self) -> dict[str, Any]:
+        """What of it a handle is made of."""
+        return {"tools": self.tools, "config": self.config, "context": self.context, "secrets": self.secrets}
 
 
 class Waking(Commanding):
@@ -51,6 +66,7 @@ class Waking(Commanding):
         params: Mapping[str, Any] | None = None,
         config: LoopConfig | None = None,
         context: LoopContext | ToolContext | None = None,
+        store: Store | None = None,
         on_drift: str = "raise",
         clock: Callable[[], float] = time.time,
     ) -> Self:
@@ -63,6 +79,7 @@ class Waking(Commanding):
             params: brings back what a snapshot leaves out (headers, timeouts, tokens); what else it holds is compared.
             config: None takes the stored limits. Callables are in no snapshot: give them again.
             context: as for a new handle; its depth is the stored one.
+            store: where it is kept from now on, as a new loop there: two copies of one snapshot are two loops.
             on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
             clock: as for a new handle.
 
@@ -75,42 +92,58 @@ class Waking(Commanding):
         """
         from toolloop.stores.codec import load  # noqa: PLC0415 - likewise
 
+        state = load(snapshot)
+        awake = cls._wakes(
+            state, tools=tools, params=params, config=config, context=context, on_drift=on_drift, asked="restore()"
+        )
+        if awake.setup != state.ledger.setup or status_of(state) == "running":
+            state = step(state, ev.Woken(setup=awake.setup, at=clock()))
+        first = None if store is None else ev.Adopted(state)
+        handle = cls._made(provider, state, **awake.parts(), clock=clock, store=store, first=first)
+        handle._asleep = True  # noqa: SLF001 - its own class
+        return handle
+
+    @classmethod
+    def _wakes(  # noqa: PLR0913 - the parts of a loop that nothing stored can hold
+        cls,
+        state: State,
+        *,
+        tools: Any,
+        params: Mapping[str, Any] | None,
+        config: LoopConfig | None,
+        context: LoopContext | ToolContext | None,
+        on_drift: str,
+        asked: str,
+    ) -> Awake:
+        """What a loop wakes up with, compared with what it fell asleep with."""
         if on_drift not in _ON_DRIFT:
             raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(_ON_DRIFT)}")
-        state = load(snapshot)
         registry = registry_of(tools, is_async=cls._is_async)
         given = LoopConfig() if config is None else config
-        check_parts(given, DEFAULT_CONTEXT if context is None else context)
-        stored, secrets = split({} if params is None else _without_messages(params))
-        new = _setup_now(state.ledger.setup, registry, config, stored if params is not None else None)
-        if (changes := _changes(state.ledger.setup, new, given)) and on_drift == "raise":
+        context = DEFAULT_CONTEXT if context is None else context
+        check_parts(given, context)
+        if given.has_async() and not cls._is_async:
+            raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
+        stored, secrets = split({} if params is None else _without_messages(params, asked))
+        old = state.ledger.setup
+        new = _setup_now(old, registry, config, stored if params is not None else None)
+        if (changes := _changes(old, new, given)) and on_drift == "raise":
             raise Drift(
                 f"the loop fell asleep with other things than it wakes up with: {'; '.join(changes)}. "
                 'Bring them back, or pass on_drift="accept" to go on with what there is now',
                 changes=changes,
             )
-        if new != state.ledger.setup:
+        if new != old:
             merged = decode(new.params)
-            check_request(merged, registry, asked="restore()")
+            check_request(merged, registry, asked=asked)
             judged = outgoing(state, list(state.ledger.messages))
-            refuse_invalid(judged, all_params(merged, registry), asked="restore()")
-        if new != state.ledger.setup or _has_running(state):
-            state = step(state, ev.Woken(setup=new, at=clock()))
-        handle = cls._made(
-            provider_for(provider, is_async=True) if cls._is_async else provider_for(provider, is_async=False),
-            state,
-            tools=registry,
-            config=given,
-            context=DEFAULT_CONTEXT if context is None else context,
-            secrets=secrets,
-            clock=clock,
-        )
-        handle._asleep = True  # noqa: SLF001 - its own class
-        return handle
+            refuse_invalid(judged, all_params(merged, registry), asked=asked)
+        return Awake(registry, given, context, new, secrets)
 
     def fork(self, loop_id: str | None = None) -> Self:
         """An independent copy: every started call is uncertain in it, and every open call asks again."""
         forked = step(self._state, ev.Forked(loop_id or uuid.uuid4().hex, at=self._recorder.now()))
+        stored = self._stored
         return self._made(
             self._provider,
             forked,
@@ -119,21 +152,24 @@ class Waking(Commanding):
             context=self._context,
             secrets=Secrets(dict(self._secrets.options), dict(self._secrets.mcp_tokens)),
             clock=self._recorder.clock,
+            store=None if stored is None else stored.store,
+            first=None if stored is None else ev.Adopted(forked),
         )
 
     @classmethod
     def _made(cls, provider: Any, state: State, **parts: Any) -> Self:
         handle = cls.__new__(cls)
         handle._make_bell()  # noqa: SLF001 - its own class
-        handle._assemble(provider, state, **parts)  # noqa: SLF001 - its own class
+        taken = provider_for(provider, is_async=True) if cls._is_async else provider_for(provider, is_async=False)
+        handle._assemble(taken, state, **parts)  # noqa: SLF001 - its own class
         return handle
 
     def _make_bell(self) -> None:
         """What a driver waits with; each kind of handle has its own."""
 
 
-def _without_messages(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in check_params(params, asked="restore()").items() if name != "messages"}
+def _without_messages(params: Mapping[str, Any], asked: str) -> dict[str, Any]:
+    return {name: value for name, value in check_params(params, asked=asked).items() if name != "messages"}
 
 
 def _setup_now(
@@ -171,7 +207,3 @@ def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
         changes += [f"the parameter {name!r} changed" for name in sorted(changed)]
     return tuple(changes)
-
-
-def _has_running(state: State) -> bool:
-    return isinstance(state, Running) and bool(state.round.having(Status.RUNNING))

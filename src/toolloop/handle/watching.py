@@ -148,6 +148,8 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
     seen: list[WatchEvent] = []
     iteration = after.ledger.iterations
     match event:
+        case ev.Requested():
+            seen.append(RequestStarted(iteration + 1))
         case ev.Replied():
             usage = after.ledger.usage_log[-1]
             seen.append(RequestAnswered(iteration, usage.stop_reason, usage.usage, usage.seconds))

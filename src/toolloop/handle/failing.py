@@ -1,0 +1,35 @@
+"""A failed request: as data for the machine, and as an exception for the caller."""
+
+from __future__ import annotations
+
+from toolloop.core.errors import ModelError, ProtocolError
+from toolloop.core.states import Failure
+
+
+def failure_of(error: Exception) -> Failure:
+    """A failed request as data."""
+    if isinstance(error, ProtocolError):
+        return Failure("protocol", str(error), retryable=error.retryable)
+    return Failure(
+        "model",
+        str(error),
+        status=getattr(error, "status", None),
+        error_type=getattr(error, "kind", None),
+        retryable=bool(getattr(error, "retryable", False)),
+        retry_after=getattr(error, "retry_after", None),
+        request_id=getattr(error, "request_id", None),
+    )
+
+
+def error_of(failure: Failure) -> ModelError | ProtocolError:
+    """The exception for a failed request."""
+    if failure.kind == "protocol":
+        return ProtocolError(failure.message, retryable=failure.retryable)
+    return ModelError(
+        failure.message,
+        status=failure.status,
+        kind=failure.error_type,
+        retryable=failure.retryable,
+        retry_after=failure.retry_after,
+        request_id=failure.request_id,
+    )

@@ -1,0 +1,162 @@
+"""A stored loop: loaded or created, driven by one at a time, woken where nobody drives it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Self
+
+from toolloop.core import events as ev
+from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError
+from toolloop.core.machine import status_of
+from toolloop.core.setup import Setup
+from toolloop.handle.config import DEFAULT_CONFIG, LoopConfig, LoopContext
+from toolloop.handle.leasing import claim, give_back, is_held, new_owner
+from toolloop.handle.recording import LOG
+from toolloop.handle.staged import safely
+from toolloop.handle.tooling import facts_of
+from toolloop.handle.waking import Waking
+from toolloop.stores.protocol import Store
+from toolloop.tools import ToolContext, ToolRegistry
+
+
+class Opening(Waking):
+    """What both handles do with a store. All of it blocks while the store works."""
+
+    @classmethod
+    def _from_store(  # noqa: PLR0913 - the parts of a loop that no journal can hold
+        cls,
+        store: Store,
+        loop_id: str,
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        config: LoopConfig | None = None,
+        context: LoopContext | ToolContext | None = None,
+        on_drift: str = "raise",
+        take_over: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Load a loop, or create it where it is not there and `params` are given. See `ToolLoopHandle.open`."""
+        from toolloop.stores.events import read_journal  # noqa: PLC0415 - cattrs is loaded when it is first needed
+
+        while True:
+            try:
+                journal = safely(loop_id, partial(store.load, loop_id))
+            except LoopNotFound:
+                if params is None:
+                    raise
+                new = cls(  # type: ignore[call-arg]  # both handles are made of these
+                    provider,
+                    params=params,
+                    tools=tools,
+                    config=DEFAULT_CONFIG if config is None else config,
+                    context=context,
+                    store=store,
+                    loop_id=loop_id,
+                    clock=clock,
+                )
+                try:
+                    new._recorder.flush()
+                except Conflict:
+                    continue  # somebody created it in this very moment
+                return new
+            state = read_journal([entry.body for entry in journal.entries])
+            awake = cls._wakes(
+                state, tools=tools, params=params, config=config, context=context, on_drift=on_drift, asked="open()"
+            )
+            handle = cls._made(provider, state, **awake.parts(), clock=clock, store=store, rev=journal.rev)
+            handle._fall_asleep(state.ledger.setup, awake.setup, take_over=take_over)  # noqa: SLF001 - its own class
+            return handle
+
+    def _fall_asleep(self, found: Setup, wanted: Setup, *, take_over: bool) -> None:
+        """As a loop is that was just loaded. What was under way wakes up at once, if nobody can be at work on it."""
+        self._asleep = True
+        self._take_over = take_over
+        self._drifted = None if found == wanted else (found, wanted)
+        if status_of(self._state) != "running" and not self._take_over:
+            return
+        try:
+            self._take_lease()
+        except Conflict:
+            return  # its owner lives: this handle reads and decides
+        try:
+            with self._recorder.lock:
+                self._wake_up()
+            self._recorder.flush()
+        finally:
+            self._end_lease()
+
+    def _waking(self) -> ev.Woken:
+        if self._stored is None:
+            return super()._waking()
+        setup, now = self._state.ledger.setup, self._recorder.now()
+        if self._drifted is not None and self._drifted[0] == setup:
+            return ev.Woken(self._drifted[1], driver=self._owner, at=now)
+        if self._drifted is None and setup.tools == tuple(facts_of(tool) for tool in self._tools):
+            return ev.Woken(driver=self._owner, at=now)
+        raise Drift(
+            "the loop was opened elsewhere meanwhile, and goes on with other tools or limits there than here: open it "
+            "again",
+            changes=("the set-up of the loop",),
+        )
+
+    # --- the lease ---
+
+    def _take_lease(self) -> None:
+        """Take the lease of a stored loop, and read what happened since.
+
+        Raises:
+            Conflict: another driver has it.
+            StoreError: the store failed.
+
+        """
+        stored = self._stored
+        if stored is None:
+            return
+        stored.flush()  # what the caller said is stored, whoever drives
+        with self._lease_lock:
+            self._leased = True
+            try:
+                if stored.lease is None or not is_held(stored.lease):
+                    self._owner = new_owner()
+                    stored.drive_with(claim(stored.store, self.loop_id, self._owner, take_over=self._take_over))
+                    self._take_over = False
+            except BaseException:
+                self._leased = False
+                raise
+        try:
+            stored.read_on()
+            stored.flush()
+        except BaseException:
+            self._end_lease()
+            raise
+
+    def _end_lease(self) -> None:
+        """Nobody drives any more. A tool that still runs keeps the lease until it is back."""
+        with self._lease_lock:
+            self._leased = False
+        self._let_go()
+
+    def _let_go(self) -> None:
+        stored = self._stored
+        if stored is None:
+            return
+        with self._lease_lock:
+            if self._leased or stored.lease is None or self._has_running_jobs():
+                return
+            lease, stored.lease = stored.lease, None
+            if is_held(lease):
+                give_back(stored.store, lease)
+
+    def _has_running_jobs(self) -> bool:
+        return any(job.has_runner for job in tuple(self._jobs.values()))
+
+    def _flush_quietly(self) -> None:
+        """Store what waits while another error is on its way out; that one is told, not this."""
+        try:
+            self._recorder.flush()
+        except ToolLoopError:
+            LOG.exception("not everything is stored yet", extra={"loop_id": self.loop_id})

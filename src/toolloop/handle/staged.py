@@ -1,0 +1,79 @@
+"""An event on its way into a store, and what becomes of it when that fails."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from attrs import define, field
+
+from toolloop.core import events as ev
+from toolloop.core.errors import StoreError
+from toolloop.core.states import Deciding, Executed, Paused, State
+from toolloop.handle.watching import WatchEvent
+
+# fact: what happened. late: an end that counts only if nobody was first; it merges into the journal, whatever the
+# revision. intent: what is about to be done. word: what the caller says. firm: a word about the loop as it stands.
+Kind = Literal["fact", "late", "intent", "word", "firm", "edit"]
+
+T = TypeVar("T")
+
+_INTENTS = (ev.Requested, ev.Started)
+_WORDS = (ev.Decided, ev.Stopped, ev.Ticked, ev.GrantRevoked)
+_FIRM = (ev.Continued, ev.ParamsChanged, ev.FollowedUp, ev.Extended, ev.Retried)
+_WAITING = (Deciding, Executed, Paused)
+# What somebody else may have said without the loop having moved on.
+STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.Cancelled)
+
+
+@define(eq=False)
+class Staged:
+    """An event on its way into the store.
+
+    Attributes:
+        after: the state after it and all that is staged before it.
+        seen: what it means to those who watch.
+        fate: why it will never be stored.
+
+    """
+
+    id: str
+    event: ev.Event
+    kind: Kind
+    after: State
+    seen: list[WatchEvent] = field(factory=list)
+    fate: Exception | None = None
+
+
+def kind_of(event: ev.Event, before: State) -> Kind:
+    """What becomes of an event, recorded in that state, if it cannot be stored."""
+    if isinstance(event, _INTENTS):
+        return "intent"
+    if isinstance(event, ev.HistoryEdited):
+        return "edit"
+    if isinstance(event, _FIRM) or (isinstance(event, ev.Injected) and isinstance(before, _WAITING)):
+        return "firm"
+    return "word" if isinstance(event, (*_WORDS, ev.Injected)) else "fact"
+
+
+def id_of(event: ev.Event, kind: Kind) -> str:
+    """A name for an event: the end of a call has its own, so that it gets in once."""
+    if isinstance(event, ev.Ended) and kind == "fact":
+        return f"end/{event.iteration}/{event.call_id}/{event.attempt}"
+    return new_id()
+
+
+def new_id() -> str:
+    """A name that nothing else has."""
+    return uuid.uuid4().hex[:16]
+
+
+def safely(loop_id: str, ask: Callable[[], T]) -> T:
+    """Ask a store. Whatever it raises is a `StoreError`."""
+    try:
+        return ask()
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreError(f"the store failed for the loop {loop_id!r}: {type(error).__name__}: {error}") from error
