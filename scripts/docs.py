@@ -35,6 +35,7 @@ MODULES = (
     "providers",
     "history",
     "machine",
+    "stores",
     "testing",
 )
 _PART = re.compile(
@@ -42,6 +43,7 @@ _PART = re.compile(
 )
 # Constants have no docstring of their own.
 CONSTANTS = {
+    "FORMAT": "The number of the format that is written; see [the format](format.md).",
     "NOT_RUN": "What `repair` answers a call with that nobody answered.",
     "NO_WORDS": "What `repair` says for a result that is an error and says nothing.",
     "OPTION_NAMES": "The parameters that go beside the body of a request.",
@@ -51,11 +53,24 @@ CONSTANTS = {
     "TRANSITIONS": "The table: state, event, rule; see [the states of a loop](concepts.md#the-states-of-a-loop).",
 }
 # Made by a handle, never by a caller: their constructors are no part of the contract.
-HANDED_OUT = frozenset({"Completed", "Error", "Tool", "ToolCall", "ToolLoopResult", "View", "Yielded"})
+HANDED_OUT = frozenset(
+    {"Completed", "Error", "GivenGrant", "Grants", "Tool", "ToolCall", "ToolLoopResult", "View", "Yielded"}
+)
 # How a handle and its `Yielded` talk to each other.
 LONGEST_DEFAULT = 40
 # What is possible in nearly every state, and leaves the loop where it is: drawn, it would hide the rest.
-_QUIET = frozenset({machine.ParamsChanged, machine.Extended, machine.Forked, machine.Woken, machine.HistoryEdited})
+_QUIET = frozenset(
+    {
+        machine.ParamsChanged,
+        machine.Extended,
+        machine.Forked,
+        machine.Woken,
+        machine.HistoryEdited,
+        machine.GrantRevoked,
+        machine.Ended,
+        machine.Ticked,
+    }
+)
 
 
 def state_diagram() -> str:

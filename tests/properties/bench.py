@@ -8,8 +8,10 @@ from typing import Any
 
 from attrs import define, field
 
-from tests.properties.drawing import BOOM, STOP
+from tests.properties.drawing import BOOM, MEDDLING, STOP
+from tests.properties.granted import Given
 from toolloop import Answer, Approve, Ask, Deny, ToolContext, ToolError, tool
+from toolloop.core.values import Call
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -27,10 +29,12 @@ class Bench:
     Attributes:
         has_policy: whether the loop is set up with `policy`.
         approved: the calls that the caller let run, since the loop was last forked.
-        closed: those that the caller denied or answered.
+        closed: those that the caller denied or answered, and those that expired.
         reruns: how often each was asked for again by name, or may be repeated because it was lost.
         starts: how often each was started; `pure_calls`: those whose tool may be run again.
+        grants: what was given, by id.
         interfere: called by a tool in the middle of its run, with what it is to do.
+        find: a call that starts, as its loop has it.
 
     """
 
@@ -40,17 +44,25 @@ class Bench:
     reruns: Counter[str] = field(factory=Counter)
     starts: Counter[str] = field(factory=Counter)
     interfere: Callable[[str, str], None] = lambda _what, _call_id: None
+    find: Callable[[str], Call | None] = lambda _call_id: None
+    grants: dict[str, Given] = field(factory=dict)
     pure_calls: set[str] = field(factory=set)
 
     def start(self, name: str, ctx: ToolContext, ask: str) -> None:
         """Note a start, which must be one that was allowed."""
         call_id = ctx.call_id
-        assert call_id not in self.closed, f"{call_id} was denied or answered, and started"
+        assert call_id not in self.closed, f"{call_id} was denied or answered, or expired, and started"
         policy = ask if self.has_policy else ""
         assert policy not in ("deny", "answer"), f"{call_id} was settled by the policy, and started"
-        needs_word = policy in ("human", "raise") or (name == "gate" and policy not in ("approve", "edit"))
+        call = self.find(call_id)
+        by_grant = call is not None and call.ruling is not None and call.ruling.grant is not None
+        if call is not None and call.ruling is not None and call.ruling.grant is not None:
+            self.grants[call.ruling.grant].check(call)
+        needs_word = policy in ("human", "soon") or (name == "gate" and policy not in ("approve", "edit"))
         needs_word |= name == "maybe" and ask == "human"
-        assert not needs_word or call_id in self.approved, f"{call_id} is undecided, and started"
+        assert not needs_word or by_grant or call_id in self.approved, f"{call_id} is undecided, and started"
+        afresh = policy in ("raise", "fresh")
+        assert not afresh or call_id in self.approved, f"{call_id} needs a word of its own, and started"
         self.starts[call_id] += 1
         if name == "pure":
             self.pure_calls.add(call_id)
@@ -67,8 +79,8 @@ def _perform(name: str, ctx: ToolContext, do: str, ask: str) -> Any:
             return [PNG]
         case "nothing":
             return None
-        case "interrupt" | "inject" | "stop" if bench.starts[ctx.call_id] == 1:
-            bench.interfere(do, ctx.call_id)
+    if do in MEDDLING and bench.starts[ctx.call_id] == 1:
+        bench.interfere(do, ctx.call_id)
     return f"{name} {ctx.call_id}"
 
 
@@ -96,7 +108,14 @@ def maybe(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
     return _perform("maybe", ctx, do, ask)
 
 
+@tool
+def extra(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
+    """Work more."""
+    return _perform("extra", ctx, do, ask)
+
+
 TOOLS = [work, pure, gate, maybe]
+EVERY_TOOL = {each.name: each for each in [*TOOLS, extra]}
 
 
 def policy(call: Any, view: Any) -> Any:
@@ -112,6 +131,10 @@ def policy(call: Any, view: Any) -> Any:
             return Answer("the policy knows")
         case "human":
             return Ask("let a person look")
+        case "fresh":
+            return Ask("let a person look each time", fresh=True)
+        case "soon":
+            return Ask("let a person look soon", expires_in=10)
         case "raise":
             raise RuntimeError("a broken policy")
     return None

@@ -1,4 +1,4 @@
-"""Which transitions a handle takes: counted where its state changes, and folded once more as a journal."""
+"""Which transitions a handle takes: counted where its state changes, or in the journal that it stores."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ from collections import Counter
 
 from toolloop import ToolLoopHandle
 from toolloop.core import events as ev
-from toolloop.core.machine import TRANSITIONS, step
-from toolloop.core.states import Failed, Judging, Ready, Running, State
+from toolloop.core.machine import TRANSITIONS, begin, fold, next_deadline, status_of, step
+from toolloop.core.states import Requesting, Running, State
 from toolloop.handle.recording import Recorder
+from toolloop.handle.storing import StoringRecorder
+from toolloop.stores.events import decode_event
+from toolloop.stores.protocol import Store
 
 Way = tuple[type[State], type[ev.Event], type[State]]
+Pair = tuple[type[State], type[ev.Event]]
 
-#: What only a journal does, in which the implied event before was left out.
-JOURNAL_ONLY: set[tuple[type[State], type[ev.Event]]] = {(Judging, ev.Started), (Running, ev.Continued)}
-
-#: What takes another thread or an interrupt at the right moment; shown one by one in tests/handle/test_late_words.py
-#: and tests/handle/test_cancel_*.py.
-AT_THE_RIGHT_MOMENT: set[tuple[type[State], type[ev.Event]]] = {
-    (Ready, ev.RequestCancelled),
-    (Judging, ev.Decided),
-    (Failed, ev.Stopped),
+#: What takes another thread at the right moment, and where it is shown.
+AT_THE_RIGHT_MOMENT: dict[Pair, str] = {
+    (Requesting, ev.Ended): "test_right_moments.test_a_late_end_comes_while_another_driver_asks_the_model",
 }
 
-#: The pairs of the table that the caller, the tools and the network can bring about through a handle.
-BY_A_HANDLE = (
-    {(state, event) for state, row in TRANSITIONS.items() for event in row} - JOURNAL_ONLY - AT_THE_RIGHT_MOMENT
-)
+#: The pairs of the table that the caller, the tools and the network can bring about through handles, in one thread.
+BY_A_HANDLE = {(state, event) for state, row in TRANSITIONS.items() for event in row} - AT_THE_RIGHT_MOMENT.keys()
 
 #: How often each way was taken in this run.
 TAKEN: Counter[Way] = Counter()
@@ -39,8 +35,7 @@ class CountingRecorder(Recorder):
         """Take the place of a recorder that a handle was made with."""
         super().__init__(other.state, other.clock, other._observers)
         self._taken = taken
-        self.first = other.state
-        self.journal: list[ev.Event] = []
+        self.journal: list[ev.Event] = [ev.Adopted(other.state)]
 
     def record(self, event: ev.Event) -> State:
         """Record, and count the way that was taken."""
@@ -51,16 +46,96 @@ class CountingRecorder(Recorder):
             self.journal.append(event)
             return after
 
-    def folded(self) -> State:
-        """The state after the journal."""
-        state = self.first
-        for event in self.journal:
-            state = step(state, event)
-        return state
+    def check(self, handle: ToolLoopHandle) -> State:
+        """Check that the journal says the same as the handle. What it says is returned."""
+        assert fold(self.journal) == handle.state
+        return handle.state
+
+    def is_ahead_of(self, handle: ToolLoopHandle) -> bool:
+        """Whether others said what the handle has not heard."""
+        return False
 
 
-def count(handle: ToolLoopHandle, taken: Counter[Way]) -> CountingRecorder:
-    """Let a handle count what it does from here on."""
+class StoredJournal:
+    """The journal of a stored loop, read as it grows.
+
+    Args:
+        store: where it is.
+        loop_id: of which loop.
+        taken: where the ways are counted that it tells of.
+        counted: how many of its events were counted already, in the store from which it was copied.
+
+    """
+
+    def __init__(self, store: Store, loop_id: str, taken: Counter[Way], counted: int = 0) -> None:
+        """Nothing was read yet."""
+        self._store = store
+        self._loop_id = loop_id
+        self._taken = taken
+        self._counted = counted
+        self._starts: Counter[tuple[int, str]] = Counter()
+        self.states: list[State] = []  # after each event
+
+    @property
+    def rev(self) -> int:
+        """How many events there are."""
+        return len(self.states)
+
+    def read_on(self) -> State | None:
+        """Read what came since. The state after it is returned; None if the loop is not in its store yet."""
+        if self._row() is not None:
+            for entry in self._store.load(self._loop_id, after=self.rev).entries:
+                self._hear(decode_event(entry.body))
+        return self.states[-1] if self.states else None
+
+    def _row(self) -> object | None:
+        return next((row for row in self._store.list(limit=1000) if row.loop_id == self._loop_id), None)
+
+    def _hear(self, event: ev.Event) -> None:
+        if not self.states:
+            assert isinstance(event, ev.Opened | ev.Adopted)
+            self.states.append(begin(event))
+            return
+        before = self.states[-1]
+        after = step(before, event)
+        if self.rev >= self._counted:
+            self._taken[type(before), type(event), type(after)] += 1
+        if isinstance(event, ev.Started) and isinstance(after, Running):
+            self._starts[after.round.iteration, event.call_id] += 1
+        if isinstance(event, ev.Ended):
+            began = self._starts[event.iteration, event.call_id]
+            assert self._counted or 1 <= event.attempt <= began, f"{event.call_id} ended before it started"
+        self.states.append(after)
+
+    def check(self, handle: ToolLoopHandle) -> State:
+        """Check that the journal says the same as the handle, and the store's list too. What it says is returned."""
+        truth = self.read_on()
+        recorder = handle._recorder
+        assert isinstance(recorder, StoringRecorder)
+        waiting = [item.event for item in recorder._waiting if item.kind != "late"]
+        known = fold(waiting[:1]) if recorder._rev == 0 else self.states[recorder._rev - 1]
+        for event in waiting[recorder._rev == 0 :]:
+            known = step(known, event)
+        assert known == handle.state
+        if truth is None:
+            return handle.state
+        row = next(row for row in self._store.list(limit=1000) if row.loop_id == self._loop_id)
+        assert (row.status, row.deadline, row.rev) == (status_of(truth), next_deadline(truth), self.rev)
+        assert row.lease is None, "nobody drives, and the lease was not given back"
+        return truth
+
+    def is_ahead_of(self, handle: ToolLoopHandle) -> bool:
+        """Whether others said what the handle has not heard."""
+        self.read_on()
+        recorder = handle._recorder
+        assert isinstance(recorder, StoringRecorder)
+        return recorder._rev < self.rev
+
+
+def watched(handle: ToolLoopHandle, taken: Counter[Way], counted: int = 0) -> CountingRecorder | StoredJournal:
+    """Let a handle be counted from here on: by its recorder, or by the journal that it stores."""
+    if handle._stored is not None:
+        return StoredJournal(handle._stored.store, handle.loop_id, taken, counted)
     recorder = CountingRecorder(handle._recorder, taken)
     handle._recorder = recorder
     return recorder
@@ -69,4 +144,4 @@ def count(handle: ToolLoopHandle, taken: Counter[Way]) -> CountingRecorder:
 def report(taken: Counter[Way]) -> str:
     """The counts as a table, the rare ones first."""
     rows = sorted((times, *(part.__name__ for part in way)) for way, times in taken.items())
-    return "\n".join(f"{times:7} {before:9} {event:14} {after}" for times, before, event, after in rows)
+    return "\n".join(f"{times:7} {before:10} {event:16} {after}" for times, before, event, after in rows)

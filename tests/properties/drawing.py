@@ -17,10 +17,12 @@ BIG = 2**70 + 1
 PAUSES = ("pause_turn", "compaction")
 STOP, BOOM = "say stop", "say boom"  # what `stop_when` listens for
 
-ASKS = st.sampled_from(["", "", "", "approve", "deny", "answer", "edit", "human", "human", "raise"])
-DOES = st.sampled_from(
-    ["return", "return", "return", "raise", "image", "nothing", "interrupt", "interrupt", "inject", "stop"]
+ASKS = st.sampled_from(
+    ["", "", "", "approve", "deny", "answer", "edit", "human", "human", "human", "soon", "fresh", "raise"]
 )
+#: What a tool may do to its own loop while it runs, and a caller to one that waits for its reply.
+MEDDLING = ["interrupt", "inject", "stop", "revoke", "wait", "knock", "take"]
+DOES = st.sampled_from(["return", "return", "return", "return", "raise", "image", "nothing", "interrupt", *MEDDLING])
 NAMES = st.sampled_from(["work", "work", "pure", "gate", "gate", "maybe", "ask_user", "nobody"])
 
 

@@ -1,143 +1,42 @@
-"""One loop under test: a handle, its fake API, and what is known of both from the outside."""
+"""One loop under test: what a caller, a tool in the middle of its run, and another process may do to it."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from typing import Any
 
-import httpx2
 import pytest
-from anthropic import DefaultHttpxClient
-from attrs import evolve, frozen
+from attrs import evolve
 
-from tests.properties.bench import PARAMS_TOOLS, TOOLS, Bench, Boom, StopWhen, policy
-from tests.properties.counting import CountingRecorder, Way, count
-from tests.properties.drawing import WholeScript
+from tests.properties.bench import Boom
 from tests.properties.nonsense import Nonsense
-from tests.properties.wire import check_results, check_verbatim, exact
-from toolloop import InjectMessages, LoopConfig, LoopContext, Stop, ToolLoopHandle
-from toolloop.core import events as ev
+from tests.properties.settings import FREE, Killed
+from tests.properties.sleeping import Sleeping
+from toolloop import Answer, Approve, Continue, Deny, InjectMessages, Rerun, Stop, ToolLoopHandle
 from toolloop.core.effects import SendRequest
 from toolloop.core.machine import outstanding
-from toolloop.core.states import Deciding, Executed, Finished, Judging, Paused, Ready, Running
+from toolloop.core.states import Deciding, Executed, Finished, Judging, Paused, Ready, Requesting, Running
+from toolloop.errors import CallerError, Conflict
 from toolloop.history import rounds
-from toolloop.testing import FakeMessagesAPI, fault
-
-BINDS, FREE = "claude-opus-5-5", "claude-opus-4-8"
 
 
-class Killed(BaseException):
-    """The process was killed in the middle of a tool, or somebody pressed Ctrl-C."""
+class Loop(Sleeping):
+    """A loop, and everything that can be done to it."""
 
+    meddled = 0  # how often in a row the caller did something else than to drive the loop
+    steps_apart = 0  # how far another driver gets that takes the loop over
+    taken_over: ToolLoopHandle | None = None
 
-@frozen
-class Setting:
-    """How a loop is set up; drawn."""
-
-    model: str
-    execution: str
-    parallel: int
-    iterations: int
-    pauses: int
-    has_policy: bool
-    has_stop_when: bool
-    meddling: int  # how often in a row the caller does something else than to drive the loop
-
-    def config(self, stop_when: StopWhen) -> LoopConfig:
-        """The configuration of a handle."""
-        return LoopConfig(
-            execution=self.execution,  # type: ignore[arg-type]  # drawn from the two there are
-            max_parallel_tools=self.parallel,
-            max_iterations=self.iterations,
-            max_pauses=self.pauses,
-            on_tool_call=policy if self.has_policy else None,
-            stop_when=stop_when if self.has_stop_when else None,
-        )
-
-    def params(self) -> dict[str, Any]:
-        """The parameters of its requests."""
-        return {
-            "model": self.model,
-            "max_tokens": 1000,
-            "thinking": {"type": "adaptive"},
-            "tools": PARAMS_TOOLS,
-            "messages": [{"role": "user", "content": "Begin."}],
-        }
-
-
-class Loop:
-    """A handle over real HTTP, and the checks that hold at every moment.
-
-    Args:
-        setting: how it is set up.
-        taken: where the transitions are counted.
-
-    """
-
-    def __init__(self, setting: Setting, taken: Counter[Way]) -> None:
-        """Start the servers, and make the handle."""
-        self.setting = setting
-        self.taken = taken
-        self.script = WholeScript()
-        self.edited = False
-        self.meddled = 0
-        self.injected: list[str] = []
-        # The snapshot that a killed tool took, the state after the kill, and the call.
-        self.asleep: tuple[Any, Any, str] | None = None
-        self.received: list[Any] = []
-        self.sent: list[tuple[bytes, int]] = []  # each request, and how many replies there were before it
-        self.checked = 0
-        self.api = FakeMessagesAPI(self.script)
-        self.client = self.api.client(http_client=self._listening())
-        self.mirror = FakeMessagesAPI(lambda body: fault(400), enforce=False)
-        self.mirror_client = self.mirror.client()
-        self.bench = Bench(has_policy=self.setting.has_policy, interfere=self._interfere)
-        self.context = LoopContext(self.bench)
-        self.stop_when = StopWhen()
-        self.config = self.setting.config(self.stop_when)
-        self.recorder: CountingRecorder
-        self.take(
-            ToolLoopHandle(
-                self.client, params=self.setting.params(), tools=TOOLS, config=self.config, context=self.context
-            )
-        )
-
-    def close(self) -> None:
-        self.api.close()
-        self.mirror.close()
-
-    def _listening(self) -> httpx2.Client:
-        hooks: Any = {"request": [self._see], "response": [self._hear]}
-        return DefaultHttpxClient(trust_env=False, verify=False, event_hooks=hooks)
-
-    def _see(self, request: httpx2.Request) -> None:
-        self.sent.append((request.read(), len(self.received)))
-
-    def _hear(self, response: httpx2.Response) -> None:
-        raw = response.read()
-        if response.status_code == 200 and raw.startswith(b"{"):
-            self.received.append(exact(raw))
-
-    def _interfere(self, what: str, call_id: str) -> None:
-        """What a tool does to its own loop while it runs; alone in the caller's thread, so that its order is known."""
-        if self.setting.parallel != 1:
+    def attempt(self, function: Any, *arguments: Any, **named: Any) -> None:
+        """Do something with the handle. If it has not heard what others said, that may be refused."""
+        if not self.is_behind:
+            function(*arguments, **named)
             return
-        match what:
-            case "interrupt":
-                self.killed = (self.handle.snapshot(), call_id)
-                raise Killed
-            case "inject":
-                self.inject(f"from inside {call_id}")
-            case "stop":
-                self.handle.resume(Stop(f"from inside {call_id}"))
+        try:
+            function(*arguments, **named)
+        except (CallerError, Conflict):
+            self.meddled = 0
 
-    # --- what a caller does -------------------------------------------------------------------------------------
-
-    def take(self, handle: ToolLoopHandle) -> None:
-        """Go on with this handle."""
-        self.handle = handle
-        self.recorder = count(handle, self.taken)
+    # --- driving ------------------------------------------------------------------------------------------------
 
     def next_turn(self) -> None:
         """Drive; a broken stop condition and a kill come through, and leave a loop that can go on."""
@@ -148,17 +47,99 @@ class Loop:
         except Boom:
             assert isinstance(self.handle.state, Judging)
         except Killed:
-            assert isinstance(self.handle.state, Running)
-            self.asleep = (self.killed[0], self.handle.state, self.killed[1])
+            assert isinstance(self.handle.state, Running | Ready)
+            self.asleep = (self.left[0], self.handle.state, self.left[1])
+        except Conflict:
+            assert self.taken_over is not None, "nobody else drives"
+            self.change_seats()
+        else:
+            assert self.taken_over is None, "another driver took over, and this one was not told"
+        finally:
+            self.taken_over, self.in_flight = None, ""
         if awaited is not None:
             assert self.sent[first][0] == awaited, "a restored loop would have sent something else"
 
     def _next_request(self) -> bytes | None:
         """The bytes that a copy of the loop, woken up from its snapshot, sends next; None if it would not."""
-        if outstanding(self.handle.state) != (SendRequest(),) or self.handle._working is not None:
+        handle = self.handle
+        if outstanding(handle.state) != (SendRequest(),) or handle._working is not None or self.is_behind:
             return None
-        self.restored(self.mirror_client).next_turn()
+        awake = {} if handle._drifted is None else {"tools": handle._tools, "config": self.config}
+        self.restored(self.mirror_client, **awake, on_drift="accept").next_turn()
         return self.mirror.requests[-1].body
+
+    def interfere(self, what: str, call_id: str | None) -> None:
+        """What happens in the middle of a call, or of a request. Alone in the caller's thread: its order is known."""
+        if (call_id is not None and self.setting.parallel != 1) or self.driver is not self.handle:
+            return
+        handle, words = self.driver, f"in the middle of {call_id}"
+        match what:
+            case "interrupt":
+                self.leave(call_id)
+                raise Killed
+            case "inject":
+                self.inject(words)
+            case "stop":
+                handle.resume(Stop(words))
+            case "update":
+                handle.update_params(max_tokens=777)
+            case "extend":
+                self.extend(1)
+            case "revoke":
+                for grant in handle.grants:
+                    self.revoke(grant.id)
+            case "wait":
+                self.clock.now += 100
+                handle.tick(self.clock.now)
+            case "copy":
+                self.copy_in_flight()
+            case "knock":
+                self.knock()
+            case "take" if self.is_stored:
+                self._be_taken_over(call_id)
+
+    def _be_taken_over(self, call_id: str | None) -> None:
+        """Another process thinks that this one is dead, and goes on without it."""
+        self.lost(call_id)
+        other = self.opened(take_over=True)
+        self.is_unheard = call_id is None
+        self.beside = self.taken_over = self.driver = other
+        for _ in range(self.steps_apart):
+            self._step_apart(other)
+        self.driver = self.handle
+
+    def _step_apart(self, other: ToolLoopHandle) -> None:
+        match other.state:
+            case Finished():
+                other.follow_up([{"role": "user", "content": "And apart?"}])
+            case Deciding() | Executed() | Paused():
+                for call in other.pending:
+                    self._decide_apart(other, call)
+                other.resume(Continue())
+            case Ready() | Judging() | Running():
+                try:
+                    other.next_turn()
+                except Boom:
+                    assert isinstance(other.state, Judging)
+
+    def _decide_apart(self, other: ToolLoopHandle, call: Any) -> None:
+        if self.clock.is_over(call.expires_at):
+            return
+        match call.why:
+            case "approval":
+                other.decide({call: Approve()})
+                self.bench.approved.add(call.id)
+            case "uncertain" if self.steps_apart % 2:
+                self.bench.reruns[call.id] += 1
+                other.decide({call: Rerun()})
+            case "uncertain":
+                other.decide({call: Deny("who knows")})
+                self.bench.closed.add(call.id)
+            case _:
+                other.decide({call: Answer("from apart")})
+                self.bench.closed.add(call.id)
+
+    # --- what a caller says -------------------------------------------------------------------------------------
 
     def inject(self, words: str, *more: Any) -> None:
         self.handle.resume(InjectMessages([{"role": "user", "content": words}, *more]))
@@ -171,10 +152,16 @@ class Loop:
         return self.meddled < self.setting.meddling + more
 
     @property
+    def waits(self) -> bool:
+        """Whether a call waits for a decision that can still come in time."""
+        return any(not self.clock.is_over(call.expires_at) for call in self.handle.pending)
+
+    @property
     def may_inject(self) -> bool:
         """Whether an injected user message is legal now."""
-        waits = self.handle.pending and self.setting.execution == "barrier"
-        return isinstance(self.handle.state, Ready | Judging | Deciding | Running | Executed | Paused) and not waits
+        waits = self.waits and self.setting.execution == "barrier" and isinstance(self.handle.state, Deciding)
+        open_ = (Ready, Requesting, Judging, Deciding, Running, Executed, Paused)
+        return isinstance(self.handle.state, open_) and not waits
 
     def stop(self) -> None:
         self.handle.resume(Stop("enough"))
@@ -189,6 +176,10 @@ class Loop:
         iterations, pauses = ledger.turn_iterations + more, ledger.pauses + more
         self.handle.extend(max_iterations=iterations, max_pauses=pauses)
         self.config = evolve(self.config, max_iterations=iterations, max_pauses=pauses)
+
+    def revoke(self, grant_id: str) -> None:
+        self.handle.grants.revoke(grant_id, by="ana")
+        self.bench.grants[grant_id].revoked = True
 
     def edits(self) -> list[str]:
         """The edits of the history that the API cannot mind: a model that binds thinking minds most of them."""
@@ -212,35 +203,6 @@ class Loop:
             case "start anew":
                 working[:] = [{"role": "user", "content": "A summary."}]
 
-    def fork(self) -> None:
-        """Go on with a copy; in it, every open call asks again."""
-        before, copy = self.handle.state, self.handle.fork()
-        assert self.handle.state is before
-        assert copy.loop_id != self.handle.loop_id
-        self.taken[type(before), ev.Forked, type(copy.state)] += 1
-        self.bench.approved.clear()
-        self.take(copy)
-
-    def restore_with(self, parallel: int) -> None:
-        """Wake up under other limits."""
-        before = self.handle.state
-        self.setting = evolve(self.setting, parallel=parallel)
-        self.config = evolve(self.config, max_parallel_tools=parallel, max_iterations=5)
-        self.take(self.restored(self.client))
-        self.taken[type(before), ev.Woken, type(self.handle.state)] += 1
-
-    @property
-    def was_killed(self) -> bool:
-        """Whether the last thing that happened is that the process was killed in the middle of a tool."""
-        return self.asleep is not None and self.asleep[1] is self.handle.state
-
-    def wake_up_after_a_kill(self) -> None:
-        """What was saved while a tool ran wakes up in another process: a pure call runs again, another is uncertain."""
-        assert self.asleep is not None
-        snapshot, _, call_id = self.asleep
-        self.bench.reruns[call_id] += call_id in self.bench.pure_calls
-        self.take(self.restored(self.client, snapshot))
-
     def refuse(self, nonsense: Nonsense) -> None:
         """Ask for something that is refused, which changes nothing."""
         handle = self.handle
@@ -250,52 +212,3 @@ class Loop:
         assert handle.state is before[0]
         after = (handle.state, handle.snapshot(), handle.messages, handle.pending, handle.pending_turn, handle.view())
         assert after == before
-
-    def restored(self, client: Any, snapshot: Any = None, **more: Any) -> ToolLoopHandle:
-        """A handle from a snapshot that went through JSON; of now, unless given."""
-        text = json.dumps(snapshot or self.handle.snapshot())
-        more = {"config": self.config, "tools": TOOLS, "context": self.context, **more}
-        return ToolLoopHandle.restore(json.loads(text), client, **more)
-
-    # --- what must hold -----------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Whatever happened, this is so."""
-        self._check_requests()
-        self._check_usage()
-        self._check_state()
-        self._check_sleep()
-
-    def _check_requests(self) -> None:
-        refused = [request.refusal for request in self.api.refused]
-        assert not refused, refused[0]
-        for raw, before in self.sent[self.checked :]:
-            body = exact(raw)
-            check_results(body)
-            check_verbatim(body, self.received[:before], edited=self.edited)
-        self.checked = len(self.sent)
-
-    def _check_usage(self) -> None:
-        handle = self.handle
-        assert handle.iterations == len(self.received) == len(handle.usage_log)
-        for name in ("input_tokens", "output_tokens"):
-            spent = sum(reply["usage"].get(name, 0) for reply in self.received)
-            assert getattr(handle.total_usage, name) == spent
-
-    def _check_state(self) -> None:
-        handle = self.handle
-        assert self.recorder.folded() == handle.state
-        if handle.is_finished:
-            result = handle.next_turn()
-            assert handle.next_turn() is result
-        if self.injected and not self.edited:
-            said = json.dumps(handle.snapshot())
-            assert [words for words in self.injected if words not in said] == []
-
-    def _check_sleep(self) -> None:
-        """A copy from the snapshot is the same loop, the bytes of its next request included."""
-        handle = self.handle
-        copy = self.restored(self.mirror_client)
-        assert copy.state == handle.state
-        assert copy.snapshot() == handle.snapshot()
-        assert (copy.messages, copy.pending, copy.view()) == (handle.messages, handle.pending, handle.view())

@@ -1,0 +1,67 @@
+"""Waking a loop: from the bodies of its journal to its state. A round is one call, 200 bytes in and 1 KB out."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tests.benchmarks import scenario
+from toolloop.core import events as ev
+from toolloop.core.jsontext import encode
+from toolloop.core.replies import read_reply
+from toolloop.core.setup import Limits, Setup, ToolFacts
+from toolloop.core.states import Ready
+from toolloop.core.values import Result
+from toolloop.stores.events import encode_event, read_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RUNS = 15
+_START = 1_700_000_000.25
+
+
+def seconds_to_wake(rounds: int = 1000, *, runs: int = _RUNS) -> float:
+    """Seconds of CPU from the bodies of a journal to the state: the median of some runs."""
+    bodies = [encode_event(event) for event in journal(rounds)]
+    return median(_once(bodies, rounds) for _ in range(runs))
+
+
+def _once(bodies: list[str], rounds: int) -> float:
+    start = time.process_time()
+    state = read_journal(bodies)
+    taken = time.process_time() - start
+    if not isinstance(state, Ready) or state.ledger.iterations != rounds:
+        raise TypeError(f"the loop is {type(state).__name__} after {state.ledger.iterations} rounds")
+    return taken
+
+
+def journal(rounds: int) -> Iterator[ev.Event]:
+    """The journal of a loop of that many rounds, with every event that a driver records."""
+    params = {"model": scenario.MODEL, "max_tokens": scenario.MAX_TOKENS, "system": scenario.system(rounds)}
+    setup = Setup(
+        "loop",
+        encode(params),
+        limits=Limits(max_iterations=None),
+        tools=(ToolFacts("look_up", "pure", "never", "d" * 64),),
+    )
+    yield ev.Opened(setup, (encode({"role": "user", "content": scenario.QUESTION}),), at=_START)
+    for turn in range(1, rounds + 1):
+        at = _START + turn * 3
+        call = f"toolu_{turn:020d}"
+        yield ev.Requested(at=at)
+        yield ev.Replied(read_reply(_reply(turn, call), request_id=f"req_{turn:020d}"), at=at + 1.5, seconds=1.5)
+        yield ev.Started(call, "d" * 64, at=at + 1.5)
+        yield ev.Ended(call, Result(encode(_OUT)), took=0.5, iteration=turn, attempt=1, at=at + 2, seconds=0.5)
+        yield ev.TurnEnded(at=at + 2)
+        yield ev.Continued(at=at + 2.25)
+
+
+_IN = "The entry of this line, its date and its account, and all that the margin says of it. " * 2
+_OUT = "The entry was found in the ledger — its currency is the currency of the account. " * 12
+
+
+def _reply(turn: int, call: str) -> dict[str, scenario.JSON]:
+    use = {"type": "tool_use", "id": call, "name": "look_up", "input": {"line": turn, "words": _IN}}
+    return {**scenario.reply(turn, turn + 1), "content": [{"type": "text", "text": f"Entry {turn}."}, use]}

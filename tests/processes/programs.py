@@ -1,0 +1,225 @@
+"""What the processes of the tests do: they drive one loop, or wake it, or decide. The story is the same for all.
+
+A witness outside of the loop is told what really happens: a file to which each process only ever appends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from sqlite3 import Connection
+from typing import Any, cast
+
+import anthropic
+import anyio
+import anyio.to_thread
+import trio  # noqa: F401 - imported once for all children
+from attrs import define, field
+
+from tests.processes.zygote import Line, serve
+from toolloop import (
+    Answer,
+    Approve,
+    AsyncToolLoopHandle,
+    Deny,
+    LoopConfig,
+    LoopContext,
+    Rerun,
+    ToolContext,
+    ToolLoopHandle,
+    Yielded,
+    tool,
+)
+from toolloop.core.values import Decision
+from toolloop.errors import Conflict
+from toolloop.stores.sqlite import SqliteStore
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+
+PARAMS = {"model": "claude-opus-5-5", "max_tokens": 256, "messages": [{"role": "user", "content": "hello"}]}
+ROUNDS = (
+    reply(calls=[call("look", {"what": "a"}, id="look1"), call("pay", {"what": "b"}, id="pay1")]),
+    reply(calls=[call("send", {"what": "c"}, id="send1"), call("log", {"what": "d"}, id="log1")]),
+    reply("done"),
+)
+CALLS = ("look1", "pay1", "send1", "log1")
+ONCE = ("send1", "log1")
+UNCERTAIN: dict[str, Decision] = {"rerun": Rerun(by="ben"), "answer": Answer("it happened"), "deny": Deny("who knows")}
+
+
+@define
+class Cast:
+    """One process in the story: where it stands still, and what it tells the witness."""
+
+    line: Line
+    witness: str
+    hold: dict[str, Any] = field(factory=dict)
+    count: int = 0
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def note(self, *words: object) -> None:
+        """Tell the witness, for good."""
+        text = " ".join(map(str, (os.getpid(), *words))) + "\n"
+        file = os.open(self.witness, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        os.write(file, text.encode())
+        os.fsync(file)
+        os.close(file)
+
+    def stand(self, **where: Any) -> None:
+        """Stand still, if this is the place, until the test says go."""
+        if self.hold == where:
+            self.line.say(stands=where)
+            self.line.hear()
+
+    def write(self) -> int:
+        """A further write begins: which it is."""
+        with self._lock:
+            self.count += 1
+            number = self.count
+        self.stand(at="between writes", number=number)
+        return number
+
+
+class HeldStore(SqliteStore):
+    """A store that can be stopped at each of its writes: before it begins, and before it commits."""
+
+    def __init__(self, path: str, part: Cast) -> None:
+        super().__init__(path)
+        self._part = part
+
+    @contextmanager
+    def _held(self) -> Iterator[Connection]:
+        number = self._part.write()
+        with super()._writing() as connection:
+            yield connection
+            self._part.stand(at="in a write", number=number)
+
+    def _writing(self) -> Any:
+        return self._held()
+
+
+def _run(context: ToolContext, name: str, what: str) -> str:
+    part = cast("Cast", context.state)
+    part.stand(at="before", call=context.call_id)
+    part.note("ran", context.call_id, context.idempotency_key)
+    part.stand(at="after", call=context.call_id)
+    return f"{name} {what} by {os.getpid()}"
+
+
+@tool(effect="pure")
+def look(what: str, context: ToolContext) -> str:
+    """Look."""
+    return _run(context, "look", what)
+
+
+@tool(effect="keyed")
+def pay(what: str, context: ToolContext) -> str:
+    """Pay."""
+    return _run(context, "pay", what)
+
+
+@tool(needs_approval=True)
+def send(what: str, context: ToolContext) -> str:
+    """Send."""
+    return _run(context, "send", what)
+
+
+@tool
+def log(what: str, context: ToolContext) -> str:
+    """Log."""
+    return _run(context, "log", what)
+
+
+TOOLS = (look, pay, send, log)
+
+
+def model(part: Cast, kind: str, url: str | None) -> Any:
+    """What answers requests: a script, or the fake API of the test, over real HTTP."""
+    if url is not None:
+        settings = {"api_key": "test-key", "base_url": url, "max_retries": 0}
+        if kind == "sync":
+            http = anthropic.DefaultHttpxClient(trust_env=False, verify=False)
+            return anthropic.Anthropic(**settings, http_client=http)
+        http_too = anthropic.DefaultAsyncHttpxClient(trust_env=False, verify=False)
+        return anthropic.AsyncAnthropic(**settings, http_client=http_too)
+
+    def answer(request: Any) -> Any:
+        number = sum(message["role"] == "assistant" for message in request["messages"])
+        part.note("asked", number)
+        return ROUNDS[number]
+
+    return ScriptedProvider(answer) if kind == "sync" else AsyncScriptedProvider(answer)
+
+
+def with_handle(kind: str, act: Callable[[Any], Any], store: SqliteStore, part: Cast, **given: Any) -> Any:
+    """What `act` makes of the loop, opened by a handle of this kind; under an async one it is awaited."""
+    loop_id, provider = given.pop("loop_id"), model(part, kind, given.pop("url", None))
+    config = LoopConfig(max_parallel_tools=given.pop("parallel", 1))
+    parts = {"tools": TOOLS, "context": LoopContext(state=part), "config": config, **given}
+    if kind == "sync":
+        with ToolLoopHandle.open(store, loop_id, provider, **parts) as handle:
+            return act(handle)
+
+    async def main() -> Any:
+        async with AsyncToolLoopHandle.open(store, loop_id, provider, **parts) as handle:
+            return await act(handle)
+
+    return anyio.run(main, backend=kind)
+
+
+def asking(handle: Any, part: Cast, uncertain: str, asked: list[tuple[str, str]]) -> Callable[[Yielded], Any]:
+    """Who decides for a driver: approves, and says of what is uncertain what it was told to. Noted when it is stored."""
+
+    def decide(turn: Yielded) -> list[str]:
+        waiting = {each.id: UNCERTAIN[uncertain] if each.why == "uncertain" else Approve() for each in turn.pending}
+        asked.extend((each.id, str(each.why)) for each in turn.pending)
+        handle.decide(waiting)
+        return list(waiting)
+
+    def at_once(turn: Yielded) -> None:
+        part.note("decided", *decide(turn))
+
+    async def awaited(turn: Yielded) -> None:
+        decided = decide(turn)
+        await handle.flush()
+        part.note("decided", *decided)
+
+    return at_once if isinstance(handle, ToolLoopHandle) else awaited
+
+
+def drive(
+    line: Line,
+    *,
+    path: str,
+    loop_id: str,
+    witness: str,
+    kind: str = "sync",
+    parallel: int = 1,
+    hold: dict[str, Any] | None = None,
+    uncertain: str = "answer",
+    url: str | None = None,
+    take_over: bool = False,
+) -> dict[str, Any]:
+    """Drive a loop to its end, creating it if it is not there, and decide what waits."""
+    part = Cast(line, witness, hold or {})
+    asked: list[tuple[str, str]] = []
+
+    def act(handle: Any) -> Any:
+        return handle.run(asking(handle, part, uncertain, asked))
+
+    with HeldStore(path, part) as store:
+        try:
+            given = {"loop_id": loop_id, "params": PARAMS, "url": url, "take_over": take_over, "parallel": parallel}
+            result = with_handle(kind, act, store, part, **given)
+        except Conflict as conflict:
+            return {"conflict": str(conflict), "owner": conflict.owner, "until": conflict.until}
+    return {"text": result.unwrap().text, "asked": asked, "writes": part.count}
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive}
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), PROGRAMS)
