@@ -163,7 +163,7 @@ class AsyncToolLoopHandle(Driving):
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
         try:
             with self._driving("next_turn()"):
-                if self._stored is not None and not self.is_finished:
+                if self._stored is not None and self._waits():
                     await self._apart(self._stored.catch_up)
                 if (over := self._nothing_to_drive()) is not None:
                     await self.flush()
@@ -191,7 +191,7 @@ class AsyncToolLoopHandle(Driving):
     ) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller; `ask` may be async. See `ToolLoopHandle.run`."""
         while True:
-            if self._stored is not None and not self.is_finished:
+            if self._stored is not None and self._waits():
                 await self._apart(self._stored.catch_up)
             turn = self.pending_turn
             if turn is None:

@@ -305,6 +305,10 @@ class HandleCore:
                 return waiting
             return self._finish() if isinstance(self._state, Finished | Failed | TooDeep) else None
 
+    def _waits(self) -> bool:
+        """Whether the caller has the word, as far as this handle knows."""
+        return isinstance(self._state, _WAITING)
+
     def _wait(self) -> Yielded | None:
         state = self._state
         if not isinstance(state, _WAITING):

@@ -34,6 +34,7 @@ class Staged:
     Attributes:
         after: the state after it and all that is staged before it.
         seen: what it means to those who watch.
+        sent: it is on its way, so it stays as it is.
         fate: why it will never be stored.
 
     """
@@ -43,6 +44,7 @@ class Staged:
     kind: Kind
     after: State
     seen: list[WatchEvent] = field(factory=list)
+    sent: bool = False
     fate: Exception | None = None
 
 

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from toolloop.core import events as ev
-from toolloop.core.errors import CallerError, Conflict, StaleRevision, StoreError
+from toolloop.core.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.core.machine import implied, next_deadline, status_of, step
 from toolloop.core.states import State
 from toolloop.handle.recording import LOG, Recorder
@@ -91,7 +91,8 @@ class StoringRecorder(Recorder):
                 return before
             after = step(before, event)
             seen = watch(before, event, after)
-            if kind == "intent" and self._waiting and implied(self._waiting[-1].event, event):
+            last = self._waiting[-1] if self._waiting else None
+            if last is not None and not last.sent and implied(last.event, event):
                 seen = [*self._waiting.pop().seen, *seen]
             self._waiting.append(Staged(id_of(event, kind), event, kind, after, seen))
             self.state = after
@@ -145,6 +146,8 @@ class StoringRecorder(Recorder):
             for _ in range(_TRIES):
                 with self.lock:
                     batch = self._batch()
+                    for item in batch:
+                        item.sent = True
                 if not batch:
                     break
                 try:
@@ -217,7 +220,7 @@ class StoringRecorder(Recorder):
                 mine = {item.id for item in self._waiting}
                 foreign, state = [], self._stored
                 for entry_id, event in events:
-                    after = step(state, event)
+                    after = self._told(state, event)
                     self._note(watch(state, event, after))
                     if entry_id not in mine:
                         foreign.append(event)
@@ -227,6 +230,15 @@ class StoringRecorder(Recorder):
                 self._stored, self._rev = state, journal.rev
                 if known:
                     self._restage(foreign)
+
+    def _told(self, state: State, event: ev.Event) -> State:
+        """The state after an event of the journal."""
+        try:
+            return step(state, event)
+        except CallerError as error:
+            raise UnreadableSnapshot(
+                f"the journal of the loop {self.loop_id!r} says {type(event).__name__} where that is not possible: {error}"
+            ) from error
 
     def _is_there(self, first: Staged) -> bool:
         """Whether the journal that is there is this one: its creation was stored, and the store said otherwise."""
@@ -258,17 +270,21 @@ class StoringRecorder(Recorder):
         from toolloop.stores.events import encode_event  # noqa: PLC0415 - likewise
 
         entries = [Entry(item.id, encode_event(item.event)) for item in batch]
-        last = batch[-1].after
+        late = batch[0].kind == "late"
+        last = step(self._stored, batch[0].event) if late else batch[-1].after
         head = Head(status_of(last), next_deadline(last))
         driven = any(item.kind in ("fact", "intent") for item in batch)
 
         def store() -> int:
             if self._rev == 0:
                 return self.store.create(self.loop_id, entries, head=head)
-            if batch[0].kind == "late":
-                return self.store.append(self.loop_id, entries, expected_rev=None)
             lease = self.lease if driven else None
-            return self.store.append(self.loop_id, entries, expected_rev=self._rev, head=head, lease=lease)
+            try:
+                return self.store.append(self.loop_id, entries, expected_rev=self._rev, head=head, lease=lease)
+            except StaleRevision:
+                if not late:
+                    raise
+            return self.store.append(self.loop_id, entries, expected_rev=None)  # a finished result always gets in
 
         try:
             rev = safely(self.loop_id, store)
@@ -278,12 +294,12 @@ class StoringRecorder(Recorder):
             if self._is_in(batch):  # it was stored, and then the store failed: what was said is said
                 return
             raise
-        if batch[0].kind == "late" or rev != self._rev + len(batch):
+        if late or rev != self._rev + len(batch):
             self.read_on()  # it is in, but others may have been there before
             return
         with self.lock:
             self._rev, self._stored = rev, last
-            del self._waiting[: len(batch)]
+            self._waiting = [item for item in self._waiting if item not in batch]
             for item in batch:
                 self._note(item.seen)
 
@@ -314,6 +330,7 @@ class StoringRecorder(Recorder):
         moved = any(not isinstance(event, STILL) for event in foreign)
         state, kept = self._stored, []
         for item in self._waiting:
+            item.sent = False
             if item.fate is None and item.kind in ("firm", "edit") and moved:
                 item.fate = Conflict(
                     f"the loop {self.loop_id!r} went on elsewhere meanwhile, so this was not done: "

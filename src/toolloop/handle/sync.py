@@ -208,7 +208,8 @@ class ToolLoopHandle(Driving):
 
         """
         while True:
-            self._recorder.refresh()
+            if self._waits():
+                self._recorder.refresh()
             turn = self.pending_turn
             if turn is None:
                 result = self.next_turn()
