@@ -14,6 +14,7 @@ from tests.core.worlds import World
 from toolloop.core import events as ev
 from toolloop.errors import UnreadableSnapshot
 from toolloop.stores import FORMAT, dump, load
+from toolloop.stores.codec import digest_of
 
 
 @given(lives)
@@ -23,29 +24,135 @@ def test_any_state_comes_back_as_it_was(world: World) -> None:
 
 
 @given(lives)
+def test_a_snapshot_is_plain_json(world: World) -> None:
+    """Without a detour: no enumeration, no tuple is in it, so it can be kept as anything that keeps JSON."""
+    assert_plain(dump(world.state))
+    assert load(dump(world.state)) == world.state
+
+
+def assert_plain(value: Any) -> None:
+    assert type(value) in (dict, list, str, int, float, bool, type(None))
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        assert_plain(item)
+
+
+@given(lives)
 def test_a_snapshot_says_its_format_first(world: World) -> None:
     """So a reader can refuse what it does not know before it reads anything else."""
     assert next(iter(dump(world.state).items())) == ("format", FORMAT)
 
 
 def test_a_snapshot_survives_a_json_with_one_kind_of_number() -> None:
-    """Much of the world's JSON writes 60.0 as 60."""
-    state = m.after(ev.RequestCancelled(at=60.0, seconds=2.0))
-    text = json.dumps(dump(state)).replace("60.0", "60").replace("2.0", "2")
-    assert load(json.loads(text)) == state
+    """Much of the world's JSON writes 60.0 as 60, or 1 as 1.0."""
+    state = m.after(ev.Requested(at=60.0, seconds=2.0), m.replied("tool_use", m.call("a"), usage={"input_tokens": 7}))
+    text = json.dumps(dump(state))
+    fewer = text.replace("60.0", "60").replace("2.0", "2")
+    more = text.replace('"input_tokens": 7', '"input_tokens": 7.0').replace('"iterations": 1', '"iterations": 1.0')
+    assert fewer != text != more
+    assert load(json.loads(fewer)) == load(json.loads(more)) == state
+
+
+def test_integers_of_any_size_and_lone_surrogates_stay_what_they_are() -> None:
+    """They are inside texts; where no text can carry them, an escape does."""
+    state = m.after(ev.Requested(), m.replied("tool_use", m.call("a", input={"n": 10**60, "s": "\ud800"})))
+    assert load(json.loads(json.dumps(dump(state)))) == state
+    assert json.dumps(dump(state), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": FORMAT + 1}, "newer"),
-        ({"format": True}, "format"),
+        ({"format": FORMAT + 1}, f"format {FORMAT + 1}; this version of toolloop reads format {FORMAT}.*newer"),
+        ({"format": 0}, "has format 0"),
+        ({"format": -1}, "has format -1"),
+        ({"format": True}, "has format True"),
+        ({"format": "1"}, "has format '1'"),
         ({"state": "Dreaming"}, "damaged"),
         ({"extra": 1}, "damaged"),
         ({"digest": "0"}, "damaged"),
+        ({"extra": float("nan")}, "damaged"),
+        ({"extra": {1, 2}}, "damaged"),
     ],
 )
 def test_what_is_no_snapshot_is_refused_by_name(change: dict[str, Any], says: str) -> None:
     """Nothing of it is guessed."""
     with pytest.raises(UnreadableSnapshot, match=says):
         load(dump(m.after()) | change)
+
+
+@pytest.mark.parametrize("thing", [None, [], "{}", 1, {}, {"digest": "0"}])
+def test_what_has_no_format_is_no_snapshot(thing: Any) -> None:
+    """Whatever it is."""
+    with pytest.raises(UnreadableSnapshot, match="it has no `format`"):
+        load(thing)
+
+
+def deep() -> Any:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+def test_a_snapshot_that_is_nested_too_deep_is_damaged() -> None:
+    """No traceback from below."""
+    with pytest.raises(UnreadableSnapshot, match="damaged"):
+        load(dump(m.after()) | {"extra": deep()})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"state": "Dreaming"}, "no state that toolloop knows"),
+        ({"state": ["Ready"]}, "no state that toolloop knows"),
+        ({"tail": "text"}, "expected a list, not str @ Ready.tail"),
+        ({"tail": [1]}, r"expected a text, not int @ Ready.tail\[0\]"),
+        ({"tail": ["{"]}, "'tail' holds a text that is no message @ Ready"),
+        ({"tail": ['["role"]']}, "'tail' holds a text that is no message @ Ready"),
+        ({"tail": ['{"role":"user"}']}, "'tail' holds a text that is no message @ Ready"),
+        ({"more": 1}, r"extra fields found \(more\) @ Ready"),
+        ({"ledger": None}, "Ready.ledger"),
+        ({"state": "Finished", "termination": {"kind": "odd"}}, "'kind' is 'odd'; it may be complete, stop_condition"),
+        ({"state": "Finished", "termination": "odd"}, "expected an object, not str"),
+        ({"state": "Finished", "termination": {"kind": "timeout", "limit": "5"}}, "expected a number, not str"),
+        ({"state": "Judging", "fate": "LAUGH"}, "Judging"),
+    ],
+)
+def test_a_sound_digest_is_not_enough(change: dict[str, Any], says: str) -> None:
+    """What does not fit its class is refused with its place, whoever wrote it."""
+    body = {key: value for key, value in dump(m.after()).items() if key not in ("format", "digest")} | change
+    with pytest.raises(UnreadableSnapshot, match=says):
+        load({"format": FORMAT, "digest": digest_of(body), **body})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("ledger", "setup", "params"), "{", "'params' is no JSON text @ Ready.ledger.setup"),
+        (("ledger", "setup", "loop_id"), 5, "expected a text, not int @ Ready.ledger.setup.loop_id"),
+        (("ledger", "setup", "limits"), {"timeout": True}, "expected a number, not bool"),
+        (("ledger", "setup", "limits"), {"max_pauses": 1.5}, "expected an integer, not float"),
+        (("ledger", "setup", "limits"), {"max_pauses": False}, "expected an integer, not bool"),
+        (("ledger", "setup", "execution"), "sometimes", "Ready.ledger.setup.execution"),
+        (("ledger", "usage_log"), [{}], r"required field missing @ Ready.ledger.usage_log\[0\].iteration"),
+        (("ledger", "messages"), ["nothing"], "'messages' holds a text that is no message @ Ready.ledger"),
+        (("ledger", "response"), "nothing", "'response' is no JSON text @ Ready.ledger"),
+    ],
+)
+def test_what_is_wrong_inside_is_named_with_its_place(path: tuple[str, ...], value: Any, says: str) -> None:
+    """However deep it is."""
+    body = {key: item for key, item in dump(m.after()).items() if key not in ("format", "digest")}
+    inner = body
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    with pytest.raises(UnreadableSnapshot, match=says):
+        load({"format": FORMAT, "digest": digest_of(body), **body})
+
+
+def test_reading_leaves_a_snapshot_as_it_is() -> None:
+    """It may be read again."""
+    snapshot = dump(m.after(ev.Requested(), m.replied("tool_use", m.call("a")), m.asks("a")))
+    before = json.dumps(snapshot)
+    load(snapshot)
+    assert json.dumps(snapshot) == before

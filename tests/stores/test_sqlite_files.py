@@ -15,7 +15,7 @@ from tests.stores.support import HUMAN, READY, contents, entries
 from tests.stores.worker import Worker
 from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.stores import Entry, SqliteStore
-from toolloop.stores.sqlite_files import APPLICATION_ID, require_wal
+from toolloop.stores.sqlite_files import APPLICATION_ID, _try_for, require_wal
 
 
 @pytest.fixture
@@ -146,6 +146,30 @@ def test_a_file_system_without_a_log_is_refused(path: Path) -> None:
         connection.execute("CREATE TABLE a (b)")
         with pytest.raises(StoreError, match="network file systems are unsupported"):
             require_wal(connection, str(path))
+
+
+def test_a_new_file_that_somebody_looks_at_is_switched_over_when_they_are_done(path: Path) -> None:
+    """SQLite itself does not wait for that: it says at once that the file is locked."""
+    script(path, "CREATE TABLE a (b)", "DROP TABLE a")
+    reader, writer = (sqlite3.connect(path, isolation_level=None, timeout=0) for _ in range(2))
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM sqlite_master")
+    tries = []
+
+    def switch() -> None:
+        try:
+            require_wal(writer, str(path))
+        except sqlite3.OperationalError as error:
+            tries.append(error.sqlite_errorname)
+            reader.close()
+            raise
+
+    with closing(writer):
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            _try_for(-1, lambda: require_wal(writer, str(path)))
+        _try_for(30, switch)
+        assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert tries == ["SQLITE_BUSY"]
 
 
 class Damaged:

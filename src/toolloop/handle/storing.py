@@ -237,7 +237,7 @@ class StoringRecorder(Recorder):
             return step(state, event)
         except CallerError as error:
             raise UnreadableSnapshot(
-                f"the journal of the loop {self.loop_id!r} says {type(event).__name__} where that is not possible: {error}"
+                f"the journal of the loop {self.loop_id!r} says {type(event).__name__} at the wrong place: {error}"
             ) from error
 
     def _is_there(self, first: Staged) -> bool:

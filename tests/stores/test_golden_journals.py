@@ -1,0 +1,177 @@
+"""Journals of every format ever released are read. The files are never edited, and never written by a test.
+
+Each has the entries of a journal, as the texts that a store keeps, and the snapshot of the state that they lead to.
+`python -m tests.stores.test_golden_journals` writes them, for a new format alone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.core import making as m
+from toolloop.core import events as ev
+from toolloop.core.jsontext import encode
+from toolloop.core.machine import fold
+from toolloop.core.replies import read_reply
+from toolloop.core.setup import Budget, Limits
+from toolloop.core.states import Failure
+from toolloop.core.values import Outcome, Reject, Result, Ruling, Terms, Wait, Why
+from toolloop.stores import FORMAT, dump, load
+from toolloop.stores.events import EVENTS, encode_event, read_journal
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def opened(**changes: object) -> ev.Opened:
+    return ev.Opened(m.setup(**changes), (m.user("Grüße \u2028 12"),), at=100.0)
+
+
+def asked(*calls: object, at: float = 101.0) -> tuple[ev.Event, ...]:
+    """A request, and a reply with calls, in a layout that is not toolloop's own."""
+    body = {"content": [m.text("Hm."), *calls], "stop_reason": "tool_use", "usage": {"input_tokens": 9}, "model": "m"}
+    reply = read_reply(body, text=json.dumps(body, ensure_ascii=False), request_id="req_1")
+    return (ev.Requested(at=at), ev.Replied(reply, at=at + 1.5, seconds=1.5))
+
+
+def ran(call_id: str, iteration: int = 1, attempt: int = 1) -> tuple[ev.Event, ...]:
+    result = Result(encode(f"done {call_id}"))
+    ended = ev.Ended(call_id, result, took=0.25, iteration=iteration, attempt=attempt, at=104.0, seconds=0.25)
+    return (ev.Started(call_id, "d1", at=103.0), ended)
+
+
+CLOSED = (ev.TurnEnded(at=105.0), ev.Continued(at=106.0))
+BIG = m.call("toolu_big", "pure", input={"n": 12345678901234567890123456789, "s": "\ud800"})
+APPROVED = Ruling("approve", '{"a":2}', by="ana", reason="safer", digest=None, at=102.75)
+TERMS = Terms("once", '{"a":"/srv/*"}', uses=2, expires_at=900.0)
+SERVED = [m.text("so far"), m.server_call("srvtoolu_1")]
+
+GRANTED = (
+    opened(),
+    *asked(m.call("a", input={"a": "/srv/x"})),
+    ev.Judged((("a", Wait(Why.APPROVAL)),), at=103.0),
+    ev.Decided((("a", Ruling("approve", by="ana", at=104.0, remember=TERMS)),), at=104.0),
+    ev.Continued(at=104.0),
+    *ran("a"),
+    *CLOSED,
+    *asked(m.call("b", input={"a": "/srv/y"})),
+    ev.Judged((("b", Wait(Why.APPROVAL)),), at=107.0),
+    *ran("b", 2),
+    ev.TurnEnded(at=108.0),
+)
+
+STORIES: dict[str, tuple[ev.Event, ...]] = {
+    "plain": (opened(), *asked(BIG), *ran("toolu_big"), *CLOSED, *asked(m.call("b", "keyed")), *ran("b", 2)),
+    "decisions": (
+        opened(),
+        *asked(m.call("a"), m.call("b"), m.call("c"), m.call("d", "unknown"), m.call("e")),
+        ev.Judged(
+            (
+                ("a", Wait(Why.APPROVAL, "it writes", fresh=True)),
+                ("b", Ruling("deny", reason="never", at=102.5)),
+                ("c", Wait(Why.EXTERNAL)),
+                ("d", Reject(Outcome.UNKNOWN_TOOL, "There is no such tool.")),
+                ("e", Wait(Why.APPROVAL)),
+            ),
+            at=102.5,
+        ),
+        ev.Decided((("a", APPROVED), ("c", Ruling("answer", '["x"]', is_error=True, by="bo", at=103.0))), at=103.0),
+        ev.Decided((("e", Ruling("deny", by="ana", reason="no", at=103.5)),), at=103.5),
+        ev.Continued(at=104.0),
+    ),
+    "expiry": (
+        opened(decision_timeout=60.0),
+        *asked(m.call("a"), m.call("b")),
+        ev.Judged((("a", Wait(Why.APPROVAL)), ("b", Wait(Why.APPROVAL, expires_in=600.0))), at=103.0),
+        ev.Ticked(at=200.0),
+    ),
+    "granted": GRANTED,
+    "revoked": (*GRANTED, ev.GrantRevoked("1/a", by="ana", at=109.0)),
+    "crash": (
+        opened(),
+        *asked(m.call("a", "pure"), m.call("b"), m.call("c", "keyed")),
+        ev.Started("a", at=103.0),
+        ev.Started("b", at=103.0),
+        ev.Started("c", at=103.0),
+        ev.Cancelled("c", at=103.5),
+        ev.Woken(m.setup(tool_timeout=3.0), driver="another", at=200.0),
+    ),
+    "request-lost": (opened(), ev.Requested(at=101.0), ev.Injected((m.user("hurry"),), at=102.0), ev.Woken(at=200.0)),
+    "cancelled": (opened(), ev.Requested(at=101.0), ev.RequestCancelled(at=102.0)),
+    "failed": (
+        opened(),
+        ev.Requested(at=101.0),
+        ev.RequestFailed(Failure("model", "slow down", 429, "rate_limit_error", True, 7.5, "req_2"), at=102.0),
+        ev.Retried(at=103.0),
+        ev.Requested(at=103.0),
+        ev.RequestFailed(Failure("protocol", "cut off", retryable=True), at=104.0),
+    ),
+    "stopped": (opened(), *asked(m.call("a")), ev.Started("a", at=103.0), ev.Stopped("enough", at=104.0)),
+    "edited": (
+        opened(),
+        *asked(m.call("a", "pure")),
+        *ran("a"),
+        ev.TurnEnded(at=105.0),
+        ev.HistoryEdited((m.user("shorter"),), at=106.0),
+        ev.ParamsChanged('{"model":"n"}', ("model",), at=106.5),
+    ),
+    "followed-up": (
+        opened(),
+        ev.Requested(at=101.0),
+        m.replied("end_turn", m.text("so")),
+        ev.FollowedUp((m.user("and then?"),), at=102.0),
+        ev.Requested(at=103.0),
+    ),
+    "extended": (
+        opened(limits=Limits(max_iterations=1, budget=Budget(tool_calls=5))),
+        *asked(m.call("a", "pure")),
+        *ran("a"),
+        *CLOSED,
+        ev.TurnEnded(at=107.0),
+        ev.Extended(Limits(max_iterations=None, timeout=30.0), at=108.0),
+    ),
+    "paused": (opened(), ev.Requested(at=101.0), m.replied("pause_turn", *SERVED, container={"id": "c"})),
+    "forked": (
+        ev.Adopted(fold((opened(), *asked(m.call("a")), ev.Started("a", at=103.0))), at=104.0),
+        ev.Forked("copy", at=105.0),
+    ),
+}
+
+
+def files() -> list[Path]:
+    return sorted(GOLDEN.glob("journal-*.json"))
+
+
+def test_every_story_has_its_file() -> None:
+    """And the stories have every class of event."""
+    assert {path.name for path in files()} >= {f"journal-{FORMAT}-{name}.json" for name in STORIES}
+    assert {type(event).__name__ for story in STORIES.values() for event in story} == EVENTS.keys()
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+def test_a_golden_journal_leads_where_it_led(path: Path) -> None:
+    """To the state of the snapshot beside it."""
+    golden = json.loads(path.read_text("utf-8"))
+    assert read_journal(golden["journal"]) == load(golden["snapshot"])
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_writer_writes_what_the_golden_journal_of_its_format_holds(name: str) -> None:
+    """A change of the newest format shows here: then it is a new format, with files of its own."""
+    golden = json.loads((GOLDEN / f"journal-{FORMAT}-{name}.json").read_text("utf-8"))
+    assert [encode_event(event) for event in STORIES[name]] == golden["journal"]
+    assert json.loads(json.dumps(dump(fold(STORIES[name])))) == golden["snapshot"]
+
+
+def write_golden_files() -> None:
+    """Write the files of the newest format. For a new format only: a released file is never edited."""
+    for name, story in STORIES.items():
+        golden = {"snapshot": dump(fold(story)), "journal": [encode_event(event) for event in story]}
+        text = json.dumps(golden, indent=1, ensure_ascii=False)
+        (GOLDEN / f"journal-{FORMAT}-{name}.json").write_text(text + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write_golden_files()
