@@ -140,7 +140,7 @@ class HandleCore:
         self._take_over = False
         self._lease_lock = threading.Lock()
         self._leased = False  # a driver needs the lease
-        self._drifted: tuple[Setup, Setup] | None = None  # the set-up that was found, and what it is to be from now on
+        self._drifted: dict[str, tuple[Any, Any]] = {}  # what of the set-up is to be another when the loop wakes up
         self._asleep = False
         self._watch = Stopwatch()
         self._jobs: dict[str, Job] = {}  # the run of each call that this process started last
@@ -220,9 +220,11 @@ class HandleCore:
                 allowed=("next_turn()", "run()"),
             )
 
-    def _ready_to_drive(self) -> Completed | Error | None:
-        """The terminal result, if the loop has one; else None, and everything is in place to drive."""
+    def _ready_to_drive(self) -> Yielded | Completed | Error | None:
+        """What others drove the loop to meanwhile, if it is over or waits; else None, and all is in place to drive."""
         with self._recorder.lock:
+            if (waiting := self._wait()) is not None:
+                return waiting
             if (over := self._nothing_to_drive()) is None:
                 self._get_ready()
             return over

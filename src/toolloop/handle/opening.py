@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Self
 
+from attrs import evolve, fields
+
 from toolloop.core import events as ev
 from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError
 from toolloop.core.machine import status_of
@@ -75,7 +77,7 @@ class Opening(Waking):
         """As a loop is that was just loaded. What was under way wakes up at once, if nobody can be at work on it."""
         self._asleep = True
         self._take_over = take_over
-        self._drifted = None if found == wanted else (found, wanted)
+        self._drifted = _differences(found, wanted)
         if status_of(self._state) != "running" and not self._take_over:
             return
         try:
@@ -93,15 +95,16 @@ class Opening(Waking):
         if self._stored is None:
             return super()._waking()
         setup, now = self._state.ledger.setup, self._recorder.now()
-        if self._drifted is not None and self._drifted[0] == setup:
-            return ev.Woken(self._drifted[1], driver=self._owner, at=now)
-        if self._drifted is None and setup.tools == tuple(facts_of(tool) for tool in self._tools):
-            return ev.Woken(driver=self._owner, at=now)
-        raise Drift(
-            "the loop was opened elsewhere meanwhile, and goes on with other tools or limits there than here: open it "
-            "again",
-            changes=("the set-up of the loop",),
-        )
+        # What this handle has said since it was opened, or others have, stands; but these are the tools it has.
+        changes = {name: new for name, (old, new) in self._drifted.items() if getattr(setup, name) == old}
+        woken = evolve(setup, **changes)
+        if woken.tools != tuple(facts_of(tool) for tool in self._tools):
+            raise Drift(
+                "the loop was opened elsewhere meanwhile, and goes on with other tools there than here: open it again",
+                changes=("the tools",),
+            )
+        self._drifted = {}
+        return ev.Woken(woken if changes else None, driver=self._owner, at=now)
 
     # --- the lease ---
 
@@ -160,3 +163,9 @@ class Opening(Waking):
             self._recorder.flush()
         except ToolLoopError:
             LOG.exception("not everything is stored yet", extra={"loop_id": self.loop_id})
+
+
+def _differences(old: Setup, new: Setup) -> dict[str, tuple[Any, Any]]:
+    """What of a set-up is another, by field: as it was, and as it is to be."""
+    pairs = {item.name: (getattr(old, item.name), getattr(new, item.name)) for item in fields(Setup)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

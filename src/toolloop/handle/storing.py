@@ -116,10 +116,9 @@ class StoringRecorder(Recorder):
             yield
             return
         with self.lock:
-            mark = self._waiting[-1] if self._waiting else None
+            before = frozenset(self._waiting)
             yield
-            at = 0 if mark is None else self._waiting.index(mark) + 1
-            said = self._waiting[at:]
+            said = [item for item in self._waiting if item not in before]
             self.flush()
             for item in said:
                 if item.fate is not None:

@@ -144,7 +144,7 @@ class Waking(Commanding):
         """An independent copy: every started call is uncertain in it, and every open call asks again."""
         forked = step(self._state, ev.Forked(loop_id or uuid.uuid4().hex, at=self._recorder.now()))
         stored = self._stored
-        return self._made(
+        copy = self._made(
             self._provider,
             forked,
             tools=self._tools,
@@ -155,6 +155,8 @@ class Waking(Commanding):
             store=None if stored is None else stored.store,
             first=None if stored is None else ev.Adopted(forked),
         )
+        copy._asleep, copy._drifted = self._asleep, dict(self._drifted)  # noqa: SLF001 - its own class
+        return copy
 
     @classmethod
     def _made(cls, provider: Any, state: State, **parts: Any) -> Self:

@@ -30,7 +30,7 @@ EVENTS: dict[str, type[Any]] = {
     if isinstance(kind, type) and issubclass(kind, ev.Event) and kind is not ev.Event
 }
 
-_USUAL = {name: kind for name, kind in EVENTS.items() if kind is not ev.Adopted}
+_USUAL: dict[str, Any] = {name: kind for name, kind in EVENTS.items() if kind is not ev.Adopted}
 
 # The member that holds the one long text of an event, its name there, and what stands before it. Both come last.
 _LONG = {"Replied": ("reply", "message", '"message":'), "Ended": ("result", "content", '"content":')}
@@ -107,7 +107,8 @@ def _usual(text: str) -> ev.Event:
 def _quick_json() -> Callable[..., Any]:
     """Pydantic's reader of JSON: half the time of the standard library's, and it keeps integers of any size too.
 
-    It refuses escapes of lone surrogates, and takes 1e999 for an infinity; both are looked at once more.
+    It refuses escapes of lone surrogates, which are then looked at once more. It takes 1e999 for an infinity: a time
+    that is one is looked at once more too, and a message with one is refused when it is encoded for the history.
     """
     from pydantic_core import from_json  # noqa: PLC0415 - pydantic is loaded when it is first needed
 

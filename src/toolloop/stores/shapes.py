@@ -94,7 +94,7 @@ def hook_of(kind: Any) -> Callable[[JSON], Any]:
     return lambda value: hook(value, kind)
 
 
-def is_checked(kind: type[Any]) -> bool:
+def is_checked(kind: Any) -> bool:
     """Whether more is looked at in a class than the types of its fields."""
     return kind in MESSAGES or kind in TEXTS
 
@@ -105,8 +105,8 @@ def _reasons(fields: JSON, kind: type[Any], error: Exception) -> list[str]:
     try:
         _converter(detailed=True).structure(fields, kind)
     except Exception as told:  # noqa: BLE001 - cattrs collects whatever happened, with the path to it
-        return transform_error(told, path=kind.__name__, format_exception=_in_words)
-    return [f"{type(error).__name__}: {error}"]
+        error = told
+    return transform_error(error, path=kind.__name__, format_exception=_in_words)
 
 
 def _in_words(error: BaseException, kind: type | None) -> str:
@@ -130,12 +130,11 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_unstructure_hook(StrEnum, lambda item: item.value)
     converter.register_structure_hook(Fate, lambda value, _: Fate[value])
     converter.register_unstructure_hook(Fate, lambda fate: fate.name)
-    converter.register_structure_hook(Reply, _reply)
+    converter.register_structure_hook(Reply, lambda reply, _: reply)  # it is read where its text is: see `events`
     converter.register_unstructure_hook(Reply, _reply_fields)
     for union, tag, name in _TAGS:
         _register_tagged(converter, union, tag, name)
-    for kind in {*MESSAGES, *TEXTS}:
-        _register_checked(converter, kind)
+    converter.register_structure_hook_factory(is_checked, lambda kind: _checked(converter, kind))
     return converter
 
 
@@ -170,13 +169,6 @@ def _truth(value: JSON, _: Any) -> bool:
 
 def _unfit(expected: str, value: JSON) -> _Unfit:
     return _Unfit(f"expected {expected}, not {type(value).__name__}")
-
-
-def _reply(value: Any, _: Any) -> Reply:
-    """A reply is read where its text is: see `events`."""
-    if not isinstance(value, Reply):
-        raise _unfit("a reply", value)
-    return value
 
 
 def _reply_fields(reply: Reply) -> dict[str, JSON]:
@@ -245,7 +237,7 @@ def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callab
     )
 
 
-def _register_checked(converter: Converter, kind: type[Any]) -> None:
+def _checked(converter: Converter, kind: type[Any]) -> Hook:
     """Refuse a value whose texts hold no JSON."""
     from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415 - likewise
 
@@ -264,7 +256,7 @@ def _register_checked(converter: Converter, kind: type[Any]) -> None:
                 raise _Unfit(f"{name!r} is no JSON text")
         return made
 
-    converter.register_structure_hook(kind, structure)
+    return structure
 
 
 def _is_message(text: str) -> bool:
