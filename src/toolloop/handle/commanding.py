@@ -10,14 +10,14 @@ from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core.blocks import RESULT_KINDS
-from toolloop.core.errors import CallerError, IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.core.errors import CallerError, IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import next_deadline, refusal, step
 from toolloop.core.setup import Budget
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
 from toolloop.core.values import Answer, Approve, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.handle.config import LoopConfig
-from toolloop.handle.decisions import refuse_invalid, to_ruling, to_seconds, to_texts
+from toolloop.handle.decisions import nothing_waits, refuse_invalid, to_ruling, to_seconds, to_texts
 from toolloop.handle.editing import explained, landing, outgoing
 from toolloop.handle.granting import Grants, is_over, shown
 from toolloop.handle.judging import misfit
@@ -71,12 +71,7 @@ class Commanding(Reading):
         if not decisions:
             return
         if not isinstance(state, Judging | Deciding | Running):
-            named = decisions[0][0]
-            raise UnknownCall(
-                f"a decision names the call {named!r}, and no call waits: the loop is {type(state).__name__}",
-                call=named,
-                known=(),
-            )
+            raise nothing_waits(decisions[0][0], state)
         kinds = {call.id: kinds_for(call) for call in state.round.calls}
         known = self._known_tools() if any(map(_may_refer, decisions)) else None
         rulings = tuple(

@@ -8,8 +8,9 @@ from math import isfinite
 from typing import Any
 
 from toolloop.core.blocks import RESULT_KINDS
-from toolloop.core.errors import IllegalCommand, InvalidHistory
+from toolloop.core.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.core.states import State
 from toolloop.core.values import Answer, Approve, Decision, Deny, Grant, Rerun, Ruling, Terms
 from toolloop.history import check
 from toolloop.tools import content_of
@@ -65,6 +66,15 @@ def to_ruling(
         "Grant to remember, or none), "
         "Deny (with a reason), Answer (with is_error true or false) or Rerun",
         type(decision).__name__,
+    )
+
+
+def nothing_waits(call_id: str, state: State) -> UnknownCall:
+    """The error for a decision where no round is open."""
+    return UnknownCall(
+        f"a decision names the call {call_id!r}, and no call waits: the loop is {type(state).__name__}",
+        call=call_id,
+        known=(),
     )
 
 

@@ -9,8 +9,9 @@ from typing import Literal, TypeVar
 from attrs import define, field
 
 from toolloop.core import events as ev
-from toolloop.core.errors import StoreError
-from toolloop.core.states import Deciding, Executed, Paused, State
+from toolloop.core.errors import CallerError, StoreError
+from toolloop.core.states import Deciding, Executed, Judging, Paused, Running, State
+from toolloop.handle.decisions import nothing_waits
 from toolloop.handle.watching import WatchEvent
 
 # fact: what happened. late: an end that counts only if nobody was first; it merges into the journal, whatever the
@@ -57,6 +58,13 @@ def kind_of(event: ev.Event, before: State) -> Kind:
     if isinstance(event, _FIRM) or (isinstance(event, ev.Injected) and isinstance(before, _WAITING)):
         return "firm"
     return "word" if isinstance(event, (*_WORDS, ev.Injected)) else "fact"
+
+
+def fate_of(event: ev.Event, state: State, error: CallerError) -> CallerError:
+    """What to say of an event that is not possible any more: of a decision, that its call has its result."""
+    if isinstance(event, ev.Decided) and not isinstance(state, Judging | Deciding | Running):
+        return nothing_waits(event.rulings[0][0], state)
+    return error
 
 
 def id_of(event: ev.Event, kind: Kind) -> str:

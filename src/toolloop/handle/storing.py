@@ -23,7 +23,7 @@ from toolloop.core.errors import CallerError, Conflict, StaleRevision, StoreErro
 from toolloop.core.machine import implied, next_deadline, status_of, step
 from toolloop.core.states import State
 from toolloop.handle.recording import LOG, Recorder
-from toolloop.handle.staged import STILL, Staged, id_of, kind_of, new_id, safely
+from toolloop.handle.staged import STILL, Staged, fate_of, id_of, kind_of, new_id, safely
 from toolloop.handle.watching import WatchEvent, watch
 from toolloop.stores.protocol import Entry, Head, Lease, Store
 
@@ -340,7 +340,7 @@ class StoringRecorder(Recorder):
                 try:
                     after = step(state, item.event)
                 except CallerError as error:
-                    item.fate = error
+                    item.fate = fate_of(item.event, state, error)
                 else:
                     item.seen = watch(state, item.event, after)
                     state = item.after = after
