@@ -34,6 +34,7 @@ lint: $(READY_LINT) ## Ruff, formatting, and that the docs say what the code say
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python scripts/docs.py --check
+	@$(BIN)/python scripts/format_tables.py --check
 
 types: $(READY_LINT) ## mypy, strict
 	@$(BIN)/mypy
@@ -48,6 +49,7 @@ cov: $(READY) ## The tests of core/ and history/ with their gate: 100 % of the b
 
 docs: $(READY) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python scripts/format_tables.py
 
 bench: $(READY) ## CPU per turn against the floor, the SDK client's post and the SDK's runner
 	@$(BIN)/python -m tests.benchmarks.turns

@@ -51,6 +51,7 @@ def _conversation() -> Iterator[float]:
 def turn_of(state: State, reply: Reply, result: Result) -> State:
     """One turn, in the order in which a driver goes: it asks what is outstanding, does it, and says what happened."""
     _only(state, SendRequest)
+    state = step(state, ev.Requested())
     state = step(state, ev.Replied(reply))
     _only(state, Judge)
     state = step(state, ev.Judged())

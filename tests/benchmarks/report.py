@@ -33,7 +33,7 @@ def report(figures: Figures, machine: Mapping[int, float], import_seconds: float
         _ratios(figures, lengths),
         _others(figures, machine, import_seconds),
         _milliseconds(figures, lengths),
-        [_made_on()],
+        [made_on()],
     )
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -41,11 +41,11 @@ def report(figures: Figures, machine: Mapping[int, float], import_seconds: float
 def _ratios(figures: Figures, lengths: list[int]) -> Iterator[str]:
     def line(above: str, below: str, verdict: str = "") -> str:
         ratios = [f"{ratio:.2f}" for ratio in _ratio(figures, above, below).values()]
-        return _line(f"{_NAMES[above]} / {_NAMES[below]}", ratios, verdict)
+        return row(f"{_NAMES[above]} / {_NAMES[below]}", ratios, verdict)
 
     over_post = _ratio(figures, "toolloop_handle", "client_post")
     runner_over = _ratio(figures, "sdk_runner", "toolloop_handle")
-    yield _line("CPU per turn, ratios at turns", lengths, "target")
+    yield row("CPU per turn, ratios at turns", lengths, "target")
     yield line("toolloop_handle", "client_post", at_most(1.25, max(over_post.values())))
     yield line("toolloop_handle", "floor")
     yield line("client_post", "floor")
@@ -58,17 +58,17 @@ def _others(figures: Figures, machine: Mapping[int, float], import_seconds: floa
     own = figures["toolloop_handle"]
     if {100, 400} <= own.keys():
         growth = own[400] / own[100]
-        yield _line("toolloop, a turn at 400 / at 100", [f"{growth:.2f}"], at_most(1.3, growth))
+        yield row("toolloop, a turn at 400 / at 100", [f"{growth:.2f}"], at_most(1.3, growth))
     microseconds = [seconds * 1e6 for seconds in machine.values()]
     label = f"the machine alone, us at rounds {' and '.join(f'{round_:,}' for round_ in machine)}"
-    yield _line(label, [f"{figure:.0f}" for figure in microseconds], at_most(100, max(microseconds)))
-    yield _line("import toolloop, ms", [f"{import_seconds * 1e3:.0f}"], at_most(150, import_seconds * 1e3))
+    yield row(label, [f"{figure:.0f}" for figure in microseconds], at_most(100, max(microseconds)))
+    yield row("import toolloop, ms", [f"{import_seconds * 1e3:.0f}"], at_most(150, import_seconds * 1e3))
 
 
 def _milliseconds(figures: Figures, lengths: list[int]) -> Iterator[str]:
-    yield _line("CPU per turn, ms at turns", lengths)
+    yield row("CPU per turn, ms at turns", lengths)
     for name, by_length in figures.items():
-        yield _line(_NAMES[name], [f"{seconds * 1e3:.3f}" for seconds in by_length.values()])
+        yield row(_NAMES[name], [f"{seconds * 1e3:.3f}" for seconds in by_length.values()])
 
 
 def _ratio(figures: Figures, above: str, below: str) -> dict[int, float]:
@@ -85,11 +85,13 @@ def at_least(target: float, figure: float) -> str:
     return f"at least {target}: {'met' if figure >= target else 'missed'}"
 
 
-def _line(label: str, columns: Sequence[object], note: str = "") -> str:
+def row(label: str, columns: Sequence[object], note: str = "") -> str:
+    """A line of a report: what it is about, figures in columns, a verdict."""
     return f"{label:<46}{''.join(f'{column:>9}' for column in columns):<27}   {note}".rstrip()
 
 
-def _made_on() -> str:
+def made_on() -> str:
+    """The machine and the versions that the figures are of."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{_cpu()}; {python}; anthropic {version('anthropic')}"
 

@@ -135,7 +135,7 @@ class World:
 
     def open(self, loop_id: str = ID, **more: Any) -> Party:
         """One more handle on the loop, which it creates if it is not there."""
-        parts = self.parts(params=params(), **more)
+        parts = self.parts(**{"params": params(), **more})
         if self.kind == "sync":
             return Party(self.kind, ToolLoopHandle.open(self.store, loop_id, self.provider(), **parts))
         opening = AsyncToolLoopHandle.open(self.store, loop_id, self.provider(), **parts)
@@ -143,7 +143,7 @@ class World:
 
     def new(self, loop_id: str | None = ID, **more: Any) -> Party:
         """A handle made by the constructor."""
-        parts = self.parts(params=params(), store=self.store, loop_id=loop_id, **more)
+        parts = self.parts(**{"params": params(), "store": self.store, "loop_id": loop_id, **more})
         kind = ToolLoopHandle if self.kind == "sync" else AsyncToolLoopHandle
         return Party(self.kind, kind(self.provider(), **{**parts, "config": LoopConfig(**self.config)}))
 
@@ -209,7 +209,7 @@ class Party:
         return said
 
     def decide(self, **decisions: Decision) -> None:
-        self.say(lambda: self.handle.decide(decisions))
+        self.say(lambda: self.handle.decide({**decisions}))
 
     def turn(self) -> Yielded:
         """The `Yielded` that waits."""

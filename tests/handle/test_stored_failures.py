@@ -104,17 +104,18 @@ def assert_told(world: World, done: Completed) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
-    ("kind", "where", "error", "long"),
+    ("kind", "where", "failure"),
     [
-        *((kind, "memory", "StoreError", long) for kind in ("sync", *BACKENDS) for long in (1, 4)),
-        ("sync", "sqlite", "StoreError", 1),
-        ("sync", "memory", "sqlite3", 1),
+        *((kind, "memory", ("StoreError", long)) for kind in ("sync", *BACKENDS) for long in (1, 4)),
+        ("sync", "sqlite", ("StoreError", 1)),
+        ("sync", "memory", ("sqlite3", 1)),
     ],
 )
 def test_a_store_that_fails_for_a_while_loses_nothing(
-    kind: str, where: str, error: str, long: int, moment: Moment, tmp_path: Path
+    kind: str, where: str, failure: tuple[str, int], moment: Moment, tmp_path: Path
 ) -> None:
     """Whichever call to it fails, before or after it was obeyed: the same caller comes to the same end."""
+    error, long = failure
     for first in range(1, MOST):
         folder = tmp_path / str(first)
         folder.mkdir()

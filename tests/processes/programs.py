@@ -5,6 +5,7 @@ A witness outside of the loop is told what really happens: a file to which each 
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import sys
@@ -16,8 +17,8 @@ from typing import Any, cast
 
 import anthropic
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
-import trio  # noqa: F401 - imported once for all children
 from attrs import define, field
 
 from tests.processes.zygote import Line, serve
@@ -35,7 +36,7 @@ from toolloop import (
     tool,
 )
 from toolloop.core.values import Decision
-from toolloop.errors import Conflict
+from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand
 from toolloop.stores.sqlite import SqliteStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
@@ -54,7 +55,7 @@ UNCERTAIN: dict[str, Decision] = {"rerun": Rerun(by="ben"), "answer": Answer("it
 class Cast:
     """One process in the story: where it stands still, and what it tells the witness."""
 
-    line: Line
+    line: Line | None
     witness: str
     hold: dict[str, Any] = field(factory=dict)
     count: int = 0
@@ -70,7 +71,7 @@ class Cast:
 
     def stand(self, **where: Any) -> None:
         """Stand still, if this is the place, until the test says go."""
-        if self.hold == where:
+        if self.hold == where and self.line is not None:
             self.line.say(stands=where)
             self.line.hear()
 
@@ -133,13 +134,23 @@ def log(what: str, context: ToolContext) -> str:
     return _run(context, "log", what)
 
 
-TOOLS = (look, pay, send, log)
+@tool
+def slow(what: str, context: ToolContext) -> str:
+    """Take as long as the test likes."""
+    part = cast("Cast", context.state)
+    if part.line is not None:
+        part.line.say(slow=int(what))
+        part.line.hear()
+    return _run(context, "slow", what)
+
+
+TOOLS = (look, pay, send, log, slow)
 
 
 def model(part: Cast, kind: str, url: str | None) -> Any:
     """What answers requests: a script, or the fake API of the test, over real HTTP."""
     if url is not None:
-        settings = {"api_key": "test-key", "base_url": url, "max_retries": 0}
+        settings: dict[str, Any] = {"api_key": "test-key", "base_url": url, "max_retries": 0}
         if kind == "sync":
             http = anthropic.DefaultHttpxClient(trust_env=False, verify=False)
             return anthropic.Anthropic(**settings, http_client=http)
@@ -149,6 +160,7 @@ def model(part: Cast, kind: str, url: str | None) -> Any:
     def answer(request: Any) -> Any:
         number = sum(message["role"] == "assistant" for message in request["messages"])
         part.note("asked", number)
+        part.stand(at="request", number=number)
         return ROUNDS[number]
 
     return ScriptedProvider(answer) if kind == "sync" else AsyncScriptedProvider(answer)
@@ -171,7 +183,7 @@ def with_handle(kind: str, act: Callable[[Any], Any], store: SqliteStore, part: 
 
 
 def asking(handle: Any, part: Cast, uncertain: str, asked: list[tuple[str, str]]) -> Callable[[Yielded], Any]:
-    """Who decides for a driver: approves, and says of what is uncertain what it was told to. Noted when it is stored."""
+    """Who decides for a driver: approves, or says what it was told to of what is uncertain. Noted once it is stored."""
 
     def decide(turn: Yielded) -> list[str]:
         waiting = {each.id: UNCERTAIN[uncertain] if each.why == "uncertain" else Approve() for each in turn.pending}
@@ -216,10 +228,122 @@ def drive(
             result = with_handle(kind, act, store, part, **given)
         except Conflict as conflict:
             return {"conflict": str(conflict), "owner": conflict.owner, "until": conflict.until}
+        except CallerError as error:  # what was said is not possible any more: somebody else was first
+            return {"refused": str(error)}
     return {"text": result.unwrap().text, "asked": asked, "writes": part.count}
 
 
-PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive}
+def race(line: Line, *, path: str, folder: str) -> int:
+    """Take the next turn of one loop after the other, each at the same moment as others do."""
+    for count in itertools.count():
+        asked = line.hear()
+        if "over" in asked:
+            return count
+        part = Cast(line, f"{folder}/{asked['loop_id']}", {"at": "before", "call": "send1"} if asked["held"] else {})
+
+        def say(result: Any) -> None:
+            line.say(turn=result.reason if isinstance(result, Yielded) else type(result).__name__)
+
+        def act(handle: Any, say: Any = say) -> Any:
+            line.say(ready=True)
+            line.hear()
+            if isinstance(handle, ToolLoopHandle):
+                return say(handle.next_turn())
+
+            async def turn() -> None:
+                say(await handle.next_turn())
+
+            return turn()
+
+        with SqliteStore(path) as store:
+            try:
+                with_handle(asked["kind"], act, store, part, loop_id=asked["loop_id"])
+            except Conflict as conflict:
+                line.say(conflict=str(conflict))
+            except IllegalCommand as late:
+                line.say(late=str(late))
+    raise AssertionError("the count never ends")
+
+
+def decide(line: Line, *, path: str, loop_id: str, witness: str) -> None:
+    """Decide calls of a loop that somebody else drives, as they are named."""
+    part = Cast(line, witness)
+    with SqliteStore(path) as store:
+        handle = ToolLoopHandle.open(store, loop_id, model(part, "sync", None), tools=TOOLS)
+        while "call" in (asked := line.hear()):
+            try:
+                handle.decide({asked["call"]: Deny("no") if asked.get("deny") else Approve(by="ben")})
+            except DecisionConflict as conflict:
+                line.say(conflict=str(conflict))
+            else:
+                line.say(decided=asked["call"])
+
+
+def drive_many(line: Line, *, path: str, loop_id: str, witness: str, kind: str, rounds: int) -> str | None:
+    """Drive a loop in which each round has a call that runs, and one that somebody else decides meanwhile."""
+    part = Cast(line, witness)
+
+    def answer(request: Any) -> Any:
+        number = sum(message["role"] == "assistant" for message in request["messages"])
+        if number == rounds:
+            return reply("done")
+        what = {"what": str(number)}
+        return reply(calls=[call("slow", what, id=f"slow{number}"), call("send", what, id=f"send{number}")])
+
+    parts: dict[str, Any] = {
+        "tools": TOOLS,
+        "params": PARAMS,
+        "config": LoopConfig(execution="ready", max_iterations=rounds + 1),
+        "context": LoopContext(state=part),
+    }
+
+    def wait(turn: Yielded) -> None:
+        line.say(waits=[each.id for each in turn.pending])
+        line.hear()
+
+    with SqliteStore(path) as store:
+        if kind == "sync":
+            sync = ToolLoopHandle.open(store, loop_id, ScriptedProvider(answer), **parts)
+            while isinstance(turn := sync.run(), Yielded):
+                wait(turn)
+                if (again := sync.pending_turn) is not None:
+                    again.continue_loop()
+            return turn.unwrap().text
+
+        async def main() -> str | None:
+            handle = await AsyncToolLoopHandle.open(store, loop_id, AsyncScriptedProvider(answer), **parts)
+            while isinstance(turn := await handle.run(), Yielded):
+                await anyio.to_thread.run_sync(wait, turn)
+                if (again := handle.pending_turn) is not None:
+                    again.continue_loop()
+            return turn.unwrap().text
+
+        return anyio.run(main, backend=kind)
+
+
+def approved(store: SqliteStore, loop_id: str, witness: str) -> None:
+    """Bring a loop to where one call was approved, and nobody went on yet."""
+    part = Cast(None, witness)
+    with ToolLoopHandle.open(
+        store, loop_id, model(part, "sync", None), tools=TOOLS, params=PARAMS, context=LoopContext(state=part)
+    ) as handle:
+        turn = handle.run()
+        assert isinstance(turn, Yielded)
+        turn.approve_all(by="ana")
+        turn.continue_loop()
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive, "race": race, "decide": decide, "drive_many": drive_many}
+
+
+def warm_up() -> None:
+    """Load what is loaded at first use, once for all children. It starts no thread and opens no file."""
+    handle = ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=TOOLS)
+    ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), tools=TOOLS)
+    for kind in ("asyncio", "trio"):
+        anyio.run(anyio.lowlevel.checkpoint, backend=kind)
+
 
 if __name__ == "__main__":
+    warm_up()
     serve(socket.socket(fileno=int(sys.argv[1])), PROGRAMS)

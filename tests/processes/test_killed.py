@@ -5,7 +5,6 @@ A file outside of the loop says what really ran. What the journal says at the de
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from attrs import frozen

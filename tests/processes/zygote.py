@@ -93,7 +93,8 @@ class Child:
 
     def clear_away(self) -> None:
         if self._alive:
-            self.kill()
+            self.signal(signal.SIGKILL)
+            self._ended()
 
 
 class Zygote:
@@ -123,7 +124,9 @@ class Zygote:
         mine, its = socket.socketpair()
         mine.settimeout(_DEADLINE)
         with its:
-            socket.send_fds(self._control, [(json.dumps({"program": program, "given": given}) + "\n").encode()], [its.fileno()])
+            socket.send_fds(
+                self._control, [(json.dumps({"program": program, "given": given}) + "\n").encode()], [its.fileno()]
+            )
             pid = self._answers.hear()["answer"]
         child = Child(self, pid, Line(mine))
         self._children.append(child)

@@ -7,7 +7,7 @@ from collections import Counter
 from toolloop import ToolLoopHandle
 from toolloop.core import events as ev
 from toolloop.core.machine import TRANSITIONS, begin, fold, next_deadline, status_of, step
-from toolloop.core.states import Requesting, Running, State
+from toolloop.core.states import Deciding, Judging, Requesting, Running, State
 from toolloop.handle.recording import Recorder
 from toolloop.handle.storing import StoringRecorder
 from toolloop.stores.events import decode_event
@@ -95,6 +95,7 @@ class StoredJournal:
         if not self.states:
             assert isinstance(event, ev.Opened | ev.Adopted)
             self.states.append(begin(event))
+            self._take_over(self.states[0])
             return
         before = self.states[-1]
         after = step(before, event)
@@ -104,8 +105,13 @@ class StoredJournal:
             self._starts[after.round.iteration, event.call_id] += 1
         if isinstance(event, ev.Ended):
             began = self._starts[event.iteration, event.call_id]
-            assert self._counted or 1 <= event.attempt <= began, f"{event.call_id} ended before it started"
+            assert 1 <= event.attempt <= began, f"{event.call_id} ended before it started"
         self.states.append(after)
+
+    def _take_over(self, state: State) -> None:
+        """What a loop that was taken over had started before."""
+        if isinstance(state, Judging | Deciding | Running):
+            self._starts.update({(state.round.iteration, call.id): call.attempts for call in state.round.calls})
 
     def check(self, handle: ToolLoopHandle) -> State:
         """Check that the journal says the same as the handle, and the store's list too. What it says is returned."""

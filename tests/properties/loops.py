@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from attrs import evolve
 
 from tests.properties.bench import Boom
+from tests.properties.granted import given
 from tests.properties.nonsense import Nonsense
 from tests.properties.settings import FREE, Killed
 from tests.properties.sleeping import Sleeping
@@ -15,7 +17,7 @@ from toolloop import Answer, Approve, Continue, Deny, InjectMessages, Rerun, Sto
 from toolloop.core.effects import SendRequest
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Deciding, Executed, Finished, Judging, Paused, Ready, Requesting, Running
-from toolloop.errors import CallerError, Conflict
+from toolloop.errors import CallerError, Conflict, Drift
 from toolloop.history import rounds
 
 
@@ -28,13 +30,22 @@ class Loop(Sleeping):
 
     def attempt(self, function: Any, *arguments: Any, **named: Any) -> None:
         """Do something with the handle. If it has not heard what others said, that may be refused."""
-        if not self.is_behind:
-            function(*arguments, **named)
-            return
+        has_missed = self.is_behind or self.has_other_tools
         try:
             function(*arguments, **named)
-        except (CallerError, Conflict):
+        except (CallerError, Conflict) as error:
+            if not has_missed:
+                raise
             self.meddled = 0
+            if isinstance(error, Drift):
+                self.reopen(closed=True)
+
+    @property
+    def has_other_tools(self) -> bool:
+        """Whether another handle woke the loop up with other tools or limits than this one has."""
+        handle, setup = self.handle, self.truth.ledger.setup
+        names = {facts.name for facts in setup.tools}
+        return self.is_stored and (names != set(handle._tools.names) or bool(handle._drifted))
 
     # --- driving ------------------------------------------------------------------------------------------------
 
@@ -50,7 +61,8 @@ class Loop(Sleeping):
             assert isinstance(self.handle.state, Running | Ready)
             self.asleep = (self.left[0], self.handle.state, self.left[1])
         except Conflict:
-            assert self.taken_over is not None, "nobody else drives"
+            if self.taken_over is None:
+                raise
             self.change_seats()
         else:
             assert self.taken_over is None, "another driver took over, and this one was not told"
@@ -64,13 +76,13 @@ class Loop(Sleeping):
         handle = self.handle
         if outstanding(handle.state) != (SendRequest(),) or handle._working is not None or self.is_behind:
             return None
-        awake = {} if handle._drifted is None else {"tools": handle._tools, "config": self.config}
+        awake = {} if not handle._drifted else {"tools": handle._tools, "config": self.config}
         self.restored(self.mirror_client, **awake, on_drift="accept").next_turn()
         return self.mirror.requests[-1].body
 
     def interfere(self, what: str, call_id: str | None) -> None:
-        """What happens in the middle of a call, or of a request. Alone in the caller's thread: its order is known."""
-        if (call_id is not None and self.setting.parallel != 1) or self.driver is not self.handle:
+        """What happens in the middle of a call, or of a request. Only in the caller's thread: its order is known."""
+        if threading.current_thread() is not threading.main_thread() or self.driver is not self.handle:
             return
         handle, words = self.driver, f"in the middle of {call_id}"
         match what:
@@ -102,17 +114,17 @@ class Loop(Sleeping):
         """Another process thinks that this one is dead, and goes on without it."""
         self.lost(call_id)
         other = self.opened(take_over=True)
-        self.is_unheard = call_id is None
         self.beside = self.taken_over = self.driver = other
         for _ in range(self.steps_apart):
             self._step_apart(other)
         self.driver = self.handle
+        self.is_unheard = call_id is None
 
     def _step_apart(self, other: ToolLoopHandle) -> None:
         match other.state:
             case Finished():
                 other.follow_up([{"role": "user", "content": "And apart?"}])
-            case Deciding() | Executed() | Paused():
+            case Deciding() | Executed():
                 for call in other.pending:
                     self._decide_apart(other, call)
                 other.resume(Continue())
@@ -176,6 +188,13 @@ class Loop(Sleeping):
         iterations, pauses = ledger.turn_iterations + more, ledger.pauses + more
         self.handle.extend(max_iterations=iterations, max_pauses=pauses)
         self.config = evolve(self.config, max_iterations=iterations, max_pauses=pauses)
+
+    def approved(self, call: Any, decision: Approve) -> None:
+        """Note an approval, and the grant that came with it."""
+        self.bench.approved.add(call.id)
+        if decision.remember is not None:
+            runs = call.effective_input if decision.input is None else decision.input
+            self.bench.grants[f"{self.handle.iterations}/{call.id}"] = given(decision.remember, call, runs)
 
     def revoke(self, grant_id: str) -> None:
         self.handle.grants.revoke(grant_id, by="ana")

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop import Answer, Approve, Continue, Deny, InjectMessages, Rerun, ToolLoopHandle
+from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, Rerun, ToolLoopHandle
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 from toolloop.errors import DecisionConflict, IllegalCommand, InvalidHistory, UndecidedCalls, UnknownCall
 
@@ -129,5 +129,11 @@ NONSENSE: dict[str, Nonsense] = {
     "say nothing": Nonsense(_in(Finished), lambda h: h.follow_up([]), ValueError),
     "change messages as a parameter": Nonsense(lambda h: True, lambda h: h.update_params(messages=[]), ValueError),
     "stream as a parameter": Nonsense(lambda h: True, lambda h: h.update_params(stream=True), ValueError),
+    "a grant that says nothing of its tool": Nonsense(
+        lambda h: _waits("approval")(h) and _first(h, "approval").name != "work",
+        lambda h: h.decide({_first(h, "approval"): Approve(remember=Grant(tool="work"))}),
+        IllegalCommand,
+    ),
+    "revoke what nobody gave": Nonsense(lambda h: True, lambda h: h.grants.revoke("1/toolu_nobody"), IllegalCommand),
     "a limit below nothing": Nonsense(lambda h: True, lambda h: h.extend(max_iterations=-1), ValueError),
 }

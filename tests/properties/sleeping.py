@@ -48,12 +48,10 @@ class Sleeping(Checked):
         """Go on with a handle that was opened anew, whether the old one was closed or just forgotten."""
         if closed:
             self.handle.close()
-        params = None if self.is_stored else self.setting.params()
         truth = self.truth
-        opened = self.opened(params=params)
+        opened = self.opened()
         assert status_of(truth) != "running"
-        if params is None:
-            assert opened.state == truth
+        assert opened.state == truth
         self._sit(opened)
 
     def open_beside(self) -> None:
@@ -166,5 +164,3 @@ class Sleeping(Checked):
         assert other.state == self.driver.state
         with pytest.raises(Conflict):
             other.next_turn()
-
-

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,11 +24,14 @@ from hypothesis.stateful import (
 )
 
 from tests.properties.counting import BY_A_HANDLE, TAKEN
-from tests.properties.drawing import answers
-from tests.properties.loops import BINDS, FREE, Loop, Setting
+from tests.properties.drawing import FAULTS, MEDDLING, PAUSING, Said, answers
+from tests.properties.granted import grants
+from tests.properties.loops import Loop
 from tests.properties.nonsense import NONSENSE
+from tests.properties.settings import BINDS, FREE, Setting
 from toolloop import Answer, Approve, Continue, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
+from toolloop.errors import UnknownCall
 
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
 SETTINGS = st.builds(
@@ -40,7 +44,13 @@ SETTINGS = st.builds(
     has_policy=st.booleans(),
     has_stop_when=st.booleans(),
     meddling=st.sampled_from([0, 1, 2, 3]),
+    patience=st.sampled_from([None, 50.0]),
+    store=st.sampled_from(["", "", "memory", "sqlite"]),
 )
+IN_FLIGHT = st.sampled_from([*[""] * 9, *MEDDLING, "update", "extend", "copy"])
+#: How far another driver gets, and which replies it has.
+APART = st.tuples(st.integers(0, 6), st.lists(answers() | PAUSING, max_size=3))
+TOOL_SETS = [["work", "pure", "gate", "maybe"], ["work", "gate", "pure"], ["work", "pure", "gate", "maybe", "extra"]]
 KINDS = {
     "approval": ["approve", "approve", "edit", "deny", "answer"],
     "external": ["answer", "deny"],
@@ -49,9 +59,17 @@ KINDS = {
 SAID = {"kind": "text", "text": "a person knows"}
 
 
+def spoken(*calls: tuple[str, dict[str, Any]]) -> Said:
+    """A plain reply with these calls."""
+    return Said(("text",), calls, "tool_use", True, False, False, {"input_tokens": 1, "output_tokens": 1})
+
+
 def in_state(*states: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Only where the loop is in one of these states."""
     return precondition(lambda self: isinstance(self.loop.handle.state, states))
+
+
+not_behind = precondition(lambda self: not self.loop.is_behind)
 
 
 def meddles(function: Callable[..., None]) -> Callable[..., None]:
@@ -60,9 +78,19 @@ def meddles(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def counted(self: WholeLoop, **drawn: Any) -> None:
         self.loop.meddled += 1
-        function(self, **drawn)
+        self.loop.attempt(function, self, **drawn)
 
     return precondition(lambda self: self.loop.may_meddle)(counted)
+
+
+def says(function: Callable[..., None]) -> Callable[..., None]:
+    """Something that cannot be said for ever."""
+
+    @wraps(function)
+    def said(self: WholeLoop, **drawn: Any) -> None:
+        self.loop.attempt(function, self, **drawn)
+
+    return said
 
 
 def drives(function: Callable[..., None]) -> Callable[..., None]:
@@ -71,7 +99,7 @@ def drives(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def counted(self: WholeLoop, **drawn: Any) -> None:
         self.loop.meddled = 0
-        function(self, **drawn)
+        self.loop.attempt(function, self, **drawn)
 
     return counted
 
@@ -94,17 +122,46 @@ class WholeLoop(RuleBasedStateMachine):
     # --- driving ------------------------------------------------------------------------------------------------
 
     @in_state(Ready)
-    @rule(answer=answers())
+    @rule(answer=answers(), in_flight=IN_FLIGHT, apart=APART)
     @drives
-    def next_turn(self, answer: Any) -> None:
-        self.loop.script.said[:] = [answer]
+    def next_turn(self, answer: Any, in_flight: str, apart: tuple[int, list[Any]]) -> None:
+        """A turn, in which now and then something happens while the request is under way."""
+        self.loop.steps_apart, more = apart
+        if in_flight == "interrupt" and self.loop.is_behind:
+            in_flight = ""
+        self.loop.in_flight = in_flight
+        self.loop.script.said[:] = [*more, answer] if in_flight == "take" else [answer, *more]
         self.loop.next_turn()
 
-    @in_state(Judging, Running)
-    @rule()
+    @in_state(Ready)
+    @precondition(lambda self: self.loop.is_stored)
+    @rule(name=st.sampled_from(["work", "pure"]), beside=st.booleans(), apart=APART)
     @drives
-    def run_the_calls(self) -> None:
-        self.loop.script.said.clear()
+    def another_driver_takes_over(self, name: str, beside: bool, apart: tuple[int, list[Any]]) -> None:
+        """In the middle of a call: this driver is told when it comes back, and what its call did is kept."""
+        self.loop.steps_apart, more = apart
+        calls = [(name, {"do": "take", "ask": "", "n": 0})] + [("gate", {"do": "return", "ask": "", "n": 0})] * beside
+        self.loop.script.said[:] = [spoken(*calls), *more]
+        self.loop.next_turn()
+
+    @in_state(Ready)
+    @precondition(lambda self: self.loop.is_stored)
+    @not_behind
+    @rule(answer=answers() | FAULTS)
+    @drives
+    def stop_by_one_who_has_not_heard(self, answer: Any) -> None:
+        """Another handle stops the loop, which has gone on by then."""
+        self.loop.open_beside()
+        self.loop.script.said[:] = [answer]
+        self.loop.next_turn()
+        self.loop.change_seats()
+        self.loop.attempt(self.loop.stop)
+
+    @in_state(Judging, Running)
+    @rule(apart=APART)
+    @drives
+    def run_the_calls(self, apart: tuple[int, list[Any]]) -> None:
+        self.loop.steps_apart, self.loop.script.said[:] = apart
         self.loop.next_turn()
 
     # --- deciding -----------------------------------------------------------------------------------------------
@@ -121,37 +178,96 @@ class WholeLoop(RuleBasedStateMachine):
     @rule(data=st.data())
     @drives
     def decide_all_and_go_on(self, data: st.DataObject) -> None:
-        self._decide(data, list(self.loop.handle.pending))
+        self.loop.handle.tick(self.loop.clock.now)
+        if self.loop.handle.pending:
+            self._decide(data, list(self.loop.handle.pending))
         self.loop.handle.resume(Continue())
 
     def _decide(self, data: st.DataObject, calls: list[Any]) -> None:
         handle, bench = self.loop.handle, self.loop.bench
         decisions: dict[Any, Any] = {}
+        said = []
         for call in calls:
             kind = data.draw(st.sampled_from(KINDS[call.why]), label=call.id)
+            said.append((call, kind))
             match kind:
-                case "approve":
-                    decision: Any = Approve(by="ana")
-                case "edit":
-                    decision = Approve(
-                        {"n": 0, "do": "return", "ask": data.draw(st.sampled_from(["", "human", "deny"]))}
-                    )
+                case "approve" | "edit":
+                    edit = {"n": 0, "do": "return", "ask": data.draw(st.sampled_from(["", "human", "deny"]))}
+                    remember = data.draw(st.sampled_from(grants(self.loop.clock.now)), label="to remember")
+                    decision: Any = Approve(edit if kind == "edit" else None, by="ana", remember=remember)
                 case "deny":
                     decision = Deny("not today", by="ana")
                 case "answer":
                     decision = Answer(data.draw(st.sampled_from(["known", "", [{"type": "text", "text": "known"}]])))
                 case _:
                     decision = Rerun()
-                    bench.reruns[call.id] += 1
-            (bench.approved if kind in ("approve", "edit", "rerun") else bench.closed).add(call.id)
             decisions[call if data.draw(st.booleans(), label="as shown") else call.id] = decision
+        if any(self.loop.clock.is_over(call.expires_at) for call in calls):
+            with pytest.raises(UnknownCall, match="expired"):
+                handle.decide(decisions)
+            return
         handle.decide(decisions)
+        known = len(handle.grants)
         handle.decide(decisions)  # the same twice is one decision
+        assert len(handle.grants) == known
+        for (call, kind), decision in zip(said, decisions.values(), strict=True):
+            bench.reruns[call.id] += kind == "rerun"
+            if isinstance(decision, Approve):
+                self.loop.approved(call, decision)
+            else:
+                (bench.approved if kind == "rerun" else bench.closed).add(call.id)
+
+    @precondition(lambda self: self.loop.handle.next_deadline is not None)
+    @rule()
+    @says
+    def wait_until_the_deadline(self) -> None:
+        """A call that nobody decided by then has its result."""
+        handle = self.loop.handle
+        self.loop.clock.now = max(self.loop.clock.now, handle.next_deadline.timestamp())
+        handle.tick(self.loop.clock.now)
+        assert not any(self.loop.clock.is_over(call.expires_at) for call in handle.pending)
+
+    @rule(seconds=st.sampled_from([1, 5, 60]), ticks=st.booleans())
+    @meddles
+    def let_time_pass(self, seconds: int, ticks: bool) -> None:
+        """Whether anybody ticks or not."""
+        self.loop.clock.now += seconds
+        if ticks:
+            self.loop.handle.tick(self.loop.clock.now)
+            assert not any(self.loop.clock.is_over(call.expires_at) for call in self.loop.handle.pending)
+
+    @in_state(Ready)
+    @rule(grant=st.integers(3, 9), edit=st.booleans(), many=st.integers(1, 3), then=st.none() | PAUSING | FAULTS)
+    @drives
+    def allow_for_good(self, grant: int, edit: bool, many: int, then: Any) -> None:
+        """A person approves a call, and what is like it; under `ready` others still wait when the loop goes on."""
+        loop, handle = self.loop, self.loop.handle
+        loop.script.said[:] = [spoken(*(("gate", {"do": "return", "ask": "", "n": n % 2}) for n in range(many)))]
+        loop.next_turn()
+        if not isinstance(handle.state, Deciding):
+            return
+        for call in handle.pending[: 1 if loop.setting.execution == "ready" else many]:
+            remember = grants(loop.clock.now)[grant]
+            decision = Approve({"do": "return", "n": 5} if edit else None, remember=remember)
+            handle.decide({call: decision})
+            loop.approved(call, decision)
+        handle.resume(Continue())
+        if then is not None and not handle.pending:
+            loop.next_turn()
+            loop.script.said[:] = [then]
+            handle.resume(Continue())
+            loop.next_turn()
+
+    @precondition(lambda self: self.loop.handle.grants)
+    @rule(data=st.data())
+    @says
+    def revoke(self, data: st.DataObject) -> None:
+        self.loop.revoke(data.draw(st.sampled_from(list(self.loop.handle.grants))).id)
 
     # --- commands -----------------------------------------------------------------------------------------------
 
     @in_state(Executed, Paused, Deciding)
-    @precondition(lambda self: self.loop.setting.execution == "ready" or not self.loop.handle.pending)
+    @precondition(lambda self: self.loop.setting.execution == "ready" or not self.loop.waits)
     @rule()
     @drives
     def continue_loop(self) -> None:
@@ -212,15 +328,25 @@ class WholeLoop(RuleBasedStateMachine):
 
     # --- sleep, wake, copy --------------------------------------------------------------------------------------
 
-    @rule()
+    @not_behind
+    @rule(fork=st.booleans())
     @meddles
-    def restore(self) -> None:
-        self.loop.take(self.loop.restored(self.loop.client))
+    def copy(self, fork: bool) -> None:
+        """Go on with a fork, or with a copy from the snapshot."""
+        if fork:
+            self.loop.fork()
+        else:
+            self.loop.restore()
 
-    @rule(parallel=st.sampled_from([1, 8]))
+    @not_behind
+    @rule(parallel=st.sampled_from([1, 8]), names=st.sampled_from(TOOL_SETS))
     @meddles
-    def restore_with_another_configuration(self, parallel: int) -> None:
-        self.loop.restore_with(parallel)
+    def wake_up_otherwise(self, parallel: int, names: list[str]) -> None:
+        """With other limits, or with other tools; a model that binds thinking to its tools minds those."""
+        if parallel == self.loop.setting.parallel and self.loop.setting.model == FREE:
+            self.loop.drift(names)
+        else:
+            self.loop.wake_with(parallel)
 
     @precondition(lambda self: self.loop.was_killed)
     @rule()
@@ -228,13 +354,30 @@ class WholeLoop(RuleBasedStateMachine):
     def wake_up_after_a_kill(self) -> None:
         self.loop.wake_up_after_a_kill()
 
+    # --- a store ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.loop.is_stored)
+    @rule(closed=st.booleans())
+    @meddles
+    def open_again(self, closed: bool) -> None:
+        self.loop.reopen(closed=closed)
+
+    @precondition(lambda self: self.loop.is_stored)
     @rule()
     @meddles
-    def fork(self) -> None:
-        self.loop.fork()
+    def open_beside(self) -> None:
+        self.loop.open_beside()
+
+    @precondition(lambda self: self.loop.beside is not None)
+    @rule()
+    @meddles
+    def say_it_to_the_other_handle(self) -> None:
+        """From here on; what the other one did, it has not heard of."""
+        self.loop.change_seats()
 
     # --- what is refused ----------------------------------------------------------------------------------------
 
+    @not_behind
     @rule(data=st.data())
     @meddles
     def ask_for_nonsense(self, data: st.DataObject) -> None:

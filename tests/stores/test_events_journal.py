@@ -94,3 +94,11 @@ def test_an_error_of_the_source_comes_through() -> None:
 
     with pytest.raises(OSError, match="the disk is gone"):
         read_journal(failing())
+
+
+def test_a_number_that_is_too_large_is_refused() -> None:
+    """No writer wrote it, and no request could carry it."""
+    damaged = bodies(*JOURNAL)
+    damaged[2] = damaged[2].replace('"input":{"a":1}', '"input":{"a":1e999}')
+    with pytest.raises(UnreadableSnapshot, match="entry 3 of the journal"):
+        read_journal(damaged)

@@ -1,0 +1,213 @@
+"""What a store costs: the journal of a long loop, waking it, and a turn, beside LangGraph's checkpointer in one run.
+
+`python -m tests.benchmarks.journal [--quick]`. The peer lives in an environment of its own; `--quick` does without it
+where it is not there. Like the others this is no gate: it reports, and exits 0.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from attrs import define, frozen
+
+from tests.benchmarks import peers, rounds
+from tests.benchmarks.report_journal import report
+from tests.benchmarks.sizes import checkpointed_size, per_turn, written_bytes
+from toolloop import LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, Yielded, tool
+from toolloop.stores import Entry, Head, Lease, Store
+
+ROUNDS, QUICK_ROUNDS = 1000, 200
+LOOP = "loop"
+_CPU_ROUNDS, _CPU_RUNS = 200, 5
+_OPENINGS = 15
+
+
+@define(eq=False)
+class Model:
+    """Answers each request with the reply of the next round."""
+
+    turn: int = 0
+
+    def send(self, _request: Any) -> dict[str, Any]:
+        self.turn += 1
+        return rounds.reply(self.turn)
+
+    def stream(self, request: Any) -> Any:
+        raise NotImplementedError(request)
+
+
+@tool(name=rounds.TOOL, effect="pure")
+def look_up(line: int, words: str) -> str:
+    """Look up a line of the ledger."""
+    return rounds.look_up(line)
+
+
+class CountingStore(SqliteStore):
+    """Counts the bytes that it is handed: names and bodies of events."""
+
+    handed = 0
+
+    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+        self.handed += _size(entries)
+        return super().create(loop_id, entries, head=head)
+
+    def append(
+        self,
+        loop_id: str,
+        entries: Sequence[Entry],
+        *,
+        expected_rev: int | None,
+        head: Head | None = None,
+        lease: Lease | None = None,
+    ) -> int:
+        self.handed += _size(entries)
+        return super().append(loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
+
+
+def _size(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.id.encode()) + len(entry.body.encode()) for entry in entries)
+
+
+@frozen
+class Kept:
+    """A conversation as it is kept.
+
+    Attributes:
+        rounds: how many.
+        raw: bytes of its messages as JSON.
+        events: of its journal.
+        file: bytes of the file and its log, after a checkpoint.
+        bodies: bytes of its events' texts.
+        names: bytes of its events' names.
+        handed: bytes handed to the store per turn, by the round.
+        written: bytes that the process wrote per turn, by the round; empty where the system does not say.
+        waking: seconds of CPU from the file to a handle that is ready.
+
+    """
+
+    rounds: int
+    raw: int
+    events: int
+    file: int
+    bodies: int
+    names: int
+    handed: dict[int, float]
+    written: dict[int, float]
+    waking: float
+
+
+def kept(folder: Path, wanted: int) -> Kept:
+    """Hold a conversation of so many rounds over an SQLite file in an empty folder, and measure what is there."""
+    path = folder / "loops.db"
+    with CountingStore(path) as store:
+        handed, written = [0], [written_bytes()]
+        handle = begin(store)
+        for _ in range(wanted):
+            advance(handle)
+            handed.append(store.handed)
+            written.append(written_bytes())
+        handle.close()
+        return Kept(
+            rounds=wanted,
+            raw=rounds.raw_bytes(wanted),
+            events=store.list()[0].rev,
+            file=checkpointed_size(path),
+            **_parts(path),
+            handed=per_turn(handed),
+            written=per_turn(written) if written[-1] else {},
+            waking=median(seconds_to_open(store, wanted) for _ in range(_OPENINGS)),
+        )
+
+
+def _parts(path: Path) -> dict[str, int]:
+    with closing(sqlite3.connect(path)) as connection:
+        bodies, names = connection.execute(
+            "SELECT sum(length(CAST(body AS BLOB))), sum(length(CAST(id AS BLOB))) FROM events"
+        ).fetchone()
+    return {"bodies": bodies, "names": names}
+
+
+def begin(store: Store | None) -> ToolLoopHandle:
+    """A handle at the start of the conversation."""
+    config = LoopConfig(max_iterations=None)
+    return ToolLoopHandle(Model(), params=rounds.params(), tools=[look_up], config=config, store=store, loop_id=LOOP)
+
+
+def advance(handle: ToolLoopHandle) -> None:
+    """One round more.
+
+    Raises:
+        TypeError: the loop ended.
+
+    """
+    if (waiting := handle.pending_turn) is not None:
+        waiting.continue_loop()
+    if not isinstance(turn := handle.next_turn(), Yielded):
+        raise TypeError(f"the conversation did not go on: {turn!r}")
+
+
+def seconds_to_open(store: Store, wanted: int) -> float:
+    """Seconds of CPU from a store to a handle that is ready to go on after so many rounds."""
+    start = time.process_time()
+    handle = ToolLoopHandle.open(store, LOOP, Model(), tools=[look_up])
+    taken = time.process_time() - start
+    if handle.iterations != wanted or handle.pending_turn is None:
+        raise ValueError(f"the loop woke up after {handle.iterations} rounds, and there were {wanted}")
+    return taken
+
+
+def seconds_per_turn(folder: Path, turns: int = _CPU_ROUNDS, runs: int = _CPU_RUNS) -> dict[str, float]:
+    """Seconds of CPU that a turn takes without a store, with one in memory, and with one in a file: medians."""
+    numbers = count()
+    stores: dict[str, Callable[[], Store | None]] = {
+        "no store": lambda: None,
+        "MemoryStore": MemoryStore,
+        "SqliteStore": lambda: SqliteStore(folder / f"cpu-{next(numbers)}.db"),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in stores}
+    for _ in range(runs):
+        for name, make in stores.items():
+            handle = begin(make())
+            advance(handle)
+            start = time.process_time()
+            for _turn in range(turns):
+                advance(handle)
+            taken[name].append((time.process_time() - start) / turns)
+            handle.close()
+    return {name: median(each) for name, each in taken.items()}
+
+
+def main(*, quick: bool) -> None:
+    """Measure, and print the report."""
+    wanted = QUICK_ROUNDS if quick else ROUNDS
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
+        folder = Path(name)
+        _say(f"a journal of {wanted:,} rounds")
+        own = kept(folder, wanted)
+        _say("a turn with a store and without")
+        cpu = seconds_per_turn(folder, runs=2 if quick else _CPU_RUNS)
+        others = {}
+        if (python := peers.python(make=not quick)) is not None:
+            for kind in peers.KINDS:
+                _say(f"LangGraph, {kind}, {wanted:,} rounds")
+                others[kind] = peers.measure(python, kind, wanted, folder)
+    _say("")
+    sys.stdout.write(report(own, cpu, others))
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"\r\033[K{what}")
+
+
+if __name__ == "__main__":
+    main(quick="--quick" in sys.argv)

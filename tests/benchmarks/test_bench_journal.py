@@ -1,0 +1,127 @@
+"""The benchmark of the stores keeps what it says it keeps; sizes are held to their targets here, times are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from tests.benchmarks import peers, rounds
+from tests.benchmarks.journal import LOOP, Kept, advance, begin, kept, seconds_per_turn, seconds_to_open
+from tests.benchmarks.peers import Checkpoints
+from tests.benchmarks.report_journal import PER_EVENT, report
+from tests.benchmarks.sizes import checkpointed_size, per_turn
+from toolloop import MemoryStore, SqliteStore
+from toolloop.stores import Entry, Head
+
+ROUNDS, FEW = 1000, 110
+
+
+@pytest.fixture(scope="module")
+def journal() -> tuple[Entry, ...]:
+    """The journal of a loop of 1,000 rounds."""
+    store = MemoryStore()
+    handle = begin(store)
+    for _ in range(ROUNDS):
+        advance(handle)
+    handle.close()
+    return store.load(LOOP).entries
+
+
+def filed(path: Path, entries: tuple[Entry, ...]) -> int:
+    """The size of an SQLite file with a journal in it: copied, for a thousand rounds with their syncs take long."""
+    with SqliteStore(path) as store:
+        store.create(LOOP, entries[:1], head=Head("needs_command"))
+        store.append(LOOP, entries[1:], expected_rev=1)
+        assert seconds_to_open(store, sum('"Replied"' in entry.body for entry in entries)) > 0
+        return checkpointed_size(path)
+
+
+def test_the_conversation_is_as_big_as_it_says() -> None:
+    """200 bytes of input and 1 KB of result in each round, and the raw JSON is that of the loop's own messages."""
+    for turn in (1, 10, 1000):
+        assert len(rounds.encode(rounds.arguments(turn))) == 200
+        assert len(rounds.look_up(turn).encode()) == 1024
+    handle = begin(None)
+    for _ in range(3):
+        advance(handle)
+    assert rounds.raw_bytes(3) == len(rounds.encode(list(handle.messages)))
+
+
+def test_a_journal_is_at_most_the_raw_json_and_250_bytes_per_event(journal: tuple[Entry, ...], tmp_path: Path) -> None:
+    """The file of 1,000 rounds, indexes, names and all."""
+    beyond = filed(tmp_path / "loops.db", journal) - rounds.raw_bytes(ROUNDS)
+    assert beyond / len(journal) <= PER_EVENT
+
+
+def test_what_a_turn_hands_to_the_store_does_not_grow(tmp_path: Path) -> None:
+    """A late turn stores as many bytes as an early one; and a copied journal is as big as a driven one."""
+    own = kept(tmp_path, FEW)
+    assert (own.rounds, own.events) == (FEW, FEW * 6)
+    assert own.handed[100] <= 1.05 * own.handed[10]
+    assert own.waking > 0
+    with SqliteStore(tmp_path / "loops.db") as store:
+        copied = filed(tmp_path / "copy.db", store.load(LOOP).entries)
+    assert abs(copied - own.file) <= 4 * 8192
+
+
+def test_a_turn_is_measured_with_each_store_and_without(tmp_path: Path) -> None:
+    """Each has its figure, and it is more than nothing."""
+    figures = seconds_per_turn(tmp_path, turns=2, runs=1)
+    assert list(figures) == ["no store", "MemoryStore", "SqliteStore"]
+    assert all(seconds > 0 for seconds in figures.values())
+
+
+def test_bytes_per_turn_are_those_of_the_last_turns() -> None:
+    """A store that keeps the whole history anew in each turn is seen to grow; one that keeps what is new is not."""
+    assert per_turn([5 * turn for turn in range(201)]) == {10: 5, 100: 5}
+    growing = per_turn([turn * turn for turn in range(101)])
+    assert growing[100] > 10 * growing[10]
+
+
+def test_a_peer_that_is_not_set_up_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is made unless asked for; one that was made for other packages is made anew."""
+    monkeypatch.setattr(peers, "ENVIRONMENT", tmp_path)
+    assert peers.python(make=False) is None
+    (tmp_path / ".ready").write_text("langgraph==0.1")
+    assert peers.python(make=False) is None
+    (tmp_path / ".ready").write_text(" ".join(peers.PACKAGES))
+    assert peers.python(make=False) is not None
+
+
+@pytest.mark.parametrize("kind", peers.KINDS)
+def test_the_peer_keeps_the_same_conversation(kind: str, tmp_path: Path) -> None:
+    """LangGraph holds it too, in its own environment; it raises where it does not wake up with all of it."""
+    python = peers.python(make=False)
+    if python is None:
+        pytest.skip("the peers are not set up; `make bench` does that")
+    other = peers.measure(python, kind, 12, tmp_path)
+    assert other.version.startswith("langgraph 1.")
+    assert other.file > rounds.raw_bytes(12)
+    assert list(other.written) in ([10], [])
+
+
+def test_the_report_marks_each_target_as_met_or_missed() -> None:
+    """A size, a growth and a time beyond its target are called missed, those within it met."""
+    good = Kept(
+        rounds=1000,
+        raw=1_000_000,
+        events=1000,
+        file=1_250_000,
+        bodies=1_100_000,
+        names=20_000,
+        handed={10: 100, 1000: 104},
+        written={},
+        waking=0.05,
+    )
+    cpu = {"no store": 0.001}
+    said = report(good, cpu, {})
+    assert (said.count(": met"), said.count(": missed")) == (3, 0)
+    assert "LangGraph was not measured" in said
+    bad = evolve(good, file=1_251_000, handed={10: 100, 1000: 106}, waking=0.051)
+    other = Checkpoints("langgraph 1.2.22", file=4_000_000, written={10: 5000}, waking=0.1, cpu=0.02)
+    said = report(bad, cpu, {"default": other})
+    assert (said.count(": met"), said.count(": missed")) == (0, 3)
+    assert "4.00" in said
+    assert "langgraph 1.2.22" in said
