@@ -30,6 +30,7 @@ from toolloop import (
 )
 from toolloop.core.values import Decision
 from toolloop.errors import StoreError
+from toolloop.handle.views import ToolCall
 from toolloop.machine import State
 from toolloop.stores.events import read_journal
 from toolloop.stores.memory import MemoryStore
@@ -209,7 +210,8 @@ class Party:
         return said
 
     def decide(self, **decisions: Decision) -> None:
-        self.say(lambda: self.handle.decide({**decisions}))
+        by_id: dict[str | ToolCall, Decision] = dict(decisions.items())
+        self.say(lambda: self.handle.decide(by_id))
 
     def turn(self) -> Yielded:
         """The `Yielded` that waits."""

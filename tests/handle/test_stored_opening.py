@@ -182,12 +182,14 @@ def test_a_closed_handle_stays_usable(kind: str) -> None:
 def test_with_closes_the_handle() -> None:
     """At the end of the block nothing waits to be stored, also where the block raised."""
     world = World("sync", MemoryStore())
-    with (
-        pytest.raises(KeyError),
-        ToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params())) as handle,
-    ):
-        yielded(handle.run())
-        raise KeyError
+
+    def fail() -> None:
+        with ToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params())) as handle:
+            yielded(handle.run())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert (world.listed().lease, world.status()) == (None, "needs_decision")
 
 
@@ -198,12 +200,12 @@ def test_async_with_stores_what_was_said_even_when_the_block_raises(backend: str
 
     async def main() -> None:
         parts = world.parts(params=params())
-        with pytest.raises(KeyError):
-            async with AsyncToolLoopHandle.open(world.store, ID, world.provider(), **parts) as handle:
-                yielded(await handle.run()).approve_all(by="ana")
-                raise KeyError
+        async with AsyncToolLoopHandle.open(world.store, ID, world.provider(), **parts) as handle:
+            yielded(await handle.run()).approve_all(by="ana")
+            raise KeyError
 
-    run_async(backend, main)
+    with pytest.raises(KeyError):
+        run_async(backend, main)
     assert (world.journal()[-1], world.status()) == ("Decided", "needs_command")
 
 

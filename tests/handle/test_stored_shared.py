@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,7 @@ def test_decisions_about_two_calls_at_one_moment_both_count(kind: str) -> None:
             cross(at)
             party.decide(**{call_id: APPROVED})
 
-        sides = [
-            Background(lambda p=party, c=call: decide(p, c)) for party, call in zip(parties, ("t2", "t4"), strict=True)
-        ]  # type: ignore[misc]
+        sides = [Background(partial(decide, *each)) for each in zip(parties, ("t2", "t4"), strict=True)]
         for side in sides:
             side.result()
         assert world.open().handle.pending == ()
@@ -128,7 +127,7 @@ def test_decisions_about_two_calls_at_one_moment_both_count(kind: str) -> None:
 
 @each_kind
 def test_a_stale_turn_refuses_what_came_too_late(kind: str) -> None:
-    """Another handle went on: nothing that the old `Yielded` is asked for happens, and the handle then shows what is."""
+    """Another one went on: nothing that the old `Yielded` is asked for happens, and then the handle is up to date."""
     words: list[Callable[[Any], object]] = [
         lambda turn: turn.continue_loop(),
         lambda turn: turn.approve("t2"),
@@ -188,7 +187,7 @@ def test_one_drives_and_the_others_are_told_who(kind: str, where: str, tmp_path:
                 lease.token,
             )
             assert lease.owner.startswith(this_process())
-        assert [call["id"] for call in world.open().handle.view()["pending"]] == []  # type: ignore[index,union-attr]
+        assert [call["id"] for call in world.open().handle.view()["pending"]] == []
     assert yielded(turn.result()).reason == "tools_executed"
     assert world.listed().lease is None
     assert second.run().unwrap().text == "done"

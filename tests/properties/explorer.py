@@ -174,7 +174,7 @@ class Explorer:
                 )
 
     def _steps(self, world: World, driver: Driver) -> Iterator[tuple[str, World]]:
-        for run in driver.ready:
+        for run in driver.ready[:1]:  # threads are started in the order of calls
             yield f"begins to run {run.call_id}", self._begin(world, driver, run)
         for run in (*driver.runs, *driver.strays):
             yield f"has run {run.call_id}", self._finish(world, driver, run)
@@ -347,7 +347,7 @@ class Explorer:
 
     def _read(self, driver: Driver, node: int) -> Driver:
         """Fold in what others stored, and look again at what is staged."""
-        heard = self.journals.beyond(node, self.journals.length(driver.node))
+        heard = self.journals.news(node, driver.node)
         foreign = [self.journals.events[entry_id] for entry_id in heard if not entry_id.startswith(f"{driver.name}/")]
         asleep = driver.asleep or any(isinstance(event, Woken | Requested) for event in foreign)
         moved = any(not isinstance(event, Decided | Ended) for event in foreign)

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from toolloop.core.errors import CallerError
 from toolloop.errors import Conflict
-from toolloop.machine import Event, State, begin, step
+from toolloop.machine import Ended, Event, State, begin, step
 from toolloop.stores import Entry, Head, Lease, MemoryStore, Store
 from toolloop.stores.events import encode_event
 from toolloop.stores.memory import _Loop
@@ -99,7 +99,8 @@ class World(NamedTuple):
 
 
 def normal(world: World) -> World:
-    """The same world with the lowest tokens that are in the same order: only that order counts."""
+    """One of all worlds that differ in nothing that counts: of tokens, only their order does."""
+    world = world._replace(drivers=tuple(_normal(driver) for driver in world.drivers))
     held = {0 if world.lease is None else world.lease[1]}
     for driver in world.drivers:
         held |= {driver.token or 0, driver.instead or 0}
@@ -115,6 +116,14 @@ def normal(world: World) -> World:
     )
     lease = None if world.lease is None else (world.lease[0], rank[world.lease[1]] or 0)
     return world._replace(drivers=drivers, lease=lease, tokens=tokens)
+
+
+def _normal(driver: Driver) -> Driver:
+    if driver.at in ("open", "done") or (driver.asleep and driver.at in ("take", "seize", "read")):
+        driver = driver._replace(node=0, asleep=True)  # it will read the whole journal
+    return driver._replace(
+        late=tuple(sorted(driver.late)), runs=tuple(sorted(driver.runs)), strays=tuple(sorted(driver.strays))
+    )
 
 
 class Asked(NamedTuple):
@@ -149,7 +158,7 @@ class Place:
 
 @define
 class Journals:
-    """The tree of all journals that came up."""
+    """The tree of all journals that came up. Ends that came one after the other stand in one order, for it is all one."""
 
     places: list[Place] = field(factory=list)
     entries: dict[str, Entry] = field(factory=dict)
@@ -179,8 +188,17 @@ class Journals:
             node = self.children.get((node, entry_id)) or self._grow(node, entry_id)
         return node
 
+    def _commutes(self, node: int, entry_id: str) -> bool:
+        """Whether an end may as well stand before the last one: two of different calls, in the order of their ids."""
+        last, new = self.events[self.places[node].entry_id], self.events[entry_id]
+        both = isinstance(last, Ended) and isinstance(new, Ended) and last.call_id != new.call_id
+        return both and entry_id < self.places[node].entry_id
+
     def _grow(self, node: int, entry_id: str) -> int:
         parent = self.places[node]
+        if self._commutes(node, entry_id):
+            grown = self.children[node, entry_id] = self.extend(parent.parent, entry_id, parent.entry_id)
+            return grown
         state = None if parent.state is None else after(parent.state, self.events[entry_id])
         self.places.append(Place(node, entry_id, parent.length + 1, state, parent.ids | {entry_id}))
         grown = self.children[node, entry_id] = len(self.places) - 1
@@ -199,6 +217,11 @@ class Journals:
             found.append(self.places[node].entry_id)
             node = self.places[node].parent
         return found[::-1]
+
+    def news(self, node: int, known: int) -> list[str]:
+        """What is in a journal beyond what was known of it."""
+        ids = self.places[known].ids
+        return [entry_id for entry_id in self.beyond(node, 0) if entry_id not in ids]
 
     def whole(self, node: int) -> list[Entry]:
         return [self.entries[entry_id] for entry_id in self.beyond(node, 0)]

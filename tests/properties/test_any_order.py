@@ -1,7 +1,11 @@
-"""Tools that run side by side may end in any order: the history, and what goes out next, is the same."""
+"""Tools that run side by side may end in any order: the history, and what goes out next, is the same.
+
+The loops are stored: an observer is told of an end once that is in the store.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -11,11 +15,13 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties.programs import timeless
 from toolloop import (
     AsyncToolLoopHandle,
     Completed,
     LoopConfig,
     LoopContext,
+    MemoryStore,
     ToolContext,
     ToolError,
     ToolLoopHandle,
@@ -98,13 +104,14 @@ class Ended:
     requests: list[bytes]
     messages: Any
     results: Any
+    journal: Any
 
 
 ORDERS = st.integers(2, 5).flatmap(lambda many: st.permutations(range(many)).map(tuple))
 
 
 def in_sync(order: tuple[int, ...]) -> Ended:
-    turns = Turns(order)
+    turns, store = Turns(order), MemoryStore()
     with FakeMessagesAPI(script(len(order))) as api:
         handle = ToolLoopHandle(
             api.client(),
@@ -112,17 +119,21 @@ def in_sync(order: tuple[int, ...]) -> Ended:
             tools=[look],
             config=LoopConfig(observers=[turns.hear]),
             context=LoopContext(turns),
+            store=store,
+            loop_id="one",
         )
         turn = handle.next_turn()
         assert isinstance(turn, Yielded)
         turn.continue_loop()
         assert isinstance(handle.next_turn(), Completed)
         assert turns.was_kept
-        return Ended([request.body for request in api.requests], handle.messages, turn.results)
+        return Ended(
+            [request.body for request in api.requests], handle.messages, turn.results, journal_of(store, order)
+        )
 
 
 async def in_async(order: tuple[int, ...], used: Any) -> Ended:
-    turns = Turns(order)
+    turns, store = Turns(order), MemoryStore()
     with FakeMessagesAPI(script(len(order))) as api:
         async with api.async_client() as client:
             handle = AsyncToolLoopHandle(
@@ -131,19 +142,31 @@ async def in_async(order: tuple[int, ...], used: Any) -> Ended:
                 tools=[used],
                 config=LoopConfig(observers=[turns.hear]),
                 context=LoopContext(turns),
+                store=store,
+                loop_id="one",
             )
             turn = await handle.next_turn()
             assert isinstance(turn, Yielded)
             turn.continue_loop()
             assert isinstance(await handle.next_turn(), Completed)
             assert turns.was_kept
-            return Ended([request.body for request in api.requests], handle.messages, turn.results)
+            return Ended(
+                [request.body for request in api.requests], handle.messages, turn.results, journal_of(store, order)
+            )
+
+
+def journal_of(store: MemoryStore, order: tuple[int, ...]) -> list[Any]:
+    """The stored events but for their times, each end in its order, and then in no order."""
+    events = [timeless(json.loads(entry.body)) for entry in store.load("one").entries]
+    ended = [event["call_id"] for event in events if event["event"] == "Ended"]
+    assert ended == [f"toolu_{number}" for number in order]
+    return sorted(events, key=json.dumps)
 
 
 @settings(max_examples=40, deadline=None)
 @given(ORDERS)
 def test_threads_may_end_in_any_order(order: tuple[int, ...]) -> None:
-    """Under the sync handle, the requests, the history and the results do not tell which tool ended first."""
+    """Under the sync handle, the requests, the history and the results do not tell which tool ended first; the journal does."""
     assert in_sync(order) == in_sync(tuple(sorted(order)))
 
 
@@ -156,7 +179,8 @@ def test_tasks_may_end_in_any_order(backend: str, used: Any) -> None:
     @given(ORDERS)
     def same(order: tuple[int, ...]) -> None:
         ended = anyio.run(in_async, order, used, backend=backend)
-        assert ended.messages == in_sync(tuple(sorted(order))).messages
+        told = in_sync(tuple(sorted(order)))
+        assert (ended.messages, ended.journal) == (told.messages, told.journal)
         assert ended == anyio.run(in_async, tuple(sorted(order)), used, backend=backend)
 
     same()

@@ -23,45 +23,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.properties.choices import APART, IN_FLIGHT, KINDS, SETTINGS, TOOL_SETS, spoken
 from tests.properties.counting import BY_A_HANDLE, TAKEN
-from tests.properties.drawing import FAULTS, MEDDLING, PAUSING, Said, answers
+from tests.properties.drawing import FAULTS, PAUSING, answers
 from tests.properties.granted import grants
 from tests.properties.loops import Loop
 from tests.properties.nonsense import NONSENSE
-from tests.properties.settings import BINDS, FREE, Setting
+from tests.properties.settings import FREE, Setting
 from toolloop import Answer, Approve, Continue, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 from toolloop.errors import UnknownCall
 
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
-SETTINGS = st.builds(
-    Setting,
-    model=st.sampled_from([BINDS, FREE, FREE]),
-    execution=st.sampled_from(["barrier", "ready"]),
-    parallel=st.sampled_from([1, 1, 1, 8]),
-    iterations=st.sampled_from([1, 3, 20, 20]),
-    pauses=st.sampled_from([0, 1, 5]),
-    has_policy=st.booleans(),
-    has_stop_when=st.booleans(),
-    meddling=st.sampled_from([0, 1, 2, 3]),
-    patience=st.sampled_from([None, 50.0]),
-    store=st.sampled_from(["", "", "memory", "sqlite"]),
-)
-IN_FLIGHT = st.sampled_from([*[""] * 9, *MEDDLING, "update", "extend", "copy"])
-#: How far another driver gets, and which replies it has.
-APART = st.tuples(st.integers(0, 6), st.lists(answers() | PAUSING, max_size=3))
-TOOL_SETS = [["work", "pure", "gate", "maybe"], ["work", "gate", "pure"], ["work", "pure", "gate", "maybe", "extra"]]
-KINDS = {
-    "approval": ["approve", "approve", "edit", "deny", "answer"],
-    "external": ["answer", "deny"],
-    "uncertain": ["rerun", "answer", "deny"],
-}
-SAID = {"kind": "text", "text": "a person knows"}
-
-
-def spoken(*calls: tuple[str, dict[str, Any]]) -> Said:
-    """A plain reply with these calls."""
-    return Said(("text",), calls, "tool_use", True, False, False, {"input_tokens": 1, "output_tokens": 1})
 
 
 def in_state(*states: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -237,9 +210,15 @@ class WholeLoop(RuleBasedStateMachine):
             assert not any(self.loop.clock.is_over(call.expires_at) for call in self.loop.handle.pending)
 
     @in_state(Ready)
-    @rule(grant=st.integers(3, 9), edit=st.booleans(), many=st.integers(1, 3), then=st.none() | PAUSING | FAULTS)
+    @rule(
+        grant=st.integers(3, 9),
+        edit=st.booleans(),
+        many=st.integers(1, 3),
+        then=st.none() | PAUSING | FAULTS,
+        flight=IN_FLIGHT,
+    )
     @drives
-    def allow_for_good(self, grant: int, edit: bool, many: int, then: Any) -> None:
+    def allow_for_good(self, grant: int, edit: bool, many: int, then: Any, flight: str) -> None:
         """A person approves a call, and what is like it; under `ready` others still wait when the loop goes on."""
         loop, handle = self.loop, self.loop.handle
         loop.script.said[:] = [spoken(*(("gate", {"do": "return", "ask": "", "n": n % 2}) for n in range(many)))]
@@ -256,6 +235,7 @@ class WholeLoop(RuleBasedStateMachine):
             loop.next_turn()
             loop.script.said[:] = [then]
             handle.resume(Continue())
+            loop.in_flight = flight if flight in ("revoke", "inject", "wait") else ""
             loop.next_turn()
 
     @precondition(lambda self: self.loop.handle.grants)
@@ -382,6 +362,7 @@ class WholeLoop(RuleBasedStateMachine):
     @meddles
     def ask_for_nonsense(self, data: st.DataObject) -> None:
         """What is refused changes nothing."""
+        self.loop.handle.tick(self.loop.clock.now)  # what has expired is refused in another way
         possible = [name for name, nonsense in NONSENSE.items() if nonsense.fits(self.loop.handle)]
         self.loop.refuse(NONSENSE[data.draw(st.sampled_from(possible), label="nonsense")])
 

@@ -176,7 +176,7 @@ class Driving(Opening):
 
     def _end(self, job: Job, result: Result) -> None:
         """Record the end of a call. One that comes after the loop went on without it is logged and forgotten."""
-        took = time.monotonic() - job.begun if job.took is None else job.took
+        took = round(time.monotonic() - job.begun if job.took is None else job.took, 6)
         iteration, attempt = job.context.iteration, job.call.attempts
         ended = ev.Ended(job.context.call_id, result, took, iteration, attempt, at=self._recorder.now())
         try:

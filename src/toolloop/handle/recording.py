@@ -20,7 +20,7 @@ LOG = logging.getLogger("toolloop")
 def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
     """The time, in seconds since the epoch; of a clock that fails, another."""
     try:
-        return float(clock())
+        return round(float(clock()), 3)  # every event of a journal carries it
     except Exception:
         LOG.exception("the clock failed")
         return otherwise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
+import base64
+import hashlib
+import secrets
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -19,6 +21,9 @@ from toolloop.handle.watching import WatchEvent
 Kind = Literal["fact", "late", "intent", "word", "firm", "edit"]
 
 T = TypeVar("T")
+
+# Of an id, in characters of six bits: one loop has thousands of events, and each id stands in its store twice.
+_LENGTH = 10
 
 _INTENTS = (ev.Requested, ev.Started)
 _WORDS = (ev.Decided, ev.Stopped, ev.Ticked, ev.GrantRevoked)
@@ -70,13 +75,18 @@ def fate_of(event: ev.Event, state: State, error: CallerError) -> CallerError:
 def id_of(event: ev.Event, kind: Kind) -> str:
     """A name for an event: the end of a call has its own, so that it gets in once."""
     if isinstance(event, ev.Ended) and kind == "fact":
-        return f"end/{event.iteration}/{event.call_id}/{event.attempt}"
+        name = f"{event.iteration}/{event.call_id}/{event.attempt}"
+        return f"end-{_short(hashlib.sha256(name.encode()).digest())}"
     return new_id()
 
 
 def new_id() -> str:
     """A name that nothing else has."""
-    return uuid.uuid4().hex[:16]
+    return _short(secrets.token_bytes())
+
+
+def _short(name: bytes) -> str:
+    return base64.urlsafe_b64encode(name)[:_LENGTH].decode()
 
 
 def safely(loop_id: str, ask: Callable[[], T]) -> T:

@@ -101,7 +101,7 @@ class StoringRecorder(Recorder):
     def record_late(self, event: ev.Ended, by: str | None = None) -> None:
         """Stage an end that the loop no longer waits for here: the journal keeps it, and knows whether it counts."""
         with self.lock:
-            self._waiting.append(Staged(by or f"late/{id_of(event, 'fact')}", event, "late", self.state))
+            self._waiting.append(Staged(by or f"late-{id_of(event, 'fact')}", event, "late", self.state))
 
     @contextmanager
     def saying(self) -> Generator[None, None, None]:

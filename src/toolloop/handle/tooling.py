@@ -27,6 +27,9 @@ LOG = logging.getLogger("toolloop.tools")
 Report = Callable[[str | None, float | None, float | None], None]
 
 
+_DIGITS = 6  # microseconds: a clock knows no more, and every event of a journal carries them
+
+
 class Stopwatch:
     """Active seconds since it was last read."""
 
@@ -38,7 +41,7 @@ class Stopwatch:
         """Seconds since the last lap."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
-        return seconds
+        return round(seconds, _DIGITS)
 
 
 @define(eq=False)

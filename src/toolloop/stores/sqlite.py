@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from toolloop.stores.sqlite_connections import Connections
 
 _LONGEST_WAIT = 1_000_000  # SQLite counts milliseconds in 32 bits
+_LAST = 0xFFFFFFFF  # of the events of a loop
 _COLUMNS = "number, loop_id, rev, status, deadline, lease_owner, lease_token, lease_until"
 _KINDS: tuple[Any, ...] = (int, str, int, str, (float, NoneType), (str, NoneType), (int, NoneType), (float, NoneType))
 
@@ -90,7 +91,7 @@ class SqliteStore:
                 "INSERT INTO loops (loop_id, rev, status, deadline) VALUES (?, ?, ?, ?)",
                 (loop_id, len(entries), head.status, head.deadline),
             )
-            _add(connection, made.lastrowid, 0, entries)
+            _add(connection, made.lastrowid or 0, 0, entries)
             return len(entries)
 
     def append(
@@ -128,11 +129,12 @@ class SqliteStore:
         with self._reading() as connection:
             loop = _find(connection, loop_id)
             rows = connection.execute(
-                "SELECT seq, id, body FROM events WHERE loop = ? AND seq > ? ORDER BY seq", (loop.number, after)
+                "SELECT place, id, body FROM events WHERE place BETWEEN ? AND ? ORDER BY place",
+                (_place(loop.number, after + 1), _place(loop.number, _LAST)),
             ).fetchall()
         rev = loop.stored.rev
         # No two rows have one seq: with the right number of them and the right last one, none is missing.
-        if len(rows) != max(0, rev - after) or (rows and rows[-1][0] != rev):
+        if len(rows) != max(0, rev - after) or (rows and rows[-1][0] != _place(loop.number, rev)):
             raise _damaged(f"loop {loop_id!r} is at revision {rev}, and its events are not all there")
         if not all(type(name) is str and type(body) is str for _, name, body in rows):
             raise _damaged(f"an event of loop {loop_id!r} is no text")
@@ -160,9 +162,11 @@ class SqliteStore:
         """See `Store.delete`."""
         checking.a_text("loop_id", loop_id)
         with self._writing() as connection:
-            number = (_find(connection, loop_id).number,)
-            connection.execute("DELETE FROM events WHERE loop = ?", number)
-            connection.execute("DELETE FROM loops WHERE number = ?", number)
+            number = _find(connection, loop_id).number
+            connection.execute(
+                "DELETE FROM events WHERE place BETWEEN ? AND ?", (_place(number, 0), _place(number, _LAST))
+            )
+            connection.execute("DELETE FROM loops WHERE number = ?", (number,))
 
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
@@ -244,13 +248,17 @@ def _damaged(what: str) -> UnreadableSnapshot:
 
 
 def _has(connection: Connection, loop: _Loop, entry_id: str) -> bool:
-    known = connection.execute("SELECT 1 FROM events WHERE loop = ? AND id = ?", (loop.number, entry_id))
+    known = connection.execute("SELECT 1 FROM events WHERE place >> 32 = ? AND id = ?", (loop.number, entry_id))
     return known.fetchone() is not None
 
 
-def _add(connection: Connection, number: int | None, rev: int, entries: Sequence[Entry]) -> None:
-    rows = ((number, seq, entry.id, entry.body) for seq, entry in enumerate(entries, rev + 1))
-    connection.executemany("INSERT INTO events (loop, seq, id, body) VALUES (?, ?, ?, ?)", rows)
+def _add(connection: Connection, number: int, rev: int, entries: Sequence[Entry]) -> None:
+    rows = ((_place(number, seq), entry.id, entry.body) for seq, entry in enumerate(entries, rev + 1))
+    connection.executemany("INSERT INTO events (place, id, body) VALUES (?, ?, ?)", rows)
+
+
+def _place(number: int, seq: int) -> int:
+    return number << 32 | seq
 
 
 def _set_head(connection: Connection, loop: _Loop, head: Head) -> None:
