@@ -38,6 +38,7 @@ from toolloop.core.machine import (
     outstanding,
     status_of,
     step,
+    under_way,
 )
 from toolloop.core.replies import Reply, read_reply
 from toolloop.core.setup import Limits, Setup, ToolFacts
@@ -124,4 +125,5 @@ __all__ = [
     "read_reply",
     "status_of",
     "step",
+    "under_way",
 ]

@@ -14,11 +14,12 @@ from tests.core.making import the_call
 from tests.core.test_machine_laws import lives, open_calls
 from tests.core.worlds import World
 from toolloop.core import events as ev
-from toolloop.core.effects import RunCall
+from toolloop.core.effects import EndTurn, RunCall
 from toolloop.core.errors import DecisionConflict, IllegalCommand
 from toolloop.core.jsontext import encode
 from toolloop.core.machine import outstanding, step
-from toolloop.core.states import Deciding, Judging, Running, State
+from toolloop.core.setup import Limits
+from toolloop.core.states import Deciding, Finished, Judging, Running, State
 from toolloop.core.values import Outcome, Reject, Ruling, StandingGrant, Status, Terms, Wait, Why
 
 ASK = Wait(Why.APPROVAL)
@@ -273,13 +274,30 @@ def test_a_call_that_runs_by_a_grant_uses_it_up_once_however_often_it_is_judged(
     assert [grant.uses for grant in again.ledger.grants] == [None if uses is None else uses - 1]
 
 
-@pytest.mark.parametrize("gone", [ev.GrantRevoked("1/first"), ev.Woken(at=300.0)])
+@pytest.mark.parametrize("gone", [ev.GrantRevoked("1/first"), ev.Woken(at=300.0), ev.Extended(Limits(), at=300.0)])
 def test_a_call_that_ran_by_a_grant_waits_if_it_stands_no_more(gone: ev.Event) -> None:
-    """Taken back, or expired: the policy's question is open again, whatever else there is."""
+    """Taken back, or expired: it asks, at once, whoever heard of it."""
     state = asked(granted(terms({}, expires_at=300.0)), at=200.0)
-    again = m.go(state, gone, ev.Woken(), m.asks("c"))
-    assert isinstance(again, Deciding)
+    assert [RunCall("c")] == list(outstanding(state))
+    again = step(state, gone)
     assert (the_call(again).status, the_call(again).ruling) == (Status.WAITING, None)
+    assert list(outstanding(again)) == [EndTurn()]
+    assert isinstance(step(again, ev.TurnEnded()), Deciding)
+
+
+def test_a_call_that_has_started_by_a_grant_goes_on_without_it() -> None:
+    """What runs, runs."""
+    running = step(asked(granted(terms({}))), ev.Started("c"))
+    assert the_call(step(running, ev.GrantRevoked("1/first"))) == the_call(running)
+
+
+def test_where_a_limit_ended_the_loop_a_revoked_grant_is_gone_too() -> None:
+    """`extend` goes back to the round as it is without the grant."""
+    state = asked(granted(terms({})))
+    limited = step(step(state, ev.Extended(Limits(timeout=0.0))), ev.TurnEnded())
+    assert isinstance(limited, Finished)
+    again = m.go(limited, ev.GrantRevoked("1/first"), ev.Extended(Limits()))
+    assert the_call(again).status is Status.WAITING
 
 
 def test_a_policy_may_want_a_fresh_word_for_what_ran_by_a_grant() -> None:

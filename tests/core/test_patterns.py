@@ -92,6 +92,33 @@ def test_two_stars_take_what_one_takes(text: str) -> None:
         assert matches(pattern.replace("*", "**"), text) or not matches(pattern, text)
 
 
+@pytest.mark.parametrize(
+    "text", ["/srv/%2e%2e", "/srv/a%2Fb", "/srv/%5c", "/srv/..\0/etc", "/srv/.. /etc", "/srv/\u2024\u2024/etc"]
+)
+def test_no_wildcard_takes_what_is_a_way_out_to_those_who_decode_it(text: str) -> None:
+    """Coded dots and slashes, dots that only look otherwise, and what a NUL cuts off."""
+    assert not matches("/srv/**", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("https://www.ex.com/", True),
+        ("https://www.ex.com/a/b?q=1#x", True),
+        ("https://ex.com/", False),
+        ("https://evil.com#.ex.com/", False),
+        ("https://evil.com?.ex.com/", False),
+        ("https://evil.com\\.ex.com/", False),
+        ("https://a@www.ex.com/", False),
+        ("https://www.ex.com", False),
+        ("www.ex.com/", False),
+    ],
+)
+def test_in_an_address_the_host_is_the_host(text: str, fits: bool) -> None:
+    """A wildcard in the host takes none of what ends a host."""
+    assert matches("https://*.ex.com/**", text) is fits
+
+
 def test_no_text_makes_it_take_long() -> None:
     """What is matched is the model's own words: a regular expression would not come back."""
     pattern, text = "*a" * 12 + "*b", "a" * 5000

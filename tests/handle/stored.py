@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import contextmanager
+from contextvars import Context
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -110,11 +111,12 @@ class World:
             self.on[where]()
 
     def answer(self, request: Any) -> Any:
-        """What the model says is a matter of how often it has spoken."""
+        """What the model says is a matter of how often it has spoken; the last words it says again and again."""
         with self.lock:
             self.requests.append(request)
         self.meet("request")
-        return self.script[sum(message["role"] == "assistant" for message in request["messages"])]
+        spoken = sum(message["role"] == "assistant" for message in request["messages"])
+        return self.script[min(spoken, len(self.script) - 1)]
 
     def provider(self) -> Any:
         if self.kind == "sync":
@@ -181,7 +183,8 @@ def wait(kind: str, value: Any) -> Any:
     async def main() -> Any:
         return await cast("Awaitable[Any]", value)
 
-    return run_async(kind, main)
+    # In a context of its own: that of a tool's thread says that its event loop runs here.
+    return Context().run(run_async, kind, main)
 
 
 @define

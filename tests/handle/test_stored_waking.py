@@ -205,7 +205,7 @@ DRIFTS: dict[str, tuple[dict[str, Any], str]] = {
     "another schema": ({"tools": (other_schema, send, look)}, "the definition of the tool 'pay' changed"),
     "another approval": ({"tools": (guarded, send, look)}, "the approval of the tool 'pay' was never, and is always"),
     "another effect": ({"tools": (keyed, send, look)}, "the effect of the tool 'pay' was once, and is keyed"),
-    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' changed"),
+    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' is new"),
     "another model": ({"params": params(model="claude-opus-5")}, "the parameter 'model' changed"),
     "a callable is missing": ({"config": LoopConfig()}, "config.on_tool_call was set, and is missing"),
 }

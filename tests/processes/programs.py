@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from sqlite3 import Connection
 from typing import Any, cast
 
@@ -338,6 +339,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive, "race": race, "decide
 
 def warm_up() -> None:
     """Load what is loaded at first use, once for all children. It starts no thread and opens no file."""
+    for name in ("events", "sqlite_connections", "sqlite_files"):
+        import_module(f"toolloop.stores.{name}")
     handle = ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=TOOLS)
     ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), tools=TOOLS)
     for kind in ("asyncio", "trio"):

@@ -109,7 +109,7 @@ class Zygote:
                 [sys.executable, "-m", "tests.processes.programs", str(its.fileno())],
                 pass_fds=[its.fileno()],
                 cwd=root,
-                env={**os.environ, "PYTHONPATH": str(root)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *sys.path))},
             )
         self._control = mine
         self._answers = Line(mine)

@@ -7,7 +7,18 @@ from collections import Counter
 from toolloop import ToolLoopHandle
 from toolloop.core import events as ev
 from toolloop.core.machine import TRANSITIONS, begin, fold, next_deadline, status_of, step
-from toolloop.core.states import Deciding, Judging, Requesting, Running, State
+from toolloop.core.states import (
+    Deciding,
+    Executed,
+    Failed,
+    Finished,
+    Judging,
+    Paused,
+    Ready,
+    Requesting,
+    Running,
+    State,
+)
 from toolloop.handle.recording import Recorder
 from toolloop.handle.storing import StoringRecorder
 from toolloop.stores.events import decode_event
@@ -16,9 +27,12 @@ from toolloop.stores.protocol import Store
 Way = tuple[type[State], type[ev.Event], type[State]]
 Pair = tuple[type[State], type[ev.Event]]
 
-#: What takes another thread at the right moment, and where it is shown.
+_LATE = "test_take_overs.test_a_late_end_is_kept_and_counts_only_if_its_call_is_open"
+
+#: What takes another thread or driver at the right moment, and where it is shown.
 AT_THE_RIGHT_MOMENT: dict[Pair, str] = {
     (Requesting, ev.Ended): "test_right_moments.test_a_late_end_comes_while_another_driver_asks_the_model",
+    **{(state, ev.Ended): _LATE for state in (Ready, Judging, Deciding, Executed, Paused, Finished, Failed)},
 }
 
 #: The pairs of the table that the caller, the tools and the network can bring about through handles, in one thread.

@@ -1,8 +1,8 @@
 """The world of the explorer: one stored loop, two drivers, what they are at, and what their tools did.
 
 A world is a value that can be hashed. Its journal is a place in a tree of journals, for most worlds share most of
-theirs; the state at each place is what the real machine makes of it. What a store does is asked of the real store, which
-is built from the world, and remembered: it depends on nothing else.
+theirs; the state at each place is what the real machine makes of it. What a store does is asked of the real store,
+which is built from the world, and remembered: it depends on nothing else.
 """
 
 from __future__ import annotations
@@ -98,6 +98,31 @@ class World(NamedTuple):
     owed: frozenset[str] = frozenset()
 
 
+def with_driver(world: World, driver: Driver) -> World:
+    drivers = (driver, world.drivers[1]) if driver.name == 0 else (world.drivers[0], driver)
+    return world._replace(drivers=drivers)
+
+
+def oust(world: World, lease: tuple[str, int] | None) -> World:
+    """The lease of a driver that may live was rightly taken over: it no longer counts as at work."""
+    for driver in world.drivers:
+        if lease is not None and driver.owner == lease[0]:
+            ready, runs, strays = (
+                tuple(run._replace(ousted=True) for run in each) for each in (driver.ready, driver.runs, driver.strays)
+            )
+            world = with_driver(world, driver._replace(ready=ready, runs=runs, strays=strays))
+    return world
+
+
+def less(runs: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
+    return tuple(each for each in runs if each != run)
+
+
+def is_in(owed: str, stored: frozenset[str]) -> bool:
+    entry_id = owed.partition(":")[2]
+    return entry_id in stored or f"late/{entry_id}" in stored
+
+
 def normal(world: World) -> World:
     """One of all worlds that differ in nothing that counts: of tokens, only their order does."""
     world = world._replace(drivers=tuple(_normal(driver) for driver in world.drivers))
@@ -138,11 +163,12 @@ class Asked(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the store said: `ok`, `stale` or `conflict`; with its revision, or who has which lease."""
+    """What the store said: `ok`, `stale` or `conflict`; with its revision, the entries, or who has which lease."""
 
     said: str
     rev: int = 0
     lease: tuple[str, int] | None = None
+    heard: tuple[str, ...] = ()
 
 
 @define
@@ -158,7 +184,7 @@ class Place:
 
 @define
 class Journals:
-    """The tree of all journals that came up. Ends that came one after the other stand in one order, for it is all one."""
+    """The tree of all journals that came up. Ends that follow each other stand in one order, for it is all one."""
 
     places: list[Place] = field(factory=list)
     entries: dict[str, Entry] = field(factory=dict)
@@ -258,21 +284,20 @@ class Shop:
         memory._loops[LOOP] = _Loop(Head("x"), entries, {entry.id for entry in entries}, lease)
         memory._tokens = world.tokens
         before = len(entries)
-        told = self.perform(self.spoil(memory), world.node, asked)
+        told = self.perform(self.spoil(memory), asked)
         loop = memory._loops[LOOP]
+        assert asked.what != "load" or list(told.heard) == self.journals.beyond(world.node, asked.expected or 0)
         node = self.journals.extend(world.node, *(entry.id for entry in loop.entries[before:]))
         now = None if loop.lease is None else (loop.lease.owner, loop.lease.token)
         return told, node, now, memory._tokens
 
-    def perform(self, store: Store, node: int, asked: Asked) -> Told:
-        """Ask a store that stands at a place of the tree."""
+    def perform(self, store: Store, asked: Asked) -> Told:
+        """Ask a store."""
         try:
             match asked.what:
                 case "load":
-                    known = asked.expected or 0
-                    journal = store.load(LOOP, after=known)
-                    assert [entry.id for entry in journal.entries] == self.journals.beyond(node, known)
-                    return Told("ok", journal.rev)
+                    journal = store.load(LOOP, after=asked.expected or 0)
+                    return Told("ok", journal.rev, heard=tuple(entry.id for entry in journal.entries))
                 case "take":
                     got = store.acquire(LOOP, asked.owner, until=0.0, instead_of=asked.instead)
                     return Told("ok", lease=(got.owner, got.token))

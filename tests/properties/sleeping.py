@@ -12,8 +12,8 @@ from tests.properties.checks import Checked
 from tests.properties.settings import copy_loop
 from toolloop import ToolLoopHandle
 from toolloop.core import events as ev
-from toolloop.core.machine import status_of
-from toolloop.core.states import State
+from toolloop.core.states import Deciding, Judging, Requesting, Running, State
+from toolloop.core.values import Status
 from toolloop.errors import Conflict, Drift
 from toolloop.stores.codec import load
 from toolloop.stores.protocol import Store
@@ -50,7 +50,7 @@ class Sleeping(Checked):
             self.handle.close()
         truth = self.truth
         opened = self.opened()
-        assert status_of(truth) != "running"
+        assert not _is_under_way(truth)
         assert opened.state == truth
         self._sit(opened)
 
@@ -111,8 +111,10 @@ class Sleeping(Checked):
         handle = wake(tools=tools, on_drift="accept")
         if self.is_stored:
             self._sit(handle)
-        else:
-            self.take(handle)
+            return
+        if now != set(names):
+            self.taken[type(self.handle.state), ev.Woken, type(handle.state)] += 1
+        self.take(handle)
 
     def _restored_here(self, **more: Any) -> ToolLoopHandle:
         return self.restored(self.client, store=self.store, **more)
@@ -143,11 +145,11 @@ class Sleeping(Checked):
             if self.handle._stored is not None:
                 self.store = self.handle._stored.store
             self.taken[type(before), ev.Woken, type(self.handle.state)] += 1
-            return
-        rev = found.load(self.handle.loop_id).rev
-        self.store = found
-        self.take(self.opened(), counted=rev)
-        assert status_of(self.handle.state) != "running"
+        else:
+            rev = found.load(self.handle.loop_id).rev
+            self.store = found
+            self.take(self.opened(), counted=rev)
+        assert not _is_under_way(self.handle.state)
 
     def lost(self, call_id: str | None) -> None:
         """Nobody will see that run of a call end, so it may run again if it is pure."""
@@ -164,3 +166,10 @@ class Sleeping(Checked):
         assert other.state == self.driver.state
         with pytest.raises(Conflict):
             other.next_turn()
+
+
+def _is_under_way(state: State) -> bool:
+    """Whether somebody must be at work on a loop that stands so."""
+    if isinstance(state, Judging | Deciding | Running):
+        return bool(state.round.having(Status.RUNNING))
+    return isinstance(state, Requesting)

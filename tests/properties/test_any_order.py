@@ -166,7 +166,7 @@ def journal_of(store: MemoryStore, order: tuple[int, ...]) -> list[Any]:
 @settings(max_examples=40, deadline=None)
 @given(ORDERS)
 def test_threads_may_end_in_any_order(order: tuple[int, ...]) -> None:
-    """Under the sync handle, the requests, the history and the results do not tell which tool ended first; the journal does."""
+    """Under the sync handle, no request, history or result tells which tool ended first; the journal does."""
     assert in_sync(order) == in_sync(tuple(sorted(order)))
 
 

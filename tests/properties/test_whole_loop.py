@@ -196,6 +196,7 @@ class WholeLoop(RuleBasedStateMachine):
     def wait_until_the_deadline(self) -> None:
         """A call that nobody decided by then has its result."""
         handle = self.loop.handle
+        assert handle.next_deadline is not None
         self.loop.clock.now = max(self.loop.clock.now, handle.next_deadline.timestamp())
         handle.tick(self.loop.clock.now)
         assert not any(self.loop.clock.is_over(call.expires_at) for call in handle.pending)

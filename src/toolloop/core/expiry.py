@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolloop.core.evolving import evolve
+from toolloop.core.grants import ask_where_gone
 from toolloop.core.policy import error_result, settle
 from toolloop.core.states import Open
 from toolloop.core.texts import Texts, say
@@ -10,14 +11,18 @@ from toolloop.core.values import Call, Outcome, Status
 
 
 def expire(state: Open) -> Open:
-    """The state at its time: calls that waited until their deadline are settled. Any event brings the time."""
-    now = state.ledger.now
-    for call in state.round.calls:
-        if is_over(call, now):
-            texts = state.ledger.setup.texts
-            calls = tuple(_expired(each, texts) if is_over(each, now) else each for each in state.round.calls)
-            return evolve(state, round=evolve(state.round, calls=calls))
-    return state
+    """The state at its time: calls that waited until their deadline are settled. Any event brings the time.
+
+    A grant has a time, too: a call that was cleared by one that is over waits for the caller.
+    """
+    now, round_ = state.ledger.now, state.round
+    if any(is_over(call, now) for call in round_.calls):
+        texts = state.ledger.setup.texts
+        calls = tuple(_expired(each, texts) if is_over(each, now) else each for each in round_.calls)
+        round_ = evolve(round_, calls=calls)
+    if state.ledger.grants:
+        round_ = ask_where_gone(state.ledger, round_)
+    return state if round_ is state.round else evolve(state, round=round_)
 
 
 def is_over(call: Call, now: float) -> bool:

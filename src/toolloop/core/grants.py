@@ -7,18 +7,23 @@ is the model's own words, and no word may make it take long.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Set as AbstractSet
 
 from toolloop.core import events as ev
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import JSON, canonical, decode
-from toolloop.core.states import Ledger, State
+from toolloop.core.policy import deadline
+from toolloop.core.states import Back, Deciding, Finished, Judging, Ledger, Running, State
 from toolloop.core.values import Call, Round, Ruling, StandingGrant, Status, Terms, Wait, Why, same_json
 
 _PARTS = re.compile(r"\*\*+|[*?]|[^*?]")
 _SEPARATORS = frozenset("/\\")
 _SEGMENTS = re.compile(r"[/\\]")
+_CODED = re.compile("%(2e|2f|5c)", re.IGNORECASE)  # a dot or a slash, to those who decode it
+_ADDRESS = re.compile("(.*?://[^/]*)(.*)", re.DOTALL)  # a pattern up to its host, and the rest
+_HOST = re.compile("[^:/?#]+://[^/?#\\\\]*")
 
 
 def remember(ledger: Ledger, before: Round, after: Round) -> Ledger:
@@ -62,7 +67,7 @@ def _given(ledger: Ledger, round_: Round, call: Call, ruling: Ruling, terms: Ter
 
 
 def revoke(state: State, event: ev.GrantRevoked) -> State:
-    """A grant is taken back: nothing is judged by it any more."""
+    """A grant is taken back: nothing runs by it any more, also not a call that it had cleared."""
     grants = state.ledger.grants
     kept = tuple(grant for grant in grants if grant.id != event.grant_id)
     if len(kept) == len(grants):
@@ -73,25 +78,52 @@ def revoke(state: State, event: ev.GrantRevoked) -> State:
             asked="revoking a grant",
             allowed=known,
         )
-    return evolve(state, ledger=evolve(state.ledger, grants=kept))
+    state = evolve(state, ledger=evolve(state.ledger, grants=kept))
+    match state:
+        case Judging() | Deciding() | Running():
+            return evolve(state, round=ask_where_gone(state.ledger, state.round))
+        case Finished(back=Back(round=Round() as round_) as back):
+            return evolve(state, back=evolve(back, round=ask_where_gone(state.ledger, round_)))
+    return state
+
+
+def ask_where_gone(ledger: Ledger, round_: Round) -> Round:
+    """The round in which a call that was cleared by a grant that no longer stands waits for the caller."""
+    standing = {None, *(grant.id for grant in _standing(ledger))}
+    if all(_cleared_by(call) in standing for call in round_.calls):
+        return round_
+    expires_at = deadline(ledger.setup, ledger.now)
+    calls = (call if _cleared_by(call) in standing else _asking(call, expires_at) for call in round_.calls)
+    return evolve(round_, calls=tuple(calls))
+
+
+def _asking(call: Call, expires_at: float | None) -> Call:
+    return evolve(call, status=Status.WAITING, why=Why.APPROVAL, ruling=None, expires_at=expires_at)
+
+
+def _cleared_by(call: Call) -> str | None:
+    """The id of the grant by which a call may start."""
+    return call.ruling.grant if call.status is Status.CLEARED and call.ruling is not None else None
+
+
+def _standing(ledger: Ledger) -> list[StandingGrant]:
+    return [grant for grant in ledger.grants if grant.expires_at is None or grant.expires_at > ledger.now]
 
 
 def satisfy(ledger: Ledger, call: Call, wait: Wait) -> tuple[Ledger, Call] | None:
     """The call cleared by a standing grant, and the ledger with one use less of it; None if it is to wait.
 
-    A call that runs by a grant already, and is judged once more, needs that very grant, and uses nothing up again.
+    A call that runs by a grant already, and is judged once more, uses nothing up again. Its grant stands: it would wait
+    else (see `ask_where_gone`).
     """
     if wait.why is not Why.APPROVAL or wait.fresh:
         return None
-    standing = [grant for grant in ledger.grants if grant.expires_at is None or grant.expires_at > ledger.now]
     ruling = call.ruling
     if ruling is not None and ruling.grant is not None:
-        if all(grant.id != ruling.grant for grant in standing):
-            return None
         return ledger, _cleared(call, ruling)
     if ruling is not None and ruling.by_person:  # who decided on the call itself needs no grant, and uses none up
         return None
-    found = next((grant for grant in standing if grant.uses != 0 and allows(grant, call)), None)
+    found = next((grant for grant in _standing(ledger) if grant.uses != 0 and allows(grant, call)), None)
     if found is None:
         return None
     ruling = Ruling("approve", by=found.by, reason=found.reason, grant=found.id, at=ledger.now)
@@ -129,12 +161,28 @@ def _fits(wanted: JSON, given: JSON) -> bool:
 def matches(pattern: str, text: str) -> bool:
     """Whether a whole text fits a pattern; see `Grant`.
 
-    A path with `.` or `..` in it may lead anywhere: only a pattern that names it in full takes it.
+    A path with `.` or `..` in it may lead anywhere, and so may an address that hides its host: only a pattern without
+    wildcards takes such a one.
     """
     if "*" not in pattern and "?" not in pattern:
         return pattern == text
-    if not {".", ".."}.isdisjoint(_SEGMENTS.split(text)):
+    if _leads_anywhere(text):
         return False
+    if "://" not in pattern:
+        return _takes(pattern, text)
+    wanted, found = _ADDRESS.fullmatch(pattern), _HOST.match(text)
+    if wanted is None or found is None or "@" in found[0]:
+        return False
+    return _takes(wanted[1], found[0]) and _takes(wanted[2], text[found.end() :])
+
+
+def _leads_anywhere(text: str) -> bool:
+    plain = unicodedata.normalize("NFKC", text)  # some characters are dots and slashes to those who read on
+    segments = {segment.strip() for each in (text, plain) for segment in _SEGMENTS.split(each)}
+    return not segments.isdisjoint({".", ".."}) or "\0" in text or _CODED.search(plain) is not None
+
+
+def _takes(pattern: str, text: str) -> bool:
     parts = _PARTS.findall(pattern)
     places = _over_stars(parts, {0})
     for char in text:

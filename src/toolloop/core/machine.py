@@ -258,6 +258,11 @@ def next_deadline(state: State) -> float | None:
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]
 
 
+def under_way(state: State) -> bool:
+    """Whether something was begun whose end is not known yet: a request, or a call."""
+    return isinstance(state, Requesting) or (isinstance(state, Running) and bool(state.round.having(Status.RUNNING)))
+
+
 def status_of(state: State) -> Standing:
     """Whose turn it is, in one word: what a store lists loops by."""
     match state:
@@ -267,11 +272,7 @@ def status_of(state: State) -> Standing:
             return "needs_command"
         case Finished() | Failed() | TooDeep():
             return "ended"
-        case Requesting():
-            return "running"
-        case Running() if state.round.having(Status.RUNNING):
-            return "running"
-    return "runnable"
+    return "running" if under_way(state) else "runnable"
 
 
 # How a caller says what an event records; the others are a driver's affair.

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 from toolloop.core.errors import DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.core.evolving import evolve
-from toolloop.core.jsontext import canonical, decode, encode
+from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup
 from toolloop.core.texts import Texts, say
 from toolloop.core.values import Call, Outcome, Reject, Result, Round, Ruling, Status, Verdict, Wait, Why, same_json
+
+LATEST = 253_402_300_799.0  # the last moment that a date can name: in the year 9999
 
 # What each kind of waiting call takes. Approving is never running a second time: that is `rerun`, said by name.
 _TAKES = {
@@ -27,8 +29,13 @@ _BECAUSE = {
 
 
 def digest_of(setup: Setup, iteration: int, call: Call) -> str:
-    """What binds a decision to a call as it was shown: SHA-256 over loop, iteration, path, name and effective input."""
-    parts = [setup.loop_id, iteration, [call.id], call.name, decode(call.effective_input)]
+    """What binds a decision to a call as it was shown: SHA-256 over loop, iteration, path, name and effective input.
+
+    Of a call that was started, over how often that was, too: a word about one run is none about the next.
+    """
+    parts: list[JSON] = [setup.loop_id, iteration, [call.id], call.name, decode(call.effective_input)]
+    if call.started:
+        parts.append(call.attempts)
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -69,7 +76,7 @@ def judge(  # noqa: PLR0911 - one return for each verdict
 def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
     """Until when a call waits that starts to wait now; None is for ever."""
     seconds = setup.decision_timeout if expires_in is None else expires_in
-    return None if seconds is None else now + seconds
+    return None if seconds is None else min(now + seconds, LATEST)
 
 
 def decide(setup: Setup, round_: Round, rulings: Iterable[tuple[str, Ruling]]) -> Round:

@@ -65,7 +65,8 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         request_id: the API's id of the request, for the record.
 
     Raises:
-        ProtocolError: it makes no sense as a message.
+        ProtocolError: it makes no sense as a message. What is only for the record (model, usage, details) is left out
+            where it is not what the API says it is; it stays in the text.
 
     """
     blocks = _checked(body.get("content") if isinstance(body, MAPPING) else None)
@@ -80,10 +81,10 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         text=whole,
         blocks=blocks,
         stop_reason=stop_reason,
-        model=body.get("model"),
-        request_id=request_id,
+        model=_word(body.get("model")),
+        request_id=_word(request_id),
         usage=Usage.read(body.get("usage")),
-        stop_details=_mapping(body.get("stop_details")),
+        stop_details={name: _word(said) for name, said in _mapping(body.get("stop_details")).items()},
         container=_container(body.get("container")),
     )
 
@@ -100,6 +101,8 @@ def _checked(blocks: JSON) -> list[JSON]:
                 raise ProtocolError("the reply has a text block without a text", retryable=True)
         elif kind == "tool_use" or kind in _SERVER_CALLS:
             calls.append(block)
+        elif not isinstance(block.get("tool_use_id"), str | None):
+            raise ProtocolError("the reply has a result of a call whose id is no text", retryable=True)
     for block in calls:
         if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), MAPPING)):
             raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
@@ -123,6 +126,10 @@ def _mapping(value: JSON) -> Mapping[str, JSON]:
 def _container(value: JSON) -> str | None:
     name = _mapping(value).get("id")
     return name if _filled(name) else None
+
+
+def _word(value: JSON) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _filled(value: object) -> bool:

@@ -45,7 +45,9 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
     if state.fate is not Fate.RUN:
         return conclude(state)
     verdicts = dict(event.verdicts)
-    if strangers := set(verdicts) - {call.id for call in state.round.calls if to_judge(call)}:
+    # A call that waits by now, because its grant was over in this very moment, needs no verdict.
+    known = {call.id for call in state.round.calls if to_judge(call) or call.status is Status.WAITING}
+    if strangers := set(verdicts) - known:
         raise UnknownCall(
             f"a verdict names {', '.join(sorted(strangers))}: no call that is to be judged",
             call=min(strangers),
@@ -147,7 +149,8 @@ def end_round(state: Running, event: ev.TurnEnded) -> State:
 
 def decide_calls(state: Open, event: ev.Decided) -> State:
     """Decisions of the caller: all apply, or none does. What is to be remembered stands from now on."""
-    round_ = decide(state.ledger.setup, state.round, event.rulings)
+    now = state.ledger.now  # a decision is not older than what it decides, whatever the clock says
+    round_ = decide(state.ledger.setup, state.round, [(name, evolve(ruling, at=now)) for name, ruling in event.rulings])
     return evolve(state, ledger=remember(state.ledger, state.round, round_), round=round_)
 
 

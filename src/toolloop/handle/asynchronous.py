@@ -108,20 +108,24 @@ class AsyncToolLoopHandle(Driving):
         )
 
     async def flush(self) -> None:
-        """Store what was decided and said; the next `await` of the handle would do it first, too.
+        """Store what was decided and said, and look at what others stored. See `ToolLoopHandle.flush`.
 
         Raises:
             StoreError: the store failed; nothing is lost.
             CallerError: what was said is not possible any more, because somebody else was first.
 
         """
+        if self._stored is not None:
+            await self._apart(self._stored.catch_up)
+
+    async def _flush(self) -> None:
+        """Store what waits; the event loop goes on meanwhile."""
         if self._stored is not None and self._stored.is_behind:
-            await in_thread(self._stored.flush)
-            self._stored.tell_noted()
+            await self._apart(self._stored.flush)
 
     async def close(self) -> None:
         """Store what waits to be stored, and give the lease back. The handle stays usable."""
-        await self.flush()
+        await self._flush()
         await self._apart(self._let_go)
 
     async def _apart(self, work: Callable[[], None]) -> None:
@@ -166,7 +170,7 @@ class AsyncToolLoopHandle(Driving):
                 if self._stored is not None and self._waits():
                     await self._apart(self._stored.catch_up)
                 if (over := self._nothing_to_drive()) is not None:
-                    await self.flush()
+                    await self._flush()
                     return over
                 async with self._holding_the_lease():
                     return self._ready_to_drive() or await self._drive()
@@ -179,7 +183,7 @@ class AsyncToolLoopHandle(Driving):
         await self._apart(self._take_lease)
         try:
             yield
-            await self.flush()
+            await self._flush()
         except BaseException:
             await self._apart(self._flush_quietly)
             raise
@@ -193,6 +197,7 @@ class AsyncToolLoopHandle(Driving):
         while True:
             if self._stored is not None and self._waits():
                 await self._apart(self._stored.catch_up)
+            self._tick()
             turn = self.pending_turn
             if turn is None:
                 result = await self.next_turn()
@@ -201,13 +206,13 @@ class AsyncToolLoopHandle(Driving):
                 turn = result
             if turn.pending and ask is not None:
                 await settled(ask(turn))
-                await self.flush()
+                await self._flush()
             if not self._goes_on(turn):
                 return turn
 
     async def _drive(self) -> Yielded | Completed | Error:
         while True:
-            await self.flush()
+            await self._flush()
             match self._effects():
                 case (SendRequest(),):
                     await self._send()
@@ -226,7 +231,7 @@ class AsyncToolLoopHandle(Driving):
         with self._flight() as request:
             if request is None:
                 return
-            await self.flush()
+            await self._flush()
             if not self._is_asking():
                 return
             try:
@@ -265,7 +270,7 @@ class AsyncToolLoopHandle(Driving):
             starts = [effect for effect in outstanding(self._state) if isinstance(effect, RunCall)]
             jobs = [self._start(effect.call_id) for effect in starts] if failing is None else []
             try:
-                await self.flush()
+                await self._flush()
             except ToolLoopError as error:  # what runs comes to its end first, and is kept; then this is told
                 failing = failing or error
             for started in jobs:

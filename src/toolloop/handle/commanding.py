@@ -38,7 +38,7 @@ class Commanding(Reading):
     """The commands of both handles."""
 
     def _moves(self) -> Moves:
-        return Moves(decide=self._take_decisions, command=self._take_command)
+        return Moves(decide=self._take_decisions, command=self._take_command, tick=self._tick)
 
     def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
         """Decide calls by id, or by the `ToolCall` that was shown: all of them, or none.
@@ -58,6 +58,7 @@ class Commanding(Reading):
     def _take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
         """Record decisions, all or none. See `decide`."""
         with self._recorder.lock:
+            self._tick()
             try:
                 self._say(lambda: self._decide(decisions))
             except IllegalCommand as error:

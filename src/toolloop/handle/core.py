@@ -35,7 +35,7 @@ from toolloop.handle.making import all_params, check_request, refuse_unopened, r
 from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
 from toolloop.handle.recording import LOG, Recorder, read_clock
 from toolloop.handle.storing import StoringRecorder
-from toolloop.handle.tooling import Job, Stopwatch, Toolbox, facts_of
+from toolloop.handle.tooling import Job, Stopwatch, Toolbox, definitions_in_order, facts_of
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolRegistry
@@ -130,7 +130,7 @@ class HandleCore:
                 state, clock, config.observers, store=store, rev=rev, first=first, keeps_words=self._is_async
             )
             self._stored.listener = WeakMethod(self._heard_elsewhere)  # no circle that keeps a handle alive
-        self._requests = RequestMaker(tools.definitions(), secrets)
+        self._requests = RequestMaker(definitions_in_order(state.ledger.setup, tools), secrets)
         self._judges = Judges(tools, config)
         self._toolbox = Toolbox(tools, context.state)
         self._driver = threading.Lock()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from math import isfinite
 from typing import Any
 
 from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.core.policy import LATEST
 from toolloop.core.states import State
 from toolloop.core.values import Answer, Approve, Decision, Deny, Grant, Rerun, Ruling, Terms
 from toolloop.history import check
@@ -112,8 +112,10 @@ def to_seconds(moment: Any, asked: str) -> float:
             raise ValueError(f"{asked}: {moment!r} has no time zone; give an aware datetime, as datetime.now(UTC)")
         return moment.timestamp()
     if isinstance(moment, int | float) and not isinstance(moment, bool):
-        if not isfinite(moment):
-            raise ValueError(f"{asked}: {moment!r} is no moment; give an aware datetime, or seconds since the epoch")
+        if not 0 <= moment <= LATEST:
+            raise ValueError(
+                f"{asked}: {moment!r} is no moment of a calendar; give seconds (not milliseconds) since the epoch"
+            )
         return float(moment)
     raise TypeError(f"{asked} got a {type(moment).__name__}; give an aware datetime, or seconds since the epoch")
 

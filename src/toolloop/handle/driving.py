@@ -49,7 +49,7 @@ class Driving(Opening):
         """Continue a `Yielded` whose calls are all decided, unless somebody gave it its command already."""
         with self._recorder.lock:
             if not turn.is_spent:
-                self._tick()
+                self._tick()  # it may have taken a while to ask
                 if turn.pending:
                     return False
                 turn.continue_loop()

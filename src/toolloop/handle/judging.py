@@ -15,6 +15,7 @@ from toolloop.core import events as ev
 from toolloop.core.effects import Judge
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import decode
+from toolloop.core.policy import LATEST
 from toolloop.core.states import Judging
 from toolloop.core.texts import say
 from toolloop.core.values import (
@@ -138,7 +139,7 @@ def _seconds(expires_in: Any) -> float | None:
     if expires_in is None:
         return None
     sensible = isinstance(expires_in, int | float) and not isinstance(expires_in, bool) and 0 <= expires_in < inf
-    return float(expires_in) if sensible else 0.0
+    return float(min(expires_in, LATEST)) if sensible else 0.0
 
 
 def discard(answer: Any) -> None:

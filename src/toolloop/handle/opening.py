@@ -11,13 +11,13 @@ from attrs import evolve, fields
 
 from toolloop.core import events as ev
 from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError
-from toolloop.core.machine import status_of
+from toolloop.core.machine import under_way
 from toolloop.core.setup import Setup
 from toolloop.handle.config import DEFAULT_CONFIG, LoopConfig, LoopContext
 from toolloop.handle.leasing import claim, give_back, is_held, new_owner
 from toolloop.handle.recording import LOG
 from toolloop.handle.staged import safely
-from toolloop.handle.tooling import facts_of
+from toolloop.handle.tooling import facts_in_order
 from toolloop.handle.waking import Waking
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
@@ -77,8 +77,9 @@ class Opening(Waking):
         """As a loop is that was just loaded. What was under way wakes up at once, if nobody can be at work on it."""
         self._asleep = True
         self._take_over = take_over
+        self._tick()
         self._drifted = _differences(found, wanted)
-        if status_of(self._state) != "running" and not self._take_over:
+        if not under_way(self._state) and not self._take_over:
             return
         try:
             self._take_lease()
@@ -98,7 +99,7 @@ class Opening(Waking):
         # What this handle has said since it was opened, or others have, stands; but these are the tools it has.
         changes = {name: new for name, (old, new) in self._drifted.items() if getattr(setup, name) == old}
         woken = evolve(setup, **changes)
-        if woken.tools != tuple(facts_of(tool) for tool in self._tools):
+        if woken.tools != facts_in_order(woken, self._tools):
             raise Drift(
                 "the loop was opened elsewhere meanwhile, and goes on with other tools there than here: open it again",
                 changes=("the tools",),

@@ -129,13 +129,16 @@ class ToolLoopHandle(Driving):
         )
 
     def flush(self) -> None:
-        """Store what could not be stored before. Every call tries that first, so there is rarely a need for it.
+        """Store what could not be stored before, and look at what others stored.
+
+        Every call that says something or drives does so itself; this is for a program that only shows the loop.
 
         Raises:
             StoreError: the store fails still; nothing is lost.
 
         """
         self._recorder.flush()
+        self._recorder.refresh()
 
     def close(self) -> None:
         """Store what waits to be stored, and give the lease back. The handle stays usable."""
@@ -210,6 +213,7 @@ class ToolLoopHandle(Driving):
         while True:
             if self._waits():
                 self._recorder.refresh()
+                self._tick()
             turn = self.pending_turn
             if turn is None:
                 result = self.next_turn()

@@ -258,3 +258,15 @@ def facts_of(tool: Tool[..., Any]) -> ToolFacts:
         approval = "always" if needs else "never"
     digest = hashlib.sha256(canonical(tool.definition()).encode()).hexdigest()
     return ToolFacts(tool.name, tool.effect, approval, digest)
+
+
+def facts_in_order(setup: Setup, tools: ToolRegistry) -> tuple[ToolFacts, ...]:
+    """The facts of tools, in the order in which a loop has had them so far."""
+    places = {facts.name: place for place, facts in enumerate(setup.tools)}
+    return tuple(facts_of(tool) for tool in sorted(tools, key=lambda tool: places.get(tool.name, len(places))))
+
+
+def definitions_in_order(setup: Setup, tools: ToolRegistry) -> list[dict[str, Any]]:
+    """The definitions, in the order in which the loop has its tools: so a loop that slept sends the same bytes."""
+    places = {facts.name: place for place, facts in enumerate(setup.tools)}
+    return sorted(tools.definitions(), key=lambda tool: places.get(str(tool["name"]), len(places)))

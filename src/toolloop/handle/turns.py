@@ -38,10 +38,11 @@ _REASONS: dict[type, Reason] = {
 
 @frozen
 class Moves:
-    """What a `Yielded` needs of its handle: to record decisions, all or none, and to record a command."""
+    """What a `Yielded` needs of its handle: to record decisions, all or none; a command; and that time has passed."""
 
     decide: Callable[[Sequence[tuple[str, Decision]]], None]
     command: Callable[[Command], None]
+    tick: Callable[[], None]
 
 
 class Yielded:
@@ -138,8 +139,10 @@ class Yielded:
 
     def approve_all(self, by: str | None = None) -> None:
         """Approve every call that waits for approval, bound to what is shown now."""
+        moves = self._alive("approve_all()")
+        moves.tick()  # what is over is not to be approved any more, and stops nobody from approving the rest
         waiting = [call for call in self.pending if call.why == "approval"]
-        self._alive("approve_all()").decide([(call.id, Approve(by=by, digest=call.digest)) for call in waiting])
+        moves.decide([(call.id, Approve(by=by, digest=call.digest)) for call in waiting])
 
     # --- the command ---
 

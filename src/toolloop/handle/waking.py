@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from toolloop.core import events as ev
 from toolloop.core.errors import Drift
 from toolloop.core.jsontext import JSON, canonical, decode, encode
-from toolloop.core.machine import status_of, step
+from toolloop.core.machine import step, under_way
 from toolloop.core.setup import Setup
 from toolloop.core.states import State
 from toolloop.handle.commanding import Commanding
@@ -21,7 +21,7 @@ from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
 from toolloop.handle.making import all_params, check_request, registry_of
 from toolloop.handle.params import Secrets, check_params, split
-from toolloop.handle.tooling import facts_of
+from toolloop.handle.tooling import facts_in_order
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
@@ -96,7 +96,7 @@ class Waking(Commanding):
         awake = cls._wakes(
             state, tools=tools, params=params, config=config, context=context, on_drift=on_drift, asked="restore()"
         )
-        if awake.setup != state.ledger.setup or status_of(state) == "running":
+        if awake.setup != state.ledger.setup or under_way(state):
             state = step(state, ev.Woken(setup=awake.setup, at=clock()))
         first = None if store is None else ev.Adopted(state)
         handle = cls._made(provider, state, **awake.parts(), clock=clock, store=store, first=first)
@@ -179,10 +179,11 @@ def _setup_now(
 ) -> Setup:
     """The set-up that a loop wakes up with."""
     had = {facts.name for facts in old.tools} | old.gone
-    tools = tuple(facts_of(tool) for tool in registry)
-    new = evolve(old, tools=tools, gone=frozenset(had) - set(registry.names))
+    new = evolve(old, tools=facts_in_order(old, registry), gone=frozenset(had) - set(registry.names))
     before = decode(old.params)
-    if canonical(after := {**before, **(stored or {})}) != canonical(before):
+    # Parameters with a model are those of a whole request; others only bring back what is not stored.
+    after = before if stored is None else dict(stored) if "model" in stored else {**before, **stored}
+    if canonical(after) != canonical(before):
         new = evolve(new, params=encode(after))
     if config is not None:
         return evolve(new, **config.parts())
@@ -195,7 +196,7 @@ def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:
     then, now = ({facts.name: facts for facts in setup.tools} for setup in (old, new))
     changes += [f"the tool {name!r} is gone" for name in then if name not in now]
     changes += [f"the tool {name!r} is new" for name in now if name not in then]
-    for name in then.keys() & now.keys():
+    for name in (name for name in then if name in now):
         if then[name].digest != now[name].digest:
             changes.append(f"the definition of the tool {name!r} changed")
         if then[name].approval != now[name].approval:
@@ -206,6 +207,13 @@ def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:
     changes += [f"config.{name} was not set, and is" for name in sorted(config.callables() - old.callables)]
     if new.params is not old.params:
         before, after = decode(old.params), decode(new.params)
-        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        changes += [f"the parameter {name!r} changed" for name in sorted(changed)]
+        changes += [f"the parameter {name!r} is missing" for name in sorted(before.keys() - after.keys())]
+        changes += [f"the parameter {name!r} is new" for name in sorted(after.keys() - before.keys())]
+        both = sorted(before.keys() & after.keys())
+        changes += [f"the parameter {name!r} changed" for name in both if _differ(before[name], after[name])]
     return tuple(changes)
+
+
+def _differ(one: JSON, other: JSON) -> bool:
+    """Whether two values are other JSON: 1 is not true, and not 1.0."""
+    return canonical(one) != canonical(other)

@@ -7,9 +7,7 @@ of a database see into them. Every other JSON text is a string, as in a snapshot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from math import isfinite
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from toolloop.core import events as ev
@@ -19,10 +17,11 @@ from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import fold, step
 from toolloop.core.replies import Reply, read_reply
 from toolloop.core.states import State
+from toolloop.stores.bodies import END, LONG, quick_cut, quick_members, read_body
 from toolloop.stores.codec import dump, load
 from toolloop.stores.formats import FORMAT, UPGRADES, Upgrade, check_format, upgraded
 from toolloop.stores.quick import quick
-from toolloop.stores.shapes import read, write
+from toolloop.stores.shapes import is_content, read, write
 
 EVENTS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -32,16 +31,16 @@ EVENTS: dict[str, type[Any]] = {
 
 _USUAL: dict[str, Any] = {name: kind for name, kind in EVENTS.items() if kind is not ev.Adopted}
 
-# The member that holds the one long text of an event, its name there, and what stands before it. Both come last.
-_LONG = {"Replied": ("reply", "message", '"message":'), "Ended": ("result", "content", '"content":')}
-_END = "}}"
+# How the writer begins every event. Another beginning may say the same, and is read carefully.
+_START = f'{{"format":{FORMAT},"event":"'
 
 
 def encode_event(event: ev.Event) -> str:
     """The JSON text of an event: one line but for what the model sent, `format` first.
 
     Raises:
-        ValueError: a text in it that should be JSON is none, or a number is NaN or infinite.
+        ValueError: a text in it that should be JSON is none, or nothing that could be read again; or a number is NaN or
+            infinite.
 
     """
     name = type(event).__name__
@@ -49,18 +48,20 @@ def encode_event(event: ev.Event) -> str:
     if isinstance(event, ev.Adopted):
         return encode({**head, **_times(event), "state": dump(event.state)})
     fields = write(event)
-    if name not in _LONG:
+    if name not in LONG:
         return encode({**head, **fields})
-    member, inner, _ = _LONG[name]
+    member, inner, _ = LONG[name]
     around = fields.pop(member)
-    text = _sound(around.pop(inner))
+    text = _sound(around.pop(inner), name)
     start = encode({**head, **fields, member: {**around, inner: None}})
-    return f"{start.removesuffix(f'null{_END}')}{text}{_END}"
+    return f"{start.removesuffix(f'null{END}')}{text}{END}"
 
 
-def _sound(text: str) -> str:
-    """A JSON text, sure to be one and to be encodable: it would make the whole journal unreadable else."""
+def _sound(text: str, name: str) -> str:
+    """A JSON text, sure to be what is read, and to be encodable: it would make the whole journal unreadable else."""
     value = decode(text)
+    if name == "Ended" and not is_content(value):
+        raise ValueError(f"the content of a result is a text or a list of content blocks, not {text[:40]}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -90,38 +91,26 @@ def decode_event(text: str, *, upgrades: Mapping[int, Upgrade] = UPGRADES) -> ev
 
 
 def _usual(text: str) -> ev.Event:
-    fields = _quick_json()(text, allow_inf_nan=False)
-    name, found = fields.pop("event"), fields.pop("format")
-    if found != FORMAT or found is True:
-        raise LookupError(found)
-    if name in _LONG:
-        _take_out(text, fields, name)
+    if not text.startswith(_START):
+        raise LookupError(text[: len(_START)])
+    name = text[len(_START) : text.index('"', len(_START))]
     read_fields = quick(_USUAL[name])
+    if name in LONG:
+        member, inner, mark = LONG[name]
+        fields, cut = quick_cut(text, mark, member)
+        _put(fields, name, member, inner, cut.text, cut.value)
+    else:
+        fields = quick_members(text)
+    del fields["format"], fields["event"]
     event: ev.Event = read_fields(fields)
-    if isfinite(event.at + event.seconds):
-        return event
-    raise ValueError(event.at)
-
-
-@cache
-def _quick_json() -> Callable[..., Any]:
-    """Pydantic's reader of JSON: half the time of the standard library's, and it keeps integers of any size too.
-
-    It refuses escapes of lone surrogates, which are then looked at once more. It takes 1e999 for an infinity: a time
-    that is one is looked at once more too, and a message with one is refused when it is encoded for the history.
-    """
-    from pydantic_core import from_json  # noqa: PLC0415 - pydantic is loaded when it is first needed
-
-    return from_json
+    return event
 
 
 def _any(text: str, upgrades: Mapping[int, Upgrade]) -> ev.Event:
     try:
-        fields = decode(text)
+        fields, cut = read_body(text)
     except (ValueError, RecursionError, TypeError, AttributeError) as error:
-        raise UnreadableSnapshot(f"it is no JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise UnreadableSnapshot(f"it is no JSON object, but {type(fields).__name__}")
+        raise UnreadableSnapshot(f"it is no JSON that toolloop wrote: {error}") from error
     number = check_format(fields.pop("format", None), "the event", upgrades)
     changes = {start: upgrade.event for start, upgrade in upgrades.items()}
     fields = dict(upgraded(fields, changes, number, "the event"))
@@ -133,35 +122,33 @@ def _any(text: str, upgrades: Mapping[int, Upgrade]) -> ev.Event:
         state = load(fields.pop("state", None), upgrades=upgrades)
         times = read(fields, ev.Event, "the event Adopted")
         return ev.Adopted(state, at=times.at, seconds=times.seconds)
-    if kind.__name__ in _LONG:
+    if kind.__name__ in LONG:
+        member, inner, _ = LONG[kind.__name__]
         try:
-            _take_out(text, fields, kind.__name__)
-        except (ProtocolError, LookupError, TypeError) as error:
+            value = fields[member][inner]
+            taken = cut.text if cut is not None and cut.value is value else encode(value)
+            _put(fields, kind.__name__, member, inner, taken, value)
+        except (ProtocolError, LookupError, TypeError, ValueError) as error:
             raise UnreadableSnapshot(f"the event {name} cannot be read: {type(error).__name__}: {error}") from error
     return cast("ev.Event", read(fields, kind, f"the event {name}"))
 
 
-def _take_out(text: str, fields: dict[str, JSON], name: str) -> None:
-    """Put the long text of an event, as it stands in the text of the whole, in the place of its decoded form."""
-    member, inner, mark = _LONG[name]
+def _put(fields: dict[str, JSON], name: str, member: str, inner: str, text: str, value: JSON) -> None:
+    """Put the long text of an event where its class has it."""
     around = fields[member]
-    value = around[inner]
-    start = text.find(mark)  # no string holds that: a quote in one has a backslash before it
-    if start >= 0 and text.endswith(_END) and next(reversed(fields)) == member and next(reversed(around)) == inner:
-        taken = text[start + len(mark) : -len(_END)]
+    if name == "Replied":
+        del around[inner]
+        fields[member] = _reply(value, text, **around)
+    elif is_content(value):
+        around[inner] = text
     else:
-        taken = encode(value)
-    if name == "Ended":
-        around[inner] = taken
-    else:
-        fields[member] = _reply(around, taken)
+        raise TypeError("`content` is neither a text nor a list of content blocks")
 
 
-def _reply(around: dict[str, JSON], text: str) -> Reply:
-    request_id = around.get("request_id")
-    if len(around) > (1 if request_id is None else 2) or not isinstance(request_id, str | None):
-        raise TypeError(f"a reply has a text `request_id` and a `message`, not {', '.join(around)}")
-    return read_reply(around["message"], text=text, request_id=request_id)
+def _reply(message: JSON, text: str, *, request_id: str | None = None) -> Reply:
+    if not isinstance(request_id, str | None):
+        raise TypeError("`request_id` is no text")
+    return read_reply(message, text=text, request_id=request_id)
 
 
 def read_journal(bodies: Iterable[str], *, upgrades: Mapping[int, Upgrade] = UPGRADES) -> State:

@@ -16,15 +16,16 @@ import attrs
 
 from toolloop.core.jsontext import JSON
 from toolloop.core.replies import Reply
+from toolloop.core.values import Result
 from toolloop.stores.shapes import hook_of, is_checked
 
-_PLAIN = (str, int, float, bool, Reply)  # a reply is read where its text is: see `events`
+_PLAIN = (str, int, float, bool, Reply)  # a reply, and the content of a result, are looked at where their text is
 
 
 @cache
 def quick(kind: Any) -> Callable[[dict[str, JSON]], Any]:
     """A function that reads a class from fields that nobody else will use."""
-    if is_checked(kind) or any(hasattr(item.default, "factory") for item in attrs.fields(kind)):
+    if (is_checked(kind) and kind is not Result) or any(hasattr(item.default, "factory") for item in attrs.fields(kind)):
         return hook_of(kind)
     attrs.resolve_types(kind)
     lines = ["def read(fields):", " made = new(kind)"]
@@ -32,7 +33,7 @@ def quick(kind: Any) -> Callable[[dict[str, JSON]], Any]:
     for item in attrs.fields(kind):
         name, of = item.name, _of_some(item.type)
         scope[f"set_{name}"] = getattr(kind, name).__set__
-        scope[f"type_{name}"] = of if of in _PLAIN else NoneType
+        scope[f"type_{name}"] = of if of in _PLAIN else _none_of(item.type)
         scope[f"hook_{name}"] = quick(of) if attrs.has(of) and of not in _PLAIN else hook_of(item.type)
         indent = " "
         if item.default is not attrs.NOTHING:
@@ -43,12 +44,18 @@ def quick(kind: Any) -> Callable[[dict[str, JSON]], Any]:
             f"{indent}value = fields.pop({name!r})",
             f"{indent}if value.__class__ is not type_{name}:",
             f"{indent} value = hook_{name}(value)",
+            *([f"{indent}elif value - value:", f"{indent} raise ValueError"] if of is float else ()),
             f"{indent}set_{name}(made, value)",
         ]
     lines += [" if fields:", "  raise LookupError", " return made"]
     exec("\n".join(lines), scope)  # noqa: S102 - made of the names of our own fields
     read: Callable[[dict[str, JSON]], Any] = scope["read"]
     return read
+
+
+def _none_of(kind: Any) -> Any:
+    """The type of None, if that is allowed; else one that no value of JSON has."""
+    return NoneType if NoneType in get_args(kind) else object
 
 
 def _of_some(kind: Any) -> Any:

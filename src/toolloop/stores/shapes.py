@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
+from math import isfinite
 from types import GenericAlias, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -24,12 +25,12 @@ from toolloop.core.setup import Setup
 from toolloop.core.states import Back, Executed, Failed, Ledger, Paused, Ready, Requesting
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
-from toolloop.core.values import Call, Round, Ruling, StandingGrant, Terms, Verdict
+from toolloop.core.values import Call, Result, Round, Ruling, StandingGrant, Terms, Verdict
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-# The fields that hold JSON texts: of messages, and of anything else. `Result.content` is looked at where it is read.
+# The fields that hold JSON texts: of messages, and of other objects; but the content of a result may be a string.
 MESSAGES: dict[type, tuple[str, ...]] = {
     ev.Opened: ("messages",),
     ev.Injected: ("messages",),
@@ -48,6 +49,7 @@ TEXTS: dict[type, tuple[str, ...]] = {
     Setup: ("params",),
     ev.ParamsChanged: ("params",),
     Ruling: ("content",),
+    Result: ("content",),
     Terms: ("match",),
     StandingGrant: ("match", "exact"),
     Call: ("input", "edited"),
@@ -156,8 +158,8 @@ def _integer(value: JSON, _: Any) -> int:
 
 
 def _number(value: JSON, _: Any) -> float:
-    if type(value) in (float, int):
-        return float(value)
+    if type(value) in (float, int) and isfinite(number := float(value)):
+        return number
     raise _unfit("a number", value)
 
 
@@ -252,24 +254,37 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
                 raise _Unfit(f"{name!r} holds a text that is no message")
         for name in texts:
             text = getattr(made, name)
-            if text is not None and not _is_json(text):
-                raise _Unfit(f"{name!r} is no JSON text")
+            if text is not None and not _is_text(text, made):
+                raise _Unfit(f"{name!r} is no JSON text of what belongs there")
         return made
 
     return structure
 
 
 def _is_message(text: str) -> bool:
-    try:
-        message = decode(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and isinstance(message.get("role"), str) and "content" in message
+    message = _decoded(text)
+    return isinstance(message, dict) and isinstance(message.get("role"), str) and is_content(message.get("content"))
 
 
-def _is_json(text: str) -> bool:
+def _is_text(text: str, of: Any) -> bool:
+    value = _decoded(text)
+    answers = isinstance(of, Result) or (isinstance(of, Ruling) and of.kind == "answer")
+    return is_content(value) if answers else isinstance(value, dict)
+
+
+def _decoded(text: str) -> JSON:
     try:
-        decode(text)
+        return decode(text)
     except (ValueError, RecursionError):
+        return None  # as `null`, this is nothing that any of the fields may hold
+
+
+def is_content(value: JSON) -> bool:
+    """Whether a value is the content of a message or a result as the machine reads it: a text, or a list of blocks."""
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_block, value)))
+
+
+def _is_block(value: JSON) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return False
-    return True
+    return value["type"] != "text" or isinstance(value.get("text"), str)

@@ -1,6 +1,7 @@
 """What to test a tool loop with: a fake Messages API over real HTTP, scripted providers, and the rules of a store."""
 
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
+from toolloop.testing.crash import Crash, CrashReport, crash_everywhere
 from toolloop.testing.replies import (
     call,
     delayed,
@@ -17,11 +18,14 @@ from toolloop.testing.store_suite import check_store
 
 __all__ = [
     "AsyncScriptedProvider",
+    "Crash",
+    "CrashReport",
     "FakeMessagesAPI",
     "RecordedRequest",
     "ScriptedProvider",
     "call",
     "check_store",
+    "crash_everywhere",
     "delayed",
     "dropped",
     "fault",

@@ -1,0 +1,327 @@
+"""A program that keeps the promises survives a crash anywhere; one that breaks them is found out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from attrs import define, field
+
+from toolloop import (
+    Approve,
+    AsyncToolLoopHandle,
+    LoopConfig,
+    LoopContext,
+    MemoryStore,
+    SqliteStore,
+    ToolContext,
+    ToolLoopHandle,
+    Yielded,
+    tool,
+)
+from toolloop.errors import CallerError
+from toolloop.stores import Entry, Store
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, crash_everywhere, reply
+
+PARAMS: dict[str, Any] = {
+    "model": "claude-opus-5-5",
+    "max_tokens": 256,
+    "messages": [{"role": "user", "content": "Pay the bill"}],
+}
+
+
+@tool(effect="pure")
+def look(path: str, context: ToolContext) -> str:
+    """Read a text file."""
+    context.state.runs["look"] += 1
+    return f"text of {path}"
+
+
+@tool(effect="keyed")
+def charge(amount: int, context: ToolContext) -> str:
+    """Charge a card, under the key of the call."""
+    context.state.runs["charge"] += 1
+    context.state.charged[context.idempotency_key] = amount
+    return f"charged {amount}"
+
+
+@tool(effect="keyed")
+def careless(amount: int, context: ToolContext) -> str:
+    """Charge a card, without a look at the key."""
+    context.state.runs["careless"] += 1
+    context.state.charged[str(len(context.state.charged))] = amount
+    return f"charged {amount}"
+
+
+@tool(needs_approval=True)
+def post(text: str, context: ToolContext) -> str:
+    """Post a letter."""
+    context.state.runs["post"] += 1
+    return "posted"
+
+
+TOOLS = (look, charge, careless, post)
+
+
+@define
+class World:
+    """What is outside the loop: a bank and a letter box, which see what the tools really did."""
+
+    names: Sequence[str]
+    is_async: bool = False
+    side_by_side: int = 1
+    runs: Counter[str] = field(factory=Counter)
+    charged: dict[str, int] = field(factory=dict)
+    unknown: int = 0
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The model: it calls the tools, and is done when it has their results."""
+        if len(request["messages"]) > 1:
+            return reply("done")
+        inputs: dict[str, dict[str, Any]] = {
+            "look": {"path": "a"},
+            "charge": {"amount": 7},
+            "careless": {"amount": 7},
+            "post": {"text": "hi"},
+        }
+        return reply(calls=[call(name, inputs[name], id=name) for name in self.names])
+
+    def decide(self, turn: Yielded) -> None:
+        """The caller: it approves, and looks into the letter box where nobody knows."""
+        for each in turn.pending:
+            if each.why == "uncertain":
+                self.unknown += 1
+                turn.answer(each, "posted" if self.runs["post"] else "not posted", by="ana")
+            else:
+                turn.approve(each, by="ana")
+
+    def program(self, store: Store) -> None:
+        """A worker: it opens the loop, or creates it, and drives it to its end."""
+        config = LoopConfig(max_parallel_tools=self.side_by_side)
+        common: dict[str, Any] = {"params": PARAMS, "tools": TOOLS, "config": config, "context": LoopContext(self)}
+        if not self.is_async:
+            with ToolLoopHandle.open(store, "bill", ScriptedProvider(self.answer), **common) as handle:
+                handle.run(self.decide)
+            return
+
+        async def main() -> None:
+            provider = AsyncScriptedProvider(self.answer)
+            async with AsyncToolLoopHandle.open(store, "bill", provider, **common) as handle:
+                await handle.run(self.decide)
+
+        anyio.run(main)
+
+    def anew(self, make_store: Callable[[], Any] = MemoryStore) -> Callable[[], Any]:
+        """Another store, and a world in which nothing has happened."""
+
+        def make() -> Any:
+            self.runs, self.charged, self.unknown = Counter(), {}, 0
+            return make_store()
+
+        return make
+
+    def check(self, _store: Any) -> None:
+        """What may not happen, whoever dies when."""
+        assert self.runs["post"] <= 1, "two letters were posted"
+        assert len(self.charged) <= 1, f"the card was charged {len(self.charged)} times"
+        if "charge" in self.names or "careless" in self.names:
+            assert self.charged, "the card was not charged"
+
+
+def sqlite_in(folder: Path) -> Callable[[], SqliteStore]:
+    """A new file each time."""
+    numbers = iter(range(100_000))
+    return lambda: SqliteStore(folder / f"{next(numbers)}.db")
+
+
+# --- programs that keep the promises ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_good_program_survives_a_crash_anywhere(is_async: bool) -> None:
+    """A call of each effect, one of them approved; every boundary of the run is tried, and the loop always ends."""
+    world = World(["look", "charge", "post"], is_async)
+    report = crash_everywhere(world.program, world.anew(), check=world.check)
+    print(report)  # noqa: T201 - the boundaries are the claim
+    assert report.boundaries >= 40
+    assert len(report.crashes) == report.boundaries + 1
+    assert report.waiting == ()
+    assert all(crash.statuses == {"bill": "ended"} for crash in report.crashes)
+    assert all(crash.starts["post"] == 1 for crash in report.crashes)
+    assert max(crash.starts["charge"] for crash in report.crashes) == 2
+    assert None not in [where for crash in report.crashes for where in crash.where]
+
+
+def test_each_named_moment_is_among_the_boundaries() -> None:
+    """Before a request goes out, before its reply is stored, before and after each start, each end, and each lease."""
+    world = World(["post"])
+    report = crash_everywhere(world.program, world.anew())
+    moments = {where for crash in report.crashes for where in crash.where}
+    wanted = ["create(Opened)", "append(Requested)", "append(Started post)", "append(Ended post)", "acquire()"]
+    assert {f"{when} {what}" for what in wanted for when in ("before", "after")} <= moments
+    assert "before append(Replied)" in moments
+
+
+def test_a_good_program_survives_it_in_sqlite(tmp_path: Path) -> None:
+    """As in memory."""
+    world = World(["charge", "post"])
+    report = crash_everywhere(world.program, world.anew(sqlite_in(tmp_path)), check=world.check)
+    assert report.boundaries >= 30
+    assert report.waiting == ()
+
+
+def test_the_one_that_wakes_the_loop_may_die_too() -> None:
+    """Two crashes, at every pair of boundaries."""
+    world = World(["charge"])
+    report = crash_everywhere(world.program, world.anew(), check=world.check, depth=2)
+    assert len(report.crashes) > 10 * report.boundaries
+    assert max(len(crash.at) for crash in report.crashes) == 2
+    assert max(crash.starts["charge"] for crash in report.crashes) == 3
+
+
+def test_calls_side_by_side_survive_it() -> None:
+    """Whatever their threads still do is nobody's any more."""
+    world = World(["look", "charge", "post"], side_by_side=3)
+    report = crash_everywhere(world.program, world.anew(), check=world.check)
+    assert report.waiting == ()
+
+
+def test_a_wait_that_the_program_does_not_end_is_told() -> None:
+    """Nobody says how the letter ended: the loop waits, and that is true, not broken."""
+    world = World(["post"])
+
+    def program(store: Store) -> None:
+        context = LoopContext(world)
+        provider = ScriptedProvider(world.answer)
+        with ToolLoopHandle.open(store, "bill", provider, params=PARAMS, tools=TOOLS, context=context) as handle:
+            handle.run(lambda turn: turn.approve_all(by="ana"))
+
+    report = crash_everywhere(program, world.anew(), check=world.check)
+    moments = {where for crash in report.waiting for where in crash.where}
+    assert moments == {"after append(Started post)", "before append(Ended post)"}
+    assert "needs_decision" in str(report)
+
+
+# --- programs and stores that do not ---------------------------------------------------------------------------------
+
+
+def broken(program: Callable[[Store], object], make_store: Callable[[], Any], check: Any = None) -> str:
+    """What is found."""
+    with pytest.raises(AssertionError) as found:
+        crash_everywhere(program, make_store, check=check)
+    return str(found.value)
+
+
+def test_a_tool_that_is_declared_keyed_and_is_not_is_found() -> None:
+    """It runs again after a crash, as it was declared, and the bank sees it twice."""
+    world = World(["careless"])
+    told = broken(world.program, world.anew(), world.check)
+    assert told.startswith(("killed after append(Started careless)", "killed before append(Ended careless)"))
+    assert "the card was charged 2 times" in told
+
+
+class Forgetful(MemoryStore):
+    """It says that it has stored, and has not."""
+
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        if any('"Ended"' in entry.body for entry in entries):
+            return len(self.load(loop_id).entries) + len(entries)
+        return super().append(loop_id, entries, **more)
+
+
+def test_a_store_that_forgets_is_found() -> None:
+    """Without any crash, even."""
+    world = World(["charge"])
+    told = broken(world.program, world.anew(Forgetful))
+    assert "without a crash" in told
+
+
+class Lazy(MemoryStore):
+    """It writes the end of a call when it is asked the next thing, like a file that nobody flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unwritten: list[tuple[str, Sequence[Entry]]] = []
+
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        for unwritten in self._unwritten:
+            super().append(*unwritten, expected_rev=None)
+        self._unwritten = [(loop_id, entries)] if '"Ended"' in entries[0].body else []
+        if self._unwritten:
+            return int(more["expected_rev"]) + len(entries)
+        return super().append(loop_id, entries, **more)
+
+    def load(self, loop_id: str, *, after: int = 0) -> Any:
+        self._unwritten.clear()  # a new process: what was never written is gone
+        return super().load(loop_id, after=after)
+
+
+def test_a_store_that_writes_later_is_found() -> None:
+    """What it said it had is gone with the process: nobody knows any more that the tool ended."""
+    world = World(["charge"])
+    told = broken(world.program, world.anew(Lazy))
+    assert told.startswith("killed after append(Ended charge)")
+    assert "the store said that it had stored this, and does not have it" in told
+
+
+class Unfenced(MemoryStore):
+    """It takes every event, whatever it follows."""
+
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        return super().append(loop_id, entries, expected_rev=None)
+
+
+def test_a_store_that_ignores_the_revision_is_found() -> None:
+    """Two people at two desks decide one call, each in their own way, and it takes both words."""
+    world = World(["post"])
+
+    def program(store: Store) -> None:
+        common: dict[str, Any] = {"params": PARAMS, "tools": TOOLS, "context": LoopContext(world)}
+        with ToolLoopHandle.open(store, "bill", ScriptedProvider(world.answer), **common) as handle:
+            turn = handle.run()
+            if isinstance(turn, Yielded) and [each.why for each in turn.pending] == ["approval"]:
+                with ToolLoopHandle.open(store, "bill", ScriptedProvider(world.answer), **common) as another:
+                    another.decide({"post": Approve(by="ana")})
+                with suppress(CallerError):
+                    turn.deny("post", "no", by="bo")
+            handle.run(world.decide)
+
+    assert crash_everywhere(program, world.anew(), check=world.check).waiting == ()
+    assert "the call 'post' was decided already (approve)" in broken(program, world.anew(Unfenced))
+
+
+def test_a_program_that_does_not_get_on_is_found() -> None:
+    """Its loop could be driven, and is not."""
+    world = World(["post"])
+
+    def program(store: Store) -> None:
+        ToolLoopHandle.open(store, "bill", ScriptedProvider(world.answer), params=PARAMS, tools=TOOLS)
+
+    told = broken(program, world.anew())
+    assert told == "without a crash: the loop 'bill' is runnable, and running the program again changes nothing"
+
+
+def test_a_program_without_a_loop_is_found() -> None:
+    """It has to use the store that it is given."""
+    assert broken(lambda _store: None, MemoryStore) == (
+        "without a crash: the program keeps no loop in the store that it is given"
+    )
+
+
+def test_a_program_that_fails_when_it_wakes_is_found() -> None:
+    """With what it raised, and after which crash."""
+    world = World(["post"])
+
+    def program(store: Store) -> None:
+        if store.list():
+            raise ValueError("there is one already")
+        world.program(store)
+
+    told = broken(program, world.anew())
+    assert told.startswith("killed after create(Opened)")
+    assert "the program raised ValueError: there is one already" in told
