@@ -199,3 +199,29 @@ def test_a_text_block_without_a_text_makes_no_sense(text: object) -> None:
     """It could never be read, nor sent back."""
     with pytest.raises(ProtocolError, match="text block without a text"):
         read_reply({"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
+
+
+@pytest.mark.parametrize("odd", [1, True, 1.5, [], ["a"], {}, {"a": 1}, 10**30])
+def test_what_is_only_for_the_record_stands_in_nobodys_way(odd: Any) -> None:
+    """A reply was paid for: what is no word or no count in it is left out of the record, and stays in the text."""
+    body = {
+        "content": [m.text("so")],
+        "id": odd,
+        "model": odd,
+        "stop_details": {"category": odd, "explanation": "why"},
+        "usage": {"input_tokens": [odd], "output_tokens": odd, "server_tool_use": {"web_search_requests": odd}},
+        "container": {"id": odd},
+    }
+    reply = read_reply(body, text="the text as received", request_id=odd)
+    counted = 1 if type(odd) is int and odd == 1 else 0
+    assert (reply.model, reply.request_id, reply.container) == (None, None, None)
+    assert reply.stop_details == {"category": None, "explanation": "why"}
+    assert reply.usage == Usage(output_tokens=counted, web_search_requests=counted)
+    assert read_reply({**body, "usage": odd}, text="").usage == Usage()
+    assert read_reply({**body, "usage": {"output_tokens": 10**5000}}, text="").usage == Usage()
+
+
+def test_a_result_of_a_call_without_an_id_makes_no_sense() -> None:
+    """Nothing could be paired with it."""
+    with pytest.raises(ProtocolError, match="a result of a call whose id is no text"):
+        read_reply({"content": [m.server_result("a") | {"tool_use_id": ["a"]}]})

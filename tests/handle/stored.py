@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from pathlib import Path
@@ -227,8 +227,14 @@ class Party:
         return self.run().unwrap().text
 
 
+class Standing(Background[Any]):
+    """A turn that stands in a call or a request until `go` is set."""
+
+    go: threading.Event
+
+
 @contextmanager
-def held(world: World, where: str, party: Party) -> Any:
+def held(world: World, where: str, party: Party) -> Iterator[Standing]:
     """While the block runs, `party` stands in this call or request. Afterwards `.result()` is what its turn gave."""
     arrived, go = threading.Event(), threading.Event()
 
@@ -237,7 +243,8 @@ def held(world: World, where: str, party: Party) -> Any:
         awaited(go)
 
     world.on[where] = stand
-    turn = Background(party.next_turn)
+    turn = Standing(party.next_turn)
+    turn.go = go
     awaited(arrived)
     del world.on[where]  # whoever comes next goes through
     try:

@@ -57,9 +57,9 @@ DRIFTS: dict[str, tuple[dict[str, Any], str]] = {
         "config.stop_when was not set, and is",
     ),
     "another model": ({"params": params(model="claude-opus-5")}, "the parameter 'model' changed"),
-    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' changed"),
+    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' is new"),
     "another limit of tokens": ({"params": params(max_tokens=1)}, "the parameter 'max_tokens' changed"),
-    "other raw tools": ({"params": params(tools=[LOOKUP])}, "the parameter 'tools' changed"),
+    "other raw tools": ({"params": params(tools=[LOOKUP])}, "the parameter 'tools' is new"),
 }
 
 

@@ -223,6 +223,22 @@ def test_open_can_be_awaited_for_the_handle(backend: str) -> None:
 
 
 @each_kind
+def test_flush_looks_at_what_others_stored(kind: str) -> None:
+    """For who holds a handle and does not drive it: then it shows, and takes decisions on, what there is now."""
+    world = World(kind, MemoryStore())
+    watching, driving = world.open(), world.open()
+    yielded(driving.run())
+    assert watching.handle.snapshot() != driving.handle.snapshot()
+    watching.flush()
+    assert [call.id for call in watching.handle.pending] == ["t2"]
+    assert watching.handle.snapshot() == driving.handle.snapshot()
+    watching.decide(t2=APPROVED)
+    driving.flush()
+    assert driving.handle.pending == ()
+    assert driving.text() == "done"
+
+
+@each_kind
 def test_what_cannot_be_read_is_said_and_left_alone(kind: str) -> None:
     """A damaged journal names the entry; a foreign one is none."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))

@@ -14,6 +14,7 @@ from tests.handle.stored import (
     PAY,
     SEND,
     TOOLS,
+    Faulty,
     Party,
     World,
     approve_all,
@@ -25,7 +26,7 @@ from tests.handle.stored import (
     store_at,
 )
 from tests.handle.support import params, results_in, yielded
-from toolloop import Answer, Ask, Deny, Grant, LoopConfig, tool
+from toolloop import Answer, Ask, Deny, Grant, LoopConfig, LoopContext, tool
 from toolloop.core.texts import Texts
 from toolloop.errors import Conflict, Drift
 from toolloop.stores.memory import MemoryStore
@@ -175,6 +176,50 @@ def test_nothing_else_of_the_round_starts_while_a_call_is_uncertain(kind: str) -
         assert world.ran == ["t1"]
     with pytest.raises(Conflict):
         turn.result()
+
+
+@each_kind
+def test_from_the_moment_in_which_the_lease_is_taken_nothing_more_starts(kind: str) -> None:
+    """Though the new driver has not said a word yet: the old one is refused with its next write."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY, LOOK]), reply("done")), config=ONE_BY_ONE)
+    first = world.open()
+    with held(world, "t1", first) as turn:
+
+        def let_it_go_on(_: int) -> None:
+            if "acquire" in store.asked and "append" not in store.asked and not turn.go.is_set():
+                if store.asked[-1] == "acquire":
+                    return
+                turn.go.set()
+                with pytest.raises(Conflict):
+                    turn.result()
+
+        store = Faulty(world.store, fails=let_it_go_on)
+        second = World(kind, store, script=world.script).open(
+            config=LoopConfig(**ONE_BY_ONE), context=LoopContext(state=world), take_over=True
+        )
+        assert (world.ran, turn.go.is_set()) == (["t1"], True)
+    assert second.run().unwrap().text == "done"
+    assert world.ran == ["t1", "t3"]
+
+
+@each_kind
+def test_who_opens_a_loop_just_as_its_driver_ends_does_not_wake_it(kind: str) -> None:
+    """It looked as if it ran; when the lease was to be had, the turn was over, and nothing was lost."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    first = world.open()
+    with held(world, "t1", first) as turn:
+
+        def let_it_end(number: int) -> None:
+            if store.asked[-1] == "acquire" and number == store.asked.index("acquire") + 1:
+                turn.go.set()
+                turn.result()
+
+        store = Faulty(world.store, fails=let_it_end)
+        other = World(kind, store, script=world.script)
+        second = other.open()
+    assert "Woken" not in world.journal()[1:]
+    first.say(first.turn().continue_loop)
+    assert second.run().unwrap().text == "done"
 
 
 # --- drift -----------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_of_those_who_wake_a_loop_at_one_moment_one_runs_it(scene: Scene, count:
 def test_a_race_that_nobody_holds_up_runs_each_call_once(scene: Scene) -> None:
     """Who comes a little later finds the turn done, or is refused; nothing runs again."""
     runners = racers(scene, 4)
-    for number in range(ROUNDS):
+    for number in range(20):
         loop_id = f"loop{number}"
         line_up(scene, loop_id, runners, held=False)
         said = [runner.hear("turn", "conflict", "late") for runner in runners]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from tests.properties.drawing import BOOM, MEDDLING, STOP
 from tests.properties.granted import Given
 from toolloop import Answer, Approve, Ask, Deny, ToolContext, ToolError, tool
 from toolloop.core.values import Call
+from toolloop.errors import ToolLoopError
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -35,6 +37,7 @@ class Bench:
         grants: what was given, by id.
         interfere: called by a tool in the middle of its run, with what it is to do.
         find: a call that starts, as its loop has it.
+        wrong: what should not have been. What a tool raises is a result, so nobody would hear of it otherwise.
 
     """
 
@@ -47,6 +50,17 @@ class Bench:
     find: Callable[[str], Call | None] = lambda _call_id: None
     grants: dict[str, Given] = field(factory=dict)
     pure_calls: set[str] = field(factory=set)
+    wrong: list[str] = field(factory=list)
+
+    def run(self, name: str, ctx: ToolContext, do: str, ask: str) -> None:
+        """A call starts, and does to its loop what it is to do."""
+        try:
+            self.start(name, ctx, ask)
+            if do in MEDDLING and self.starts[ctx.call_id] == 1:
+                self.interfere(do, ctx.call_id)
+        except (AssertionError, ToolLoopError):
+            self.wrong.append(traceback.format_exc())
+            raise
 
     def start(self, name: str, ctx: ToolContext, ask: str) -> None:
         """Note a start, which must be one that was allowed."""
@@ -71,7 +85,7 @@ class Bench:
 
 def _perform(name: str, ctx: ToolContext, do: str, ask: str) -> Any:
     bench: Bench = ctx.state
-    bench.start(name, ctx, ask)
+    bench.run(name, ctx, do, ask)
     match do:
         case "raise":
             raise ToolError("it would not")
@@ -79,8 +93,6 @@ def _perform(name: str, ctx: ToolContext, do: str, ask: str) -> Any:
             return [PNG]
         case "nothing":
             return None
-    if do in MEDDLING and bench.starts[ctx.call_id] == 1:
-        bench.interfere(do, ctx.call_id)
     return f"{name} {ctx.call_id}"
 
 

@@ -35,7 +35,8 @@ class Checked(World):
 
     def check(self) -> None:
         """Whatever happened, this is so."""
-        truth = self.journal.check(self.handle)
+        assert not self.bench.wrong, self.bench.wrong[0]
+        truth = self.journal.compare(self.handle)
         self._check_requests()
         self._check_usage(truth)
         self._check_decisions(truth)

@@ -21,8 +21,9 @@ SETTINGS = st.builds(
     meddling=st.sampled_from([0, 1, 2, 3]),
     patience=st.sampled_from([None, 50.0]),
     store=st.sampled_from(["", "", "memory", "sqlite"]),
+    pace=st.sampled_from([0.0, 0.0, 7.0]),
 )
-IN_FLIGHT = st.sampled_from([*[""] * 6, *MEDDLING, "revoke", "update", "extend", "copy"])
+IN_FLIGHT = st.sampled_from([*[""] * 6, *MEDDLING, "revoke", "update", "extend", "copy", "unheard"])
 #: How far another driver gets, and which replies it has.
 APART = st.tuples(
     st.sampled_from([0, 0, 1, 1, 2, 3, 4, 5, 6, 6, 6]),

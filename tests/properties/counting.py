@@ -28,11 +28,13 @@ Way = tuple[type[State], type[ev.Event], type[State]]
 Pair = tuple[type[State], type[ev.Event]]
 
 _LATE = "test_take_overs.test_a_late_end_is_kept_and_counts_only_if_its_call_is_open"
+_UNHEARD = "test_unheard_words.test_a_tick_of_one_who_has_not_heard_does_nothing"
 
 #: What takes another thread or driver at the right moment, and where it is shown.
 AT_THE_RIGHT_MOMENT: dict[Pair, str] = {
     (Requesting, ev.Ended): "test_right_moments.test_a_late_end_comes_while_another_driver_asks_the_model",
     **{(state, ev.Ended): _LATE for state in (Ready, Judging, Deciding, Executed, Paused, Finished, Failed)},
+    **{(state, ev.Ticked): _UNHEARD for state in (Ready, Requesting, Executed, Paused, Finished, Failed)},
 }
 
 #: The pairs of the table that the caller, the tools and the network can bring about through handles, in one thread.
@@ -60,7 +62,7 @@ class CountingRecorder(Recorder):
             self.journal.append(event)
             return after
 
-    def check(self, handle: ToolLoopHandle) -> State:
+    def compare(self, handle: ToolLoopHandle) -> State:
         """Check that the journal says the same as the handle. What it says is returned."""
         assert fold(self.journal) == handle.state
         return handle.state
@@ -127,7 +129,7 @@ class StoredJournal:
         if isinstance(state, Judging | Deciding | Running):
             self._starts.update({(state.round.iteration, call.id): call.attempts for call in state.round.calls})
 
-    def check(self, handle: ToolLoopHandle) -> State:
+    def compare(self, handle: ToolLoopHandle) -> State:
         """Check that the journal says the same as the handle, and the store's list too. What it says is returned."""
         truth = self.read_on()
         recorder = handle._recorder

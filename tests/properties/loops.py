@@ -53,6 +53,7 @@ class Loop(Sleeping):
         """Drive; a broken stop condition and a kill come through, and leave a loop that can go on."""
         awaited = self._next_request()
         first = len(self.sent)
+        self.clock.pace = self.setting.pace
         try:
             self.handle.next_turn()
         except Boom:
@@ -67,7 +68,7 @@ class Loop(Sleeping):
         else:
             assert self.taken_over is None, "another driver took over, and this one was not told"
         finally:
-            self.taken_over, self.in_flight = None, ""
+            self.taken_over, self.in_flight, self.clock.pace = None, "", 0.0
         if awaited is not None:
             assert self.sent[first][0] == awaited, "a restored loop would have sent something else"
 
@@ -103,6 +104,9 @@ class Loop(Sleeping):
             case "wait":
                 self.clock.now += 100
                 handle.tick(self.clock.now)
+            case "unheard" if self.beside is not None:
+                self.clock.now += 100
+                self.beside.tick(self.clock.now)
             case "copy":
                 self.copy_in_flight()
             case "knock":
@@ -113,6 +117,7 @@ class Loop(Sleeping):
     def _be_taken_over(self, call_id: str | None) -> None:
         """Another process thinks that this one is dead, and goes on without it."""
         self.lost(call_id)
+        self.clock.pace = 0.0
         other = self.opened(take_over=True)
         self.beside = self.taken_over = self.driver = other
         for _ in range(self.steps_apart):

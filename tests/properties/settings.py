@@ -19,14 +19,16 @@ class Killed(BaseException):
 
 
 class Clock:
-    """The time of a loop under test; it passes when a rule says so."""
+    """The time of a loop under test; it passes when a rule says so, and with each look at it while `pace` is set."""
 
     def __init__(self) -> None:
         """Begin somewhere."""
         self.now = 1_000_000.0
+        self.pace = 0.0
 
     def __call__(self) -> float:
         """Seconds since the epoch."""
+        self.now += self.pace
         return self.now
 
     def is_over(self, moment: Any) -> bool:
@@ -48,6 +50,7 @@ class Setting:
     meddling: int  # how often in a row the caller does something else than to drive the loop
     patience: float | None = None  # how many seconds a call waits for a decision
     store: str = ""  # the kind of store; none if it is empty
+    pace: float = 0.0  # how many seconds pass with each look at the clock while a turn is driven
 
     def config(self, stop_when: StopWhen) -> LoopConfig:
         """The configuration of a handle."""

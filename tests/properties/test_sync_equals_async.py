@@ -53,6 +53,7 @@ def in_sync(program: Program, store: MemoryStore | None) -> Story:
                 turn = story.send(result)
         except StopIteration:
             handle.close()
+            assert not bench.wrong
             requests = [request.body for request in api.requests]
             return Story(requests, seen, dict(bench.starts), told(handle), kept(program, handle, store))
 
@@ -82,6 +83,7 @@ async def in_async(program: Program, store: MemoryStore | None) -> Story:
                     turn = story.send(result)
             except StopIteration:
                 await handle.close()
+                assert not bench.wrong
                 requests = [request.body for request in api.requests]
                 return Story(requests, seen, dict(bench.starts), told(handle), kept(program, handle, store))
 

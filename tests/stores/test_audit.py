@@ -306,7 +306,7 @@ def test_an_event_that_is_gone_is_found_or_changes_nothing(at: int) -> None:
 
 def test_a_second_run_of_a_lost_call_is_a_problem_only_if_nobody_wanted_it() -> None:
     """A repeatable call runs again by itself; any other when a person says so by name."""
-    start = EVENTS[j.find(EVENTS, Started, "edited")]
+    start, first = Started("edited"), EVENTS[j.find(EVENTS, Started, "edited")]
     assert rules([*ASLEEP, start]) == [("started_undecided", "edited")]
     by_name = [*ASLEEP, Decided((("edited", Ruling("rerun", by="ana")),))]
     assert rules([*by_name, start]) == [("started_undecided", "edited")]
@@ -314,6 +314,7 @@ def test_a_second_run_of_a_lost_call_is_a_problem_only_if_nobody_wanted_it() -> 
     runs_again = [*by_name, *looks_again, Continued(), start]
     assert rules(runs_again) == []
     assert rules([*runs_again, start]) == [("started_twice", "edited")]
+    assert rules([*runs_again[:-1], first]) == [("ran_something_else", "edited")]  # it has the digest of the first run
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_a_sound_digest_is_not_enough(change: dict[str, Any], says: str) -> None
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        (("ledger", "setup", "params"), "{", "'params' is no JSON text @ Ready.ledger.setup"),
+        (("ledger", "setup", "params"), "{", "'params' is no JSON text of an object @ Ready.ledger.setup"),
         (("ledger", "setup", "loop_id"), 5, "expected a text, not int @ Ready.ledger.setup.loop_id"),
         (("ledger", "setup", "limits"), {"timeout": True}, "expected a number, not bool"),
         (("ledger", "setup", "limits"), {"max_pauses": 1.5}, "expected an integer, not float"),
@@ -136,7 +136,7 @@ def test_a_sound_digest_is_not_enough(change: dict[str, Any], says: str) -> None
         (("ledger", "setup", "execution"), "sometimes", "Ready.ledger.setup.execution"),
         (("ledger", "usage_log"), [{}], r"required field missing @ Ready.ledger.usage_log\[0\].iteration"),
         (("ledger", "messages"), ["nothing"], "'messages' holds a text that is no message @ Ready.ledger"),
-        (("ledger", "response"), "nothing", "'response' is no JSON text @ Ready.ledger"),
+        (("ledger", "response"), "nothing", "'response' is no JSON text of an object @ Ready.ledger"),
     ],
 )
 def test_what_is_wrong_inside_is_named_with_its_place(path: tuple[str, ...], value: Any, says: str) -> None:

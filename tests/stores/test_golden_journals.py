@@ -77,7 +77,10 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
             ),
             at=102.5,
         ),
-        ev.Decided((("a", APPROVED), ("c", Ruling("answer", '["x"]', is_error=True, by="bo", at=103.0))), at=103.0),
+        ev.Decided(
+            (("a", APPROVED), ("c", Ruling("answer", encode([m.text("x")]), is_error=True, by="bo", at=103.0))),
+            at=103.0,
+        ),
         ev.Decided((("e", Ruling("deny", by="ana", reason="no", at=103.5)),), at=103.5),
         ev.Continued(at=104.0),
     ),

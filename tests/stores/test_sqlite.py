@@ -20,6 +20,8 @@ from toolloop.errors import Conflict, StoreError
 from toolloop.stores import Entry, Head, SqliteStore
 from toolloop.testing import check_store
 
+SUFFIXES = ("", "-shm", "-wal")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -83,6 +85,35 @@ def test_a_relative_path_is_where_it_was_when_the_store_was_made(
         monkeypatch.chdir("/")
         store.create("loop", [], head=READY)
     assert path.exists()
+
+
+def test_a_link_is_followed_to_the_file(path: Path, tmp_path: Path) -> None:
+    """While the log has what the file lacks; and where the store makes the file, it makes the one that is meant."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    link = folder / "link.db"
+    link.symlink_to(Path("..") / path.name)
+    with SqliteStore(link) as linked:
+        for at in range(20):
+            linked.create(str(at), [Entry("big", "x" * 8000)], head=READY)
+        assert path.stat().st_size < 20 * 8000
+        with SqliteStore(path) as store, SqliteStore(link) as again:
+            assert contents(store) == contents(again) == contents(linked)
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", *(f"loops.db{end}" for end in SUFFIXES)]
+        assert list(folder.iterdir()) == [link]
+    assert link.is_symlink()
+
+
+def test_a_link_is_followed_from_where_it_is(path: Path, tmp_path: Path) -> None:
+    """The parent of a linked folder is that of the folder; a link in a circle is told."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    with SqliteStore(tmp_path / "link" / ".." / "loops.db") as store:
+        assert store.list() == []
+        assert (tmp_path / "a" / "loops.db").exists()
+    path.symlink_to(path)
+    with pytest.raises(StoreError, match=r"loops\.db cannot be opened"):
+        SqliteStore(path).list()
 
 
 def test_every_connection_writes_ahead_and_through(store: SqliteStore, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -97,13 +98,13 @@ def test_a_locked_database_is_waited_for_and_then_told(store: SqliteStore, path:
     was = contents(store)
     with Worker(path) as worker:
         worker.ask("held.append(lock(path))")
-        with pytest.raises(StoreError, match=r"waited 0\.05 seconds, and another writer holds it"):
+        with pytest.raises(StoreError, match=r"waited 0\.05 seconds, and at every try another process held it"):
             store.append("loop", BIG, expected_rev=1)
         assert contents(store) == was
         worker.ask("held.pop().close()")
         assert store.append("loop", entries("b"), expected_rev=1) == 2
         worker.ask("held.append(lock(path))")
-        with pytest.raises(StoreError, match="another writer holds it"):
+        with pytest.raises(StoreError, match="another process held it"):
             store.release(store.acquire("loop", "me", until=1.0))
         worker.kill()
     assert store.acquire("loop", "me", until=1.0).token == 1
@@ -177,10 +178,26 @@ def test_a_folder_that_is_not_there_is_told(path: Path) -> None:
 
 
 def test_a_folder_in_place_of_the_file_is_told(path: Path) -> None:
-    """By its name."""
+    """By its name, and so is one in place of the log."""
     path.mkdir()
-    with pytest.raises(StoreError, match=r"loops\.db"):
+    with pytest.raises(StoreError, match=r"loops\.db is no file, but a folder\. Give the store a file"):
         SqliteStore(path).list()
+    path.rmdir()
+    path.with_name("loops.db-wal").mkdir()
+    with pytest.raises(StoreError, match=r"loops\.db-wal is no file, but a folder"):
+        SqliteStore(path).list()
+    assert not path.exists()
+
+
+def test_what_is_no_file_is_told(path: Path) -> None:
+    """A device, also by a link, and a pipe, on which nobody waits."""
+    path.symlink_to(os.devnull)
+    with pytest.raises(StoreError, match=rf"{os.devnull} is no file, but a device, a pipe or the like"):
+        SqliteStore(path).list()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match=r"loops\.db is no file, but a device, a pipe or the like"):
+        SqliteStore(path).create("loop", [], head=READY)
 
 
 def test_a_failure_while_opening_leaves_no_connection_behind(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,9 +25,10 @@ from toolloop import (
     Yielded,
     tool,
 )
-from toolloop.errors import CallerError
-from toolloop.stores import Entry, Store
+from toolloop.errors import CallerError, Conflict, StoreError
+from toolloop.stores import Entry, Head, Store
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, crash_everywhere, reply
+from toolloop.testing.crash_store import Graveyard, Killed, MortalStore
 
 PARAMS: dict[str, Any] = {
     "model": "claude-opus-5-5",
@@ -184,7 +186,7 @@ def test_the_one_that_wakes_the_loop_may_die_too() -> None:
     assert max(crash.starts["charge"] for crash in report.crashes) == 3
 
 
-def test_calls_side_by_side_survive_it() -> None:
+def test_askingside_by_side_survive_it() -> None:
     """Whatever their threads still do is nobody's any more."""
     world = World(["look", "charge", "post"], side_by_side=3)
     report = crash_everywhere(world.program, world.anew(), check=world.check)
@@ -325,3 +327,57 @@ def test_a_program_that_fails_when_it_wakes_is_found() -> None:
     told = broken(program, world.anew())
     assert told.startswith("killed after create(Opened)")
     assert "the program raised ValueError: there is one already" in told
+
+
+# --- the dead --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
+    """Its calls raise, and its threads are told; what it would give back it has lost already."""
+    store, graveyard = MemoryStore(), Graveyard()
+    mortal = MortalStore(store, graveyard, dies_at=4)
+    mortal.create("a", [Entry("1", "{}")], head=Head("x"))
+    lease = mortal.acquire("a", "me", until=1.0)
+    with pytest.raises(Killed, match=r"before append\(an event\)"):
+        mortal.append("a", [Entry("2", "{}")], expected_rev=1)
+    asking: list[Callable[[], object]] = [
+        lambda: mortal.append("a", [Entry("2", "{}")], expected_rev=1),
+        lambda: mortal.create("b", [Entry("1", "{}")], head=Head("x")),
+        lambda: mortal.load("a"),
+        mortal.list,
+        lambda: mortal.lease("a"),
+        lambda: mortal.acquire("a", "me", until=1.0),
+        lambda: mortal.delete("a"),
+    ]
+    for each in asking:
+        with pytest.raises(Killed):
+            each()
+    with pytest.raises(Conflict, match="its lease void"):
+        mortal.renew(lease, until=2.0)
+    mortal.release(lease)
+    told: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            mortal.append("a", [Entry("2", "{}")], expected_rev=1)
+        except BaseException as error:  # noqa: BLE001 - whatever it is told
+            told.append(error)
+
+    thread = threading.Thread(target=late, name="toolloop-call")
+    thread.start()
+    thread.join()
+    assert [type(error) for error in told] == [StoreError]
+    assert store.load("a").rev == 1
+    assert store.lease("a") == lease
+
+
+def test_the_lease_of_a_dead_process_is_free_and_that_of_a_living_one_is_not() -> None:
+    """The one that wakes the loop need not wait."""
+    store, graveyard = MemoryStore(), Graveyard()
+    dead, alive = MortalStore(store, graveyard), MortalStore(store, graveyard)
+    dead.create("a", [Entry("1", "{}")], head=Head("x"))
+    dead.acquire("a", "one", until=1e12)
+    with pytest.raises(Conflict):
+        alive.acquire("a", "two", until=1e12)
+    dead.die()
+    assert alive.acquire("a", "two", until=1e12).owner == "two"

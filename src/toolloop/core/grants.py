@@ -19,6 +19,7 @@ from toolloop.core.states import Back, Deciding, Finished, Judging, Ledger, Runn
 from toolloop.core.values import Call, Round, Ruling, StandingGrant, Status, Terms, Wait, Why, same_json
 
 _PARTS = re.compile(r"\*\*+|[*?]|[^*?]")
+_PREFIX = re.compile(r"[^*?]*")
 _SEPARATORS = frozenset("/\\")
 _SEGMENTS = re.compile(r"[/\\]")
 _CODED = re.compile("%(2e|2f|5c)", re.IGNORECASE)  # a dot or a slash, to those who decode it
@@ -183,6 +184,12 @@ def _leads_anywhere(text: str) -> bool:
 
 
 def _takes(pattern: str, text: str) -> bool:
+    prefix = _PREFIX.match(pattern)[0]  # type: ignore[index]  # it always matches
+    if not text.startswith(prefix):  # what is written out is compared at once, for a text may be long
+        return False
+    pattern, text = pattern[len(prefix) :], text[len(prefix) :]
+    if pattern == "**":
+        return True
     parts = _PARTS.findall(pattern)
     places = _over_stars(parts, {0})
     for char in text:

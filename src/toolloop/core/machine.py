@@ -75,6 +75,7 @@ _ANYWHERE: dict[type[ev.Event], Callable[[Any, Any], State]] = {
     ev.Extended: rules.extend_limits,
     ev.GrantRevoked: grants.revoke,
     ev.Ended: rules.end_call,
+    ev.Ticked: rules.let_time_pass,
     ev.Forked: waking.fork,
     ev.Woken: waking.wake,
 }
@@ -107,7 +108,6 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     Judging: {
         **_here(Judging),
         ev.Forked: Rule(waking.fork, to=(Judging, Deciding)),
-        ev.Ticked: Rule(rules.let_time_pass, to=(Judging,)),
         ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
         ev.Started: Rule(rules.start_unjudged, to=(Running,)),
         ev.Decided: Rule(rules.decide_calls, to=(Judging,)),
@@ -117,7 +117,6 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Deciding: {
         **_here(Deciding),
-        ev.Ticked: Rule(rules.let_time_pass, to=(Deciding,)),
         ev.Decided: Rule(rules.decide_calls, to=(Deciding,)),
         ev.Continued: Rule(rules.run_decided, to=(Judging, Running)),
         ev.Injected: Rule(rules.inject, to=(Judging, Running)),
@@ -127,7 +126,6 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     Running: {
         **_here(Running),
         ev.Forked: Rule(waking.fork, to=(Deciding,)),
-        ev.Ticked: Rule(rules.let_time_pass, to=(Running,)),
         ev.Started: Rule(rules.start_call, to=(Running,)),
         ev.Cancelled: Rule(rules.cancel_call, to=(Running,)),
         ev.TurnEnded: Rule(rules.end_round, to=(Executed, Deciding, Finished)),
@@ -253,6 +251,14 @@ def next_deadline(state: State) -> float | None:
         return None
     waiting = (call.expires_at for call in state.round.having(Status.WAITING))
     return min((expires_at for expires_at in waiting if expires_at is not None), default=None)
+
+
+def is_due(state: State, now: float) -> bool:
+    """Whether time alone changes something by then: a waiting call expires, or a grant by which one was to start."""
+    if not isinstance(state, _TIMED):
+        return False
+    later = evolve(state, ledger=state.ledger.heard(now, 0.0))
+    return expire(later) is not later
 
 
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]

@@ -134,7 +134,7 @@ def _decided(setup: Setup, round_: Round, call: Call, ruling: Ruling) -> Call:
 def _check_repeat(call: Call, ruling: Ruling) -> None:
     """A decision for a call that does not wait is allowed only as a repetition of the one it had."""
     if call.ruling is not None:
-        if call.ruling.same_as(ruling):
+        if call.ruling.same_as(_named(ruling, call)):
             return
         raise DecisionConflict(
             f"the call {call.id!r} was decided already ({call.ruling.kind}); {ruling.kind} says something else, "
@@ -158,6 +158,14 @@ def _check_repeat(call: Call, ruling: Ruling) -> None:
         asked=ruling.kind,
         allowed=(),
     )
+
+
+def _named(ruling: Ruling, call: Call) -> Ruling:
+    """An approval that names the input which runs anyhow says what the decision of the call says."""
+    if ruling.kind == "approve" and call.ruling is not None:
+        named = call.input if ruling.content is None else ruling.content
+        return evolve(ruling, content=call.ruling.content) if same_json(named, call.effective_input) else ruling
+    return ruling
 
 
 def _edit(call: Call, content: str | None) -> Call:

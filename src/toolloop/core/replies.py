@@ -84,7 +84,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         model=_word(body.get("model")),
         request_id=_word(request_id),
         usage=Usage.read(body.get("usage")),
-        stop_details={name: _word(said) for name, said in _mapping(body.get("stop_details")).items()},
+        stop_details=_words(body.get("stop_details")),
         container=_container(body.get("container")),
     )
 
@@ -126,6 +126,11 @@ def _mapping(value: JSON) -> Mapping[str, JSON]:
 def _container(value: JSON) -> str | None:
     name = _mapping(value).get("id")
     return name if _filled(name) else None
+
+
+def _words(value: JSON) -> Mapping[str, JSON]:
+    said = _mapping(value)
+    return {name: _word(word) for name, word in said.items()} if said else said
 
 
 def _word(value: JSON) -> str | None:

@@ -154,7 +154,7 @@ def decide_calls(state: Open, event: ev.Decided) -> State:
     return evolve(state, ledger=remember(state.ledger, state.round, round_), round=round_)
 
 
-def let_time_pass(state: Open, event: ev.Ticked) -> Open:
+def let_time_pass(state: State, event: ev.Ticked) -> State:
     """What expires at this time has done so already, as before any other event."""
     return state
 

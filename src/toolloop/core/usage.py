@@ -17,9 +17,12 @@ from attrs import field, fields, frozen
 MAPPING: Final = (dict, Mapping)
 
 
+_MOST = 2**63  # a number of thousands of digits is no count, and no JSON could be written of it
+
+
 def _count(value: object) -> int:
-    """A count as the API gives it: absent and null mean zero."""
-    return value if isinstance(value, int) else 0
+    """A count as the API gives it: absent and null mean zero, and so does what is none."""
+    return value if type(value) is int and 0 <= value <= _MOST else 0
 
 
 def _part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -85,8 +88,7 @@ class Usage:
 def _sum(parts: Iterable[Mapping[str, Any]], name: str) -> int:
     total = 0
     for part in parts:
-        count = part.get(name)
-        total += count if isinstance(count, int) else 0
+        total += _count(part.get(name))
     return total
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
+import os
+import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from toolloop.handle.bell import setter
 
 if TYPE_CHECKING:
     from toolloop.handle.asynchronous import AsyncToolLoopHandle
@@ -12,15 +18,54 @@ T = TypeVar("T")
 H = TypeVar("H", bound="AsyncToolLoopHandle")
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Work in a thread. It is not cancelled half-way: what is being stored is stored or not, and that is known."""
-    import anyio  # noqa: PLC0415 - loaded when it is first needed
-    import anyio.to_thread  # noqa: PLC0415 - likewise
+_POOL: list[tuple[int, ThreadPoolExecutor]] = []  # of this process: a child of a fork has no threads of its parent's
+_LOCK = threading.Lock()
+_MOST = 32
 
-    # A limiter of its own: many loops that wait for one store must not use up the threads that tools share.
-    with anyio.CancelScope(shield=True):
-        done = await anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1))
-    return done  # noqa: RET504 - the type checker thinks that a cancel scope may swallow what is raised
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Work in a thread, and wait for its end whatever happens.
+
+    Nothing that is being stored is cancelled half-way, or goes on unseen: a cancellation, of whatever kind, is raised
+    when the work is over.
+    """
+    import anyio  # noqa: PLC0415 - loaded when it is first needed
+
+    done = anyio.Event()
+    set_done = setter(done)
+    future = _pool().submit(contextvars.copy_context().run, work)
+    future.add_done_callback(lambda _future: set_done())
+    cancelled: BaseException | None = None
+    while not done.is_set():
+        try:
+            with anyio.CancelScope(shield=True):
+                await done.wait()
+        except GeneratorExit:
+            raise  # the event loop is gone
+        except BaseException as error:  # noqa: BLE001 - asyncio's own `cancel()`, or a Ctrl-C, goes through a shield
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return future.result()
+
+
+def _pool() -> ThreadPoolExecutor:
+    """The threads that wait for stores. They are apart from those that tools share."""
+    with _LOCK:
+        if not _POOL or _POOL[0][0] != os.getpid():
+            _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_MOST, thread_name_prefix="toolloop-store"))]
+        return _POOL[0][1]
+
+
+def _after_fork() -> None:
+    """In a child: none of the parent's threads is here, and one of them may have had the lock."""
+    global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
+    _LOCK = threading.Lock()
+    _POOL.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class OpeningLoop(Generic[H]):

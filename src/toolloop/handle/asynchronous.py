@@ -123,10 +123,17 @@ class AsyncToolLoopHandle(Driving):
         if self._stored is not None and self._stored.is_behind:
             await self._apart(self._stored.flush)
 
+    async def _secure(self) -> None:
+        """The driver's flush. See `Recorder.secure`."""
+        await self._flush()
+        self._recorder.check()
+
     async def close(self) -> None:
         """Store what waits to be stored, and give the lease back. The handle stays usable."""
-        await self._flush()
-        await self._apart(self._let_go)
+        try:
+            await self._flush()
+        finally:
+            await self._apart(self._let_go)
 
     async def _apart(self, work: Callable[[], None]) -> None:
         """What waits for the store is done apart from the event loop, and is not cancelled half-way."""
@@ -174,45 +181,68 @@ class AsyncToolLoopHandle(Driving):
                     return over
                 async with self._holding_the_lease():
                     return self._ready_to_drive() or await self._drive()
+        except GeneratorExit:  # the event loop is gone, and nothing can be awaited any more
+            self._abandon()
+            raise
         finally:
-            if self._has_ends():
+            if not self._is_abandoned and self._has_ends():
                 await self._apart(self._store_ends)
 
     @asynccontextmanager
     async def _holding_the_lease(self) -> AsyncIterator[None]:
-        await self._apart(self._take_lease)
         try:
+            await self._apart(self._take_lease)
             yield
-            await self._flush()
+            await self._secure()
+        except GeneratorExit:
+            self._abandon()
+            raise
         except BaseException:
             await self._apart(self._flush_quietly)
             raise
         finally:
-            await self._apart(self._end_lease)
+            if not self._is_abandoned:
+                await self._apart(self._end_lease)
 
     async def run(
         self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None
     ) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller; `ask` may be async. See `ToolLoopHandle.run`."""
-        while True:
-            if self._stored is not None and self._waits():
-                await self._apart(self._stored.catch_up)
-            self._tick()
-            turn = self.pending_turn
-            if turn is None:
-                result = await self.next_turn()
-                if not isinstance(result, Yielded):
-                    return result
-                turn = result
-            if turn.pending and ask is not None:
-                await settled(ask(turn))
-                await self._flush()
-            if not self._goes_on(turn):
-                return turn
+        async with self._staying():
+            while True:
+                if self._stored is not None and self._waits():
+                    await self._apart(self._stored.catch_up)
+                self._tick()
+                turn = self.pending_turn
+                if turn is None:
+                    result = await self.next_turn()
+                    if not isinstance(result, Yielded):
+                        return result
+                    turn = result
+                if turn.pending and ask is not None:
+                    await self._apart(self._let_go)  # the caller may take long
+                    await settled(ask(turn))
+                    await self._flush()
+                if not self._goes_on(turn):
+                    return turn
+
+    @asynccontextmanager
+    async def _staying(self) -> AsyncIterator[None]:
+        """From turn to turn the lease stays, until the caller is asked or this is over."""
+        self._stays = True
+        try:
+            yield
+        except GeneratorExit:
+            self._abandon()
+            raise
+        finally:
+            self._stays = False
+            if not self._is_abandoned:
+                await self._apart(self._let_go)
 
     async def _drive(self) -> Yielded | Completed | Error:
         while True:
-            await self._flush()
+            await self._secure()
             match self._effects():
                 case (SendRequest(),):
                     await self._send()
@@ -231,7 +261,7 @@ class AsyncToolLoopHandle(Driving):
         with self._flight() as request:
             if request is None:
                 return
-            await self._flush()
+            await self._secure()
             if not self._is_asking():
                 return
             try:
@@ -260,33 +290,40 @@ class AsyncToolLoopHandle(Driving):
         import anyio  # noqa: PLC0415 - loaded already
 
         failing: ToolLoopError | None = None
+        for job in tuple(self._jobs.values()):
+            job.launched = job.thread is not None  # no task of an earlier turn is left
         while self._abort is None:
             heard = self._bell.fresh()
             self._expire()
-            for job in tuple(self._jobs.values()):
-                if job.result is not None and not job.taken and self._is_live(job):
-                    job.taken = True
-                    group.start_soon(self._guarded, self._filter_task, job)
-            starts = [effect for effect in outstanding(self._state) if isinstance(effect, RunCall)]
-            jobs = [self._start(effect.call_id) for effect in starts] if failing is None else []
+            self._filter_what_came(group)
+            jobs = self._unlaunched() + (self._start_all() if failing is None else [])
             try:
-                await self._flush()
+                await self._secure()
             except ToolLoopError as error:  # what runs comes to its end first, and is kept; then this is told
                 failing = failing or error
-            for started in jobs:
-                self._launch(group, started)
+            for job in jobs:
+                self._launch(group, job)
             if jobs:
                 continue
-            if not self._calls_run():
-                if failing is not None:
-                    raise failing
+            if failing is not None and not self._tasks:
+                raise failing
+            if failing is None and not self._calls_run():
                 return
             with anyio.move_on_after(self._patience(inf)):
                 await heard.wait()
 
-    def _launch(self, group: TaskGroup, job: Job | None) -> None:
-        if job is None:
-            return
+    def _filter_what_came(self, group: TaskGroup) -> None:
+        for job in tuple(self._jobs.values()):
+            if job.result is not None and not job.taken and self._is_live(job):
+                job.taken = True
+                group.start_soon(self._guarded, self._filter_task, job)
+
+    def _start_all(self) -> list[Job]:
+        starts = [effect.call_id for effect in outstanding(self._state) if isinstance(effect, RunCall)]
+        return [job for job in map(self._start, starts) if job is not None]
+
+    def _launch(self, group: TaskGroup, job: Job) -> None:
+        job.launched = True
         if job.tool.is_async:
             group.start_soon(self._guarded, self._run_task, job)
         else:
@@ -317,6 +354,7 @@ class AsyncToolLoopHandle(Driving):
         import anyio  # noqa: PLC0415 - loaded already
         import anyio.lowlevel  # noqa: PLC0415 - likewise
 
+        self._tasks += 1
         try:
             await work(job)
         except GeneratorExit:  # the event loop was closed over the task
@@ -326,6 +364,9 @@ class AsyncToolLoopHandle(Driving):
             self._sort_out(job, error, anyio.get_cancelled_exc_class())
             # Real cancellation goes on; a tool that only raised the exception itself has ended, and that is all.
             await anyio.lowlevel.checkpoint_if_cancelled()
+        finally:
+            self._tasks -= 1
+            self._ring()
 
     def _sort_out(self, job: Job, error: BaseException, cancelled: type[BaseException]) -> None:
         """A tool ended by something that is no exception of its own: a cancellation, an exit, or both in a group."""

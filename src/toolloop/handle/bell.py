@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import anyio
+
+
+def setter(event: anyio.Event) -> Callable[[], None]:
+    """What sets an event of the running event loop, from any thread."""
+    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
+
+    return partial(_set, anyio.lowlevel.current_token(), event)
+
+
+def _set(token: Any, event: anyio.Event) -> None:
+    # trio's token and asyncio's loop have the same thing under two names.
+    loop = token.native_token
+    soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
+    with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
+        soon(event.set)
 
 
 class AsyncBell:
@@ -55,11 +71,7 @@ class AsyncBell:
         if here:
             event.set()
             return
-        # trio's token and asyncio's loop have the same thing under two names.
-        loop = token.native_token
-        soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
-        with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
-            soon(event.set)
+        _set(token, event)
 
     def wait_for(self, awaitable: Awaitable[Any]) -> Any:
         """Await something in the event loop of the driver that listened last, from another thread."""

@@ -12,7 +12,7 @@ from toolloop.core import events as ev
 from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import CallerError, IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode
-from toolloop.core.machine import next_deadline, refusal, step
+from toolloop.core.machine import is_due, refusal, step
 from toolloop.core.setup import Budget
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
 from toolloop.core.values import Answer, Approve, Command, Continue, Decision, InjectMessages, Stop
@@ -208,17 +208,14 @@ class Commanding(Reading):
         return Grants([shown(grant) for grant in standing], self._revoke)
 
     def _revoke(self, grant_id: str, by: str | None) -> None:
-        with self._recorder.saying():
-            self._record(ev.GrantRevoked(grant_id, by, at=self._recorder.now()))
+        self._say(lambda: self._record(ev.GrantRevoked(grant_id, by, at=self._recorder.now())))
 
     def _tick(self, now: float | None = None) -> None:
         with self._recorder.lock:
             at = self._recorder.now() if now is None else now
-            deadline = next_deadline(self._state)
-            if deadline is None or at < deadline:
+            if not is_due(self._state, at):
                 return
-            with self._recorder.saying():
-                self._record(ev.Ticked(at=at))
+            self._say(lambda: self._record(ev.Ticked(at=at)))
         self._ring()
 
     def follow_up(self, messages: Sequence[JSON], replace_last: bool = False) -> None:

@@ -34,6 +34,7 @@ from toolloop.handle.judging import Judges
 from toolloop.handle.making import all_params, check_request, refuse_unopened, registry_of
 from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
 from toolloop.handle.recording import LOG, Recorder, read_clock
+from toolloop.handle.staged import Staged
 from toolloop.handle.storing import StoringRecorder
 from toolloop.handle.tooling import Job, Stopwatch, Toolbox, definitions_in_order, facts_of
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
@@ -140,6 +141,10 @@ class HandleCore:
         self._take_over = False
         self._lease_lock = threading.Lock()
         self._leased = False  # a driver needs the lease
+        self._tasks = 0  # of an async driver, that run now
+        self._stays = False  # `run()` keeps the lease from turn to turn
+        self._is_abandoned = False  # its event loop went away under it
+        self._asked: Staged | None = None  # the request that goes out, on its way to the store
         self._drifted: dict[str, tuple[Any, Any]] = {}  # what of the set-up is to be another when the loop wakes up
         self._asleep = False
         self._watch = Stopwatch()
@@ -292,7 +297,7 @@ class HandleCore:
         if isinstance(self._state, Running):
             for call in self._state.round.having(Status.RUNNING):
                 job = self._jobs.get(call.id)
-                if job is None or not job.has_runner:
+                if job is None or not (job.has_runner or job.is_ready):
                     self._jobs.pop(call.id, None)
                     self._record(ev.Cancelled(call.id, at=self._recorder.now()))
 

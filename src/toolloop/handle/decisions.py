@@ -8,7 +8,7 @@ from typing import Any
 
 from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import IllegalCommand, InvalidHistory, UnknownCall
-from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.core.jsontext import JSON, decode, encode, plain, well_formed
 from toolloop.core.policy import LATEST
 from toolloop.core.states import State
 from toolloop.core.values import Answer, Approve, Decision, Deny, Grant, Rerun, Ruling, Terms
@@ -41,26 +41,28 @@ def to_ruling(
     for name in ("by", "reason", "digest"):
         if not isinstance(getattr(decision, name, None), str | None):
             raise _refused(f"the decision for the call {call_id!r} has a {name} that is no string", name)
+    by = getattr(decision, "by", None)
+    by = None if by is None else well_formed(by)
     match decision:
         case Approve(input=None | Mapping(), remember=None | Grant()):
             content = None if decision.input is None else _json(decision.input, "approve", call_id)
             return Ruling(
                 "approve",
                 content,
-                by=decision.by,
-                reason=decision.reason,
+                by=by,
+                reason=None if decision.reason is None else well_formed(decision.reason),
                 digest=bound,
                 at=now,
                 remember=None if decision.remember is None else to_terms(decision.remember),
             )
         case Deny(reason=str()):
             reason = str(content_of(decision.reason))  # a lone surrogate in it would make the denial unreadable
-            return Ruling("deny", by=decision.by, reason=reason, digest=bound, at=now)
+            return Ruling("deny", by=by, reason=reason, digest=bound, at=now)
         case Answer(is_error=bool()):
             content = _answer(decision, call_id, kinds, known_tools)
-            return Ruling("answer", content, decision.is_error, by=decision.by, digest=bound, at=now)
+            return Ruling("answer", content, decision.is_error, by=by, digest=bound, at=now)
         case Rerun():
-            return Ruling("rerun", by=decision.by, digest=bound, at=now)
+            return Ruling("rerun", by=by, digest=bound, at=now)
     raise _refused(
         f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none, and a "
         "Grant to remember, or none), "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -20,7 +21,7 @@ from attrs import evolve
 from toolloop.core import events as ev
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import ModelError, OutsideError, ToolLoopError
-from toolloop.core.machine import outstanding
+from toolloop.core.machine import is_due, outstanding
 from toolloop.core.policy import digest_of
 from toolloop.core.states import Judging, Ready, Requesting, Running
 from toolloop.core.values import Outcome, Result, Status
@@ -87,11 +88,15 @@ class Driving(Opening):
         if self._requests.may_add_up():  # over rounds that were each judged by themselves
             self._refuse(outgoing(state, list(state.ledger.messages)), "next_turn()")
             self._requests.passed()
-        self._record(ev.Requested(at=self._recorder.now()))
+        requested = ev.Requested(at=self._recorder.now())
+        self._record(requested)
+        self._asked = None if self._stored is None else self._stored.staged(requested)
         return request
 
     def _is_asking(self) -> bool:
-        """Whether the recorded request is still to be sent: somebody else may have been first."""
+        """Whether the very request that was recorded is still to be sent: somebody else may have been first."""
+        if self._stored is not None and (self._asked is None or not self._asked.stored):
+            return False
         return isinstance(self._state, Requesting)
 
     def _answer(self, reply: Any) -> None:
@@ -135,6 +140,9 @@ class Driving(Opening):
             call = state.round.find(call_id) if isinstance(state, Running) else None
             if not isinstance(state, Running) or call is None or RunCall(call_id) not in outstanding(state):
                 return None
+            now = self._recorder.now()
+            if self._let_pass(now):
+                return None
             iteration = state.round.iteration
 
             def report(message: str | None, progress: float | None, total: float | None) -> None:
@@ -145,14 +153,33 @@ class Driving(Opening):
             )
             self._jobs[call_id] = job
             digest = None if self._stored is None else digest_of(state.ledger.setup, iteration, call)
-            self._record(ev.Started(call_id, digest, at=self._recorder.now(), seconds=self._lap()))
+            started = ev.Started(call_id, digest, at=now, seconds=self._lap())
+            self._record(started)
+            job.recorded = None if self._stored is None else self._stored.staged(started)
             return job
+
+    def _let_pass(self, now: float) -> bool:
+        """Whether time alone changes what is to be done by now; then that is recorded, and it is to be looked at anew.
+
+        What is done next is done at that very moment, so that time cannot come between.
+        """
+        if not is_due(self._state, now):
+            return False
+        self._record(ev.Ticked(at=now))
+        return True
+
+    def _unlaunched(self) -> list[Job]:
+        """Calls whose start is recorded, and whose run was interrupted before it began."""
+        with self._recorder.lock:
+            return [job for job in self._jobs.values() if job.is_ready and self._is_live(job)]
 
     def _enter(self, job: Job) -> bool:
         """Somebody runs a job from here on. False if it was given up before: then it must not run at all."""
         with self._recorder.lock:
             job.begun = time.monotonic()  # waiting for a thread is no time of the tool's
-            job.entered = self._is_live(job)
+            # The very start that was recorded for it is in the store: another driver's looks just like it.
+            begun = self._stored is None or (job.recorded is not None and job.recorded.stored)
+            job.entered = begun and self._is_live(job)
         if job.limit is not None:
             self._ring()  # whoever waits has a deadline from here on
         return job.entered
@@ -241,9 +268,10 @@ class Driving(Opening):
             return
         try:
             self._recorder.flush()
-            self._let_go()
         except ToolLoopError:
             LOG.exception("the end of a call is not stored yet", extra={"loop_id": self.loop_id})
+        finally:
+            self._let_go()
 
     def _has_ends(self) -> bool:
         """Whether there is something to store, or a lease to give back, that no driver sees to."""
@@ -258,7 +286,10 @@ class Driving(Opening):
 
     def _spawn(self, job: Job, work: Callable[[], Result] | None = None) -> None:
         """Work in a thread of its own, which never holds up the exit of the process. What is left out: run the tool."""
-        target = contextvars.copy_context().run
+        job.launched = True
+        context = contextvars.copy_context()
+        context.run(_leave_event_loop)
+        target = context.run
         name = f"toolloop-{job.context.call_id}"
         work = work or partial(outcome, job, self._settle)
         try:
@@ -301,8 +332,15 @@ class Driving(Opening):
 
     def _turn_ended(self) -> None:
         with self._recorder.lock:
-            if outstanding(self._state) == (EndTurn(),):
-                self._record(ev.TurnEnded(at=self._recorder.now()))
+            now = self._recorder.now()
+            if outstanding(self._state) == (EndTurn(),) and not self._let_pass(now):
+                self._record(ev.TurnEnded(at=now))
+
+
+def _leave_event_loop() -> None:
+    """A thread is in no event loop, whatever its context was copied from: a tool may run one of its own."""
+    if (sniffio := sys.modules.get("sniffio")) is not None:
+        sniffio.current_async_library_cvar.set(None)
 
 
 def _told(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from toolloop.core import events as ev
 from toolloop.core.effects import Judge
 from toolloop.core.errors import IllegalCommand
-from toolloop.core.jsontext import decode
+from toolloop.core.jsontext import decode, well_formed
 from toolloop.core.policy import LATEST
 from toolloop.core.states import Judging
 from toolloop.core.texts import say
@@ -98,7 +98,7 @@ class Judges:
                         Why.APPROVAL if tool is not None else Why.EXTERNAL, f"of the policy: {error}", fresh=True
                     )
             case Ask():
-                reason = None if opinion.reason is None else str(opinion.reason)
+                reason = None if opinion.reason is None else well_formed(str(opinion.reason))
                 why = Why.APPROVAL if tool is not None else Why.EXTERNAL
                 return Wait(why, reason, fresh=bool(opinion.fresh), expires_in=_seconds(opinion.expires_in))
         return None if tool is not None else Wait(Why.EXTERNAL)
@@ -109,7 +109,8 @@ class Judges:
         if self._config.on_tool_call is not None:
             opinion = yield from _safely(self._config.on_tool_call, (shown, View(state)))
             if isinstance(opinion, Approve | Deny | Answer | Ask):
-                return opinion
+                bound = getattr(opinion, "digest", None) or shown.digest
+                return opinion if bound == shown.digest else Ask("the policy decided about another call", fresh=True)
             if opinion is not None:
                 return Ask(f"the policy returned {type(opinion).__name__}, which is no decision", fresh=True)
         if tool is None or tool.needs_approval is False:

@@ -12,32 +12,55 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from attrs import define
+from attrs import define, field
 
-from toolloop.core.errors import Conflict, StoreError
+from toolloop.core.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
 from toolloop.handle.recording import LOG
 from toolloop.handle.staged import safely
 from toolloop.stores.owners import describe, standing, this_process
-from toolloop.stores.protocol import Lease, Store
+from toolloop.stores.protocol import Lease
+
+if TYPE_CHECKING:
+    from toolloop.handle.storing import StoringRecorder
 
 LEASE_SECONDS = 60.0
 _RENEW_EVERY = LEASE_SECONDS / 3
+_LOOK_EVERY = 2.0
 
 
 @define(eq=False)
 class Held:
-    """A lease that a handle of this process holds. `done`: it is to be given back."""
+    """A lease that a handle of this process holds.
 
-    store: Store
+    Attributes:
+        recorder: of the handle; what it has not stored yet is stored before the lease is given back.
+        driver: the handle. When it is gone, nobody drives.
+        done: nobody drives any more.
+        given_back: perhaps; the store failed when it was asked to.
+        lock: whoever ends it, or takes it up again, has it.
+
+    """
+
+    recorder: StoringRecorder
+    driver: weakref.ref[Any]
     lease: Lease
     done: bool = False
+    given_back: bool = False
+    lock: threading.RLock = field(factory=threading.RLock)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody drives any more."""
+        return self.done or self.driver() is None
 
 
 _HELD: dict[str, Held] = {}  # by owner; an owner is one handle's, so each has one lease
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 _KEEPER: list[threading.Thread] = []
 _NEVER = threading.Event()
 
@@ -47,13 +70,13 @@ def new_owner() -> str:
     return f"{this_process()} {uuid.uuid4().hex[:12]}"
 
 
-def claim(store: Store, loop_id: str, owner: str, *, take_over: bool = False) -> Lease:
+def claim(recorder: StoringRecorder, owner: str, driver: object, *, take_over: bool = False) -> Lease:
     """Take the lease of a loop, if nobody holds it who may still be at work.
 
     Args:
-        store: where the loop is.
-        loop_id: which.
-        owner: who asks; see `new_owner`.
+        recorder: of the handle that wants to drive.
+        owner: a name for it; see `new_owner`.
+        driver: the handle.
         take_over: take it from an owner that lives, too.
 
     Raises:
@@ -61,6 +84,7 @@ def claim(store: Store, loop_id: str, owner: str, *, take_over: bool = False) ->
         StoreError: the store failed.
 
     """
+    store, loop_id = recorder.store, recorder.loop_id
     instead_of: int | None = None
     while True:
         try:
@@ -72,7 +96,7 @@ def claim(store: Store, loop_id: str, owner: str, *, take_over: bool = False) ->
                 raise _refused(held, loop_id, held.owner, held.until) from None
             instead_of = held.token
             continue
-        _keep(owner, Held(store, lease))
+        _keep(owner, Held(recorder, weakref.ref(driver), lease))
         return lease
 
 
@@ -86,7 +110,7 @@ def has_ended(owner: str, until: float) -> bool:
     if process == this_process():
         with _LOCK:
             held = _HELD.get(owner)
-        return held is None or held.done
+        return held is None or held.is_over
     match standing(process):
         case "gone":
             return True
@@ -113,18 +137,52 @@ def is_held(lease: Lease) -> bool:
     return lease.owner.rpartition(" ")[0] == this_process()
 
 
-def give_back(store: Store, lease: Lease) -> None:
-    """End a lease. If the store fails, the keeper tries again."""
+def hold_on(owner: str | None) -> bool:
+    """Take a lease up again that this process still holds. False: it was given back meanwhile."""
     with _LOCK:
-        held = _HELD.get(lease.owner)
-        if held is not None:
-            held.done = True
-    try:
-        safely(lease.loop_id, partial(store.release, lease))
-    except StoreError:
-        LOG.warning("a lease could not be given back now; it is tried again", extra={"loop_id": lease.loop_id})
-        return
-    _forget(lease.owner)
+        held = _HELD.get(owner or "")
+    if held is None:
+        return False
+    with held.lock:
+        if held.given_back:
+            _forget(held.lease.owner)
+        held.done = False
+        return _HELD.get(owner or "") is held
+
+
+def end(owner: str | None) -> None:
+    """Nobody drives any more: what happened is stored, then the lease is given back. What fails is tried again."""
+    with _LOCK:
+        held = _HELD.get(owner or "")
+    if held is not None:
+        held.done = True
+        _finish(held)
+
+
+def abandon(owner: str | None) -> None:
+    """The same where nothing can wait for a store: the keeper does it."""
+    with _LOCK:
+        held = _HELD.get(owner or "")
+    if held is not None:
+        held.done = True
+
+
+def _finish(held: Held) -> None:
+    recorder, lease = held.recorder, held.lease
+    with held.lock:
+        if not held.is_over:
+            return
+        try:
+            recorder.flush()
+            if not recorder.is_behind:
+                held.given_back = True
+                safely(lease.loop_id, partial(recorder.store.release, lease))
+                recorder.lease = None
+                _forget(lease.owner)
+        except LoopNotFound:
+            _forget(lease.owner)
+        except ToolLoopError:
+            LOG.warning("a lease could not be given back now; it is tried again", extra={"loop_id": lease.loop_id})
 
 
 def _keep(owner: str, held: Held) -> None:
@@ -143,7 +201,7 @@ def _forget(owner: str) -> None:
 def _renew_all() -> None:
     """Renew what is held, until nothing is."""
     while True:
-        _NEVER.wait(_RENEW_EVERY)
+        _NEVER.wait(_LOOK_EVERY)
         with _LOCK:
             if not _HELD:
                 _KEEPER.clear()
@@ -154,15 +212,16 @@ def _renew_all() -> None:
 
 
 def renew(held: Held) -> None:
-    """Renew one lease, or give it back if it is done. What fails is tried again the next time."""
+    """Renew one lease, or give it back if nobody drives. What fails is tried again the next time."""
+    if held.is_over:
+        _finish(held)
+        return
     lease = held.lease
+    if lease.until - time.time() > LEASE_SECONDS - _RENEW_EVERY:
+        return
     try:
-        if held.done:
-            safely(lease.loop_id, partial(held.store.release, lease))
-            _forget(lease.owner)
-        else:
-            held.lease = safely(lease.loop_id, partial(held.store.renew, lease, until=_soon()))
-    except Conflict:  # somebody took it over; the driver is told when it stores its next event
+        held.lease = safely(lease.loop_id, partial(held.recorder.store.renew, lease, until=_soon()))
+    except (Conflict, LoopNotFound):  # somebody took it over; the driver is told when it stores its next event
         _forget(lease.owner)
     except StoreError:
         LOG.warning("a lease could not be renewed now; it is tried again", extra={"loop_id": lease.loop_id})
@@ -171,7 +230,7 @@ def renew(held: Held) -> None:
 def _after_fork() -> None:
     """In a child: nothing is held here, and the parent's threads are not here either."""
     global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
-    _LOCK = threading.Lock()
+    _LOCK = threading.RLock()
     _HELD.clear()
     _KEEPER.clear()
 

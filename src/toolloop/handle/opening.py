@@ -10,11 +10,11 @@ from typing import Any, Self
 from attrs import evolve, fields
 
 from toolloop.core import events as ev
-from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError
+from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError, UnreadableSnapshot
 from toolloop.core.machine import under_way
 from toolloop.core.setup import Setup
 from toolloop.handle.config import DEFAULT_CONFIG, LoopConfig, LoopContext
-from toolloop.handle.leasing import claim, give_back, is_held, new_owner
+from toolloop.handle.leasing import abandon, claim, end, hold_on, new_owner
 from toolloop.handle.recording import LOG
 from toolloop.handle.staged import safely
 from toolloop.handle.tooling import facts_in_order
@@ -66,6 +66,11 @@ class Opening(Waking):
                     continue  # somebody created it in this very moment
                 return new
             state = read_journal([entry.body for entry in journal.entries])
+            if (found := state.ledger.setup.loop_id) != loop_id:
+                raise UnreadableSnapshot(
+                    f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
+                    "loop, or use fork() to go on with a copy of its own"
+                )
             awake = cls._wakes(
                 state, tools=tools, params=params, config=config, context=context, on_drift=on_drift, asked="open()"
             )
@@ -87,7 +92,8 @@ class Opening(Waking):
             return  # its owner lives: this handle reads and decides
         try:
             with self._recorder.lock:
-                self._wake_up()
+                if take_over or under_way(self._state):  # else its owner has ended its turn meanwhile
+                    self._wake_up()
             self._recorder.flush()
         finally:
             self._end_lease()
@@ -120,47 +126,48 @@ class Opening(Waking):
         stored = self._stored
         if stored is None:
             return
-        stored.flush()  # what the caller said is stored, whoever drives
         with self._lease_lock:
-            self._leased = True
-            try:
-                if stored.lease is None or not is_held(stored.lease):
-                    self._owner = new_owner()
-                    stored.drive_with(claim(stored.store, self.loop_id, self._owner, take_over=self._take_over))
-                    self._take_over = False
-            except BaseException:
-                self._leased = False
-                raise
-        try:
-            stored.read_on()
-            stored.flush()
-        except BaseException:
-            self._end_lease()
-            raise
+            if stored.lease is None or not hold_on(self._owner):
+                stored.flush()  # what the caller said is stored, whoever drives
+                owner = new_owner()
+                lease = claim(stored, owner, self, take_over=self._take_over)
+                try:
+                    stored.read_on()  # what was said before this lease is no sign that it was taken over
+                except BaseException:
+                    end(owner)
+                    raise
+                stored.drive_with(lease)
+                self._owner, self._take_over = owner, False
+            self._leased, self._is_abandoned = True, False
+        stored.secure()
 
     def _end_lease(self) -> None:
         """Nobody drives any more. A tool that still runs keeps the lease until it is back."""
         with self._lease_lock:
             self._leased = False
-        self._let_go()
+        if not self._stays:
+            self._let_go()
 
     def _let_go(self) -> None:
         stored = self._stored
         if stored is None:
             return
         with self._lease_lock:
-            if self._leased or stored.lease is None or self._has_running_jobs():
-                return
-            lease, stored.lease = stored.lease, None
-            if is_held(lease):
-                give_back(stored.store, lease)
+            if not self._leased and stored.lease is not None and not self._has_running_jobs():
+                end(self._owner)
+
+    def _abandon(self) -> None:
+        """The event loop of a driver is gone, and nothing can wait any more: somebody else sees to what is left."""
+        self._leased, self._is_abandoned = False, True
+        abandon(self._owner)
 
     def _has_running_jobs(self) -> bool:
         return any(job.has_runner for job in tuple(self._jobs.values()))
 
     def _flush_quietly(self) -> None:
-        """Store what waits while another error is on its way out; that one is told, not this."""
+        """Store what happened while another error is on its way out; that one is told, not this."""
         try:
+            self._recorder.forget_intents()
             self._recorder.flush()
         except ToolLoopError:
             LOG.exception("not everything is stored yet", extra={"loop_id": self.loop_id})

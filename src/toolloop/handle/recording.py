@@ -71,6 +71,15 @@ class Recorder:
     def flush(self) -> None:
         """Store what waits to be stored. Without a store nothing ever does."""
 
+    def check(self) -> None:
+        """For the driver: is the loop still its own? Without a store it always is."""
+
+    def secure(self) -> None:
+        """The driver's flush: what it has recorded is stored, and the loop is still its own."""
+
+    def forget_intents(self) -> None:
+        """What was about to be done, and is not stored yet, is not done."""
+
     def refresh(self) -> bool:
         """Read what others stored, if that can be done at once. Whether there was anything."""
         return False

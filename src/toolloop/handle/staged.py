@@ -11,10 +11,11 @@ from typing import Literal, TypeVar
 from attrs import define, field
 
 from toolloop.core import events as ev
-from toolloop.core.errors import CallerError, StoreError
+from toolloop.core.errors import CallerError, Conflict, StoreError
 from toolloop.core.states import Deciding, Executed, Judging, Paused, Running, State
 from toolloop.handle.decisions import nothing_waits
 from toolloop.handle.watching import WatchEvent
+from toolloop.stores.protocol import Lease
 
 # fact: what happened. late: an end that counts only if nobody was first; it merges into the journal, whatever the
 # revision. intent: what is about to be done. word: what the caller says. firm: a word about the loop as it stands.
@@ -29,6 +30,8 @@ _INTENTS = (ev.Requested, ev.Started)
 _WORDS = (ev.Decided, ev.Stopped, ev.Ticked, ev.GrantRevoked)
 _FIRM = (ev.Continued, ev.ParamsChanged, ev.FollowedUp, ev.Extended, ev.Retried)
 _WAITING = (Deciding, Executed, Paused)
+# What only a driver says.
+DRIVING = (ev.Woken, ev.Requested, ev.Replied, ev.Started, ev.Judged, ev.TurnEnded)
 # What somebody else may have said without the loop having moved on.
 STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.Cancelled)
 
@@ -38,9 +41,11 @@ class Staged:
     """An event on its way into the store.
 
     Attributes:
+        lease: under which a driver said it; None of a caller's word.
         after: the state after it and all that is staged before it.
         seen: what it means to those who watch.
         sent: it is on its way, so it stays as it is.
+        stored: it is in the store.
         fate: why it will never be stored.
 
     """
@@ -49,8 +54,10 @@ class Staged:
     event: ev.Event
     kind: Kind
     after: State
+    lease: Lease | None = None
     seen: list[WatchEvent] = field(factory=list)
     sent: bool = False
+    stored: bool = False
     fate: Exception | None = None
 
 
@@ -97,3 +104,21 @@ def safely(loop_id: str, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:
         raise StoreError(f"the store failed for the loop {loop_id!r}: {type(error).__name__}: {error}") from error
+
+
+def went_on(loop_id: str) -> Conflict:
+    """The error for a word about a loop that is no longer as it was shown."""
+    return Conflict(
+        f"the loop {loop_id!r} went on elsewhere meanwhile, so this was not done: look at handle.pending_turn and "
+        "handle.messages, and say what is to be done now",
+        loop_id=loop_id,
+    )
+
+
+def taken_over(loop_id: str) -> Conflict:
+    """The error for a driver that is not the one any more."""
+    return Conflict(
+        f"another driver has taken the loop {loop_id!r} over: what was begun here is for it to say; ends of calls are "
+        "stored all the same. Drive the loop again when that one is done",
+        loop_id=loop_id,
+    )

@@ -3,105 +3,32 @@
 Everything that happens is staged, in one order, and stored in that order. Nothing is done that an event allows, and no
 turn is over, before the event is stored: a request is sent after its `Requested`, a tool runs after its `Started`.
 
-What becomes of a staged event when the store fails depends on who says it. What the outside world did is kept, and
-tried first next time. What was only about to be done is not done. What the caller said is refused with the error, and
-the loop is as it was; on the async handle, which takes words before they are stored, it is kept.
-
 Other processes may append too. Then what they said is folded in, and what is staged here is looked at again.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import inf
-from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.core.machine import implied, next_deadline, status_of, step
-from toolloop.core.states import State
-from toolloop.handle.recording import LOG, Recorder
-from toolloop.handle.staged import STILL, Staged, fate_of, id_of, kind_of, new_id, safely
-from toolloop.handle.watching import WatchEvent, watch
-from toolloop.stores.protocol import Entry, Head, Lease, Store
+from toolloop.core.states import Running, State
+from toolloop.handle.leasing import is_held
+from toolloop.handle.staged import DRIVING, Staged, safely, taken_over
+from toolloop.handle.staging import StagingRecorder
+from toolloop.handle.watching import watch
+from toolloop.stores.protocol import Entry, Head, Lease
 
 _TRIES = 1000
 _ANY_START = ev.Started("", at=inf)
 
 
-class StoringRecorder(Recorder):
+class StoringRecorder(StagingRecorder):
     """A recorder whose events go into a store."""
-
-    def __init__(  # noqa: PLR0913 - what a journal is made of
-        self,
-        state: State,
-        clock: Callable[[], float],
-        observers: Sequence[Callable[[WatchEvent], Any]],
-        *,
-        store: Store,
-        rev: int,
-        first: ev.Event | None = None,
-        keeps_words: bool = False,
-    ) -> None:
-        """Start from a state.
-
-        Args:
-            state: of the loop.
-            clock: as for any recorder.
-            observers: likewise.
-            store: where the journal is.
-            rev: the revision of the state there; 0 if it is not there yet.
-            first: the event that the journal then starts with.
-            keeps_words: what the caller says is taken at once, and stored by the next `flush()`.
-
-        """
-        super().__init__(state, clock, observers)
-        self.store = store
-        self.loop_id = state.ledger.setup.loop_id
-        self.lease: Lease | None = None
-        self._lost: Conflict | None = None  # another driver took the loop over while this one was at work
-        self.listener: Callable[[], Callable[[Sequence[ev.Event]], None] | None] = lambda: None
-        # One writer at a time. It is the lock itself where words are stored at once; an event loop must never wait
-        # for a store, so there the lock is free while somebody writes.
-        self.io = threading.RLock() if keeps_words else self.lock
-        self._keeps_words = keeps_words
-        self._stored = state
-        self._rev = rev
-        self._waiting: list[Staged] = []
-        self._refused: list[Exception] = []
-        if first is not None:
-            self._waiting.append(Staged(new_id(), first, "fact", state))
-
-    # --- staging ---
-
-    def drive_with(self, lease: Lease) -> None:
-        """Driving starts, under this lease."""
-        self.lease, self._lost = lease, None
-
-    def record(self, event: ev.Event) -> State:
-        """Stage an event: it is stored by the next `flush()`. See `Recorder.record`."""
-        with self.lock:
-            before = self.state
-            kind = kind_of(event, before)
-            if self._lost is not None and kind in ("fact", "intent"):  # it is not for this driver to say any more
-                if isinstance(event, ev.Ended):
-                    self.record_late(event, by=id_of(event, kind))
-                return before
-            after = step(before, event)
-            seen = watch(before, event, after)
-            last = self._waiting[-1] if self._waiting else None
-            if last is not None and not last.sent and implied(last.event, event):
-                seen = [*self._waiting.pop().seen, *seen]
-            self._waiting.append(Staged(id_of(event, kind), event, kind, after, seen))
-            self.state = after
-            return after
-
-    def record_late(self, event: ev.Ended, by: str | None = None) -> None:
-        """Stage an end that the loop no longer waits for here: the journal keeps it, and knows whether it counts."""
-        with self.lock:
-            self._waiting.append(Staged(by or f"late-{id_of(event, 'fact')}", event, "late", self.state))
 
     @contextmanager
     def saying(self) -> Generator[None, None, None]:
@@ -124,8 +51,6 @@ class StoringRecorder(Recorder):
                 if item.fate is not None:
                     raise item.fate
 
-    # --- storing ---
-
     @property
     def is_behind(self) -> bool:
         """Whether something waits to be stored, or a word that was taken turned out not to be possible."""
@@ -136,11 +61,9 @@ class StoringRecorder(Recorder):
 
         Raises:
             StoreError: the store failed; what happened is kept.
-            Conflict: another driver has the loop. Ends of calls are stored all the same.
             CallerError: a word that was taken is not possible any more, because somebody else was first.
 
         """
-        lost: Conflict | None = None
         with self.io:
             for _ in range(_TRIES):
                 with self.lock:
@@ -150,7 +73,7 @@ class StoringRecorder(Recorder):
                 if not batch:
                     break
                 try:
-                    lost = self._store_or_look(batch) or lost
+                    self._store_or_look(batch)
                 except StoreError as error:
                     self._drop(error)
                     raise
@@ -158,15 +81,34 @@ class StoringRecorder(Recorder):
                 raise StoreError(f"the loop {self.loop_id!r} changed {_TRIES} times while one event was stored")
             if not self._keeps_words:
                 self._tell_noted()
-        if lost is not None:
-            raise lost
         with self.lock:
-            refused, self._refused = self._refused, []
-        if refused:
-            raise refused[0]
+            if self._refused:
+                raise self._refused.pop(0)  # the next one is told by the next flush
 
-    def _store_or_look(self, batch: Sequence[Staged]) -> Conflict | None:
-        """Store a batch, or see what others did meanwhile. What is returned: another driver has the loop."""
+    def secure(self) -> None:
+        """The driver's flush: what it has recorded is stored, and the loop is still its own.
+
+        Raises:
+            Conflict: another driver has the loop. Ends of calls are stored all the same.
+            StoreError: the store failed; what happened is kept.
+            CallerError: a word that was taken is not possible any more, because somebody else was first.
+
+        """
+        self.flush()
+        self.check()
+
+    def check(self) -> None:
+        """For the driver: is the loop still its own?
+
+        Raises:
+            Conflict: another driver has it.
+
+        """
+        if self._lost is not None:
+            raise self._lost
+
+    def _store_or_look(self, batch: Sequence[Staged]) -> None:
+        """Store a batch, or see what others did meanwhile."""
         try:
             self._store(batch)
         except StaleRevision:
@@ -178,8 +120,6 @@ class StoringRecorder(Recorder):
                 raise
             else:
                 self._lose(conflict)
-                return conflict
-        return None
 
     def tell_noted(self) -> None:
         """Tell those who watch what was stored since; an event loop does this itself, not the thread that stored."""
@@ -225,8 +165,12 @@ class StoringRecorder(Recorder):
                         foreign.append(event)
                     state = after
                 known = {entry.id for entry in journal.entries}
-                self._waiting = [item for item in self._waiting if item.id not in known]
+                for item in self._waiting:
+                    item.stored = item.id in known
+                self._waiting = [item for item in self._waiting if not item.stored]
                 self._stored, self._rev = state, journal.rev
+                if self.lease is not None and any(isinstance(event, DRIVING) for event in foreign):
+                    self._mark_lost(taken_over(self.loop_id))
                 if known:
                     self._restage(foreign)
 
@@ -258,7 +202,7 @@ class StoringRecorder(Recorder):
     def _batch(self) -> tuple[Staged, ...]:
         """What is stored next: all in one, but a late end by itself."""
         waiting = self._waiting
-        if len(waiting) == 1 and implied(waiting[0].event, _ANY_START):
+        if len(waiting) == 1 and implied(waiting[0].event, _ANY_START) and isinstance(waiting[0].after, Running):
             return ()  # the first start will say it too
         if waiting and waiting[0].kind == "late":
             return (waiting[0],)
@@ -271,22 +215,10 @@ class StoringRecorder(Recorder):
         entries = [Entry(item.id, encode_event(item.event)) for item in batch]
         late = batch[0].kind == "late"
         last = step(self._stored, batch[0].event) if late else batch[-1].after
+        lease = next((item.lease for item in batch if item.lease is not None), None)
         head = Head(status_of(last), next_deadline(last))
-        driven = any(item.kind in ("fact", "intent") for item in batch)
-
-        def store() -> int:
-            if self._rev == 0:
-                return self.store.create(self.loop_id, entries, head=head)
-            lease = self.lease if driven else None
-            try:
-                return self.store.append(self.loop_id, entries, expected_rev=self._rev, head=head, lease=lease)
-            except StaleRevision:
-                if not late:
-                    raise
-            return self.store.append(self.loop_id, entries, expected_rev=None)  # a finished result always gets in
-
         try:
-            rev = safely(self.loop_id, store)
+            rev = safely(self.loop_id, partial(self._append, entries, head=head, lease=lease, late=late))
         except Conflict:
             raise
         except StoreError:
@@ -298,9 +230,23 @@ class StoringRecorder(Recorder):
             return
         with self.lock:
             self._rev, self._stored = rev, last
+            for item in batch:
+                item.stored = True
             self._waiting = [item for item in self._waiting if item not in batch]
             for item in batch:
                 self._note(item.seen)
+
+    def _append(self, entries: Sequence[Entry], *, head: Head, lease: Lease | None, late: bool) -> int:
+        if self._rev == 0:
+            return self.store.create(self.loop_id, entries, head=head)
+        if lease is not None and not is_held(lease):  # a child of a fork holds nothing that its parent does
+            raise taken_over(self.loop_id)
+        try:
+            return self.store.append(self.loop_id, entries, expected_rev=self._rev, head=head, lease=lease)
+        except StaleRevision:
+            if not late:
+                raise
+        return self.store.append(self.loop_id, entries, expected_rev=None)  # a finished result always gets in
 
     def _drop(self, error: Exception) -> None:
         """The store failed: what was about to be done is not done; what the caller said was not said."""
@@ -313,44 +259,7 @@ class StoringRecorder(Recorder):
     def _lose(self, conflict: Conflict) -> None:
         """Another driver has the loop: of what was done here, the ends of calls still count."""
         with self.lock:
-            self.lease, self._lost = None, conflict
-            for item in self._waiting:
-                if isinstance(item.event, ev.Ended):
-                    item.kind = "late"
-                elif item.kind in ("fact", "intent"):
-                    item.fate = conflict
+            self._mark_lost(conflict)
         self.read_on()
         with self.lock:
             self._restage(())
-
-    def _restage(self, foreign: Iterable[ev.Event]) -> None:
-        """Look again at what is staged, on the state that is stored now."""
-        foreign = tuple(foreign)
-        moved = any(not isinstance(event, STILL) for event in foreign)
-        state, kept = self._stored, []
-        for item in self._waiting:
-            item.sent = False
-            if item.fate is None and item.kind in ("firm", "edit") and moved:
-                item.fate = Conflict(
-                    f"the loop {self.loop_id!r} went on elsewhere meanwhile, so this was not done: "
-                    "look at handle.pending_turn and handle.messages, and say what is to be done now",
-                    loop_id=self.loop_id,
-                )
-            if item.fate is None and item.kind != "late":
-                try:
-                    after = step(state, item.event)
-                except CallerError as error:
-                    item.fate = fate_of(item.event, state, error)
-                else:
-                    item.seen = watch(state, item.event, after)
-                    state = item.after = after
-            if item.fate is None:
-                kept.append(item)
-            elif item.kind in ("word", "firm", "edit"):
-                if self._keeps_words:
-                    self._refused.append(item.fate)
-            else:
-                LOG.debug("%s no longer counts", type(item.event).__name__, extra={"loop_id": self.loop_id})
-        self._waiting, self.state = kept, state
-        if (listener := self.listener()) is not None:
-            listener(foreign)

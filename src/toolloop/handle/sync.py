@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
-from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.states import Running
 from toolloop.core.values import Result
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
@@ -142,8 +142,10 @@ class ToolLoopHandle(Driving):
 
     def close(self) -> None:
         """Store what waits to be stored, and give the lease back. The handle stays usable."""
-        self._recorder.flush()
-        self._let_go()
+        try:
+            self._recorder.flush()
+        finally:
+            self._let_go()
 
     def __enter__(self) -> Self:
         """Open what the tools open: each context manager once, in the order of the tools."""
@@ -192,10 +194,10 @@ class ToolLoopHandle(Driving):
 
     @contextmanager
     def _holding_the_lease(self) -> Iterator[None]:
-        self._take_lease()
         try:
+            self._take_lease()
             yield
-            self._recorder.flush()
+            self._recorder.secure()
         except BaseException:
             self._flush_quietly()
             raise
@@ -210,27 +212,36 @@ class ToolLoopHandle(Driving):
                 loop goes on; else, and without `ask`, the waiting `Yielded` is returned.
 
         """
-        while True:
-            if self._waits():
-                self._recorder.refresh()
-                self._tick()
-            turn = self.pending_turn
-            if turn is None:
-                result = self.next_turn()
-                if not isinstance(result, Yielded):
-                    return result
-                turn = result
-            if turn.pending and ask is not None:
-                ask(turn)
-            if not self._goes_on(turn):
-                return turn
+        with self._staying():
+            while True:
+                if self._waits():
+                    self._recorder.refresh()
+                    self._tick()
+                turn = self.pending_turn
+                if turn is None:
+                    result = self.next_turn()
+                    if not isinstance(result, Yielded):
+                        return result
+                    turn = result
+                if turn.pending and ask is not None:
+                    self._let_go()  # the caller may take long
+                    ask(turn)
+                if not self._goes_on(turn):
+                    return turn
+
+    @contextmanager
+    def _staying(self) -> Iterator[None]:
+        """From turn to turn the lease stays, until the caller is asked or this is over."""
+        self._stays = True
+        try:
+            yield
+        finally:
+            self._stays = False
+            self._let_go()
 
     def _drive(self) -> Yielded | Completed | Error:
         while True:
-            self._bell.clear()
-            self._expire()
-            self._recorder.flush()
-            effects = self._effects()
+            effects = self._look()
             match effects:
                 case (SendRequest(),):
                     self._send()
@@ -250,11 +261,20 @@ class ToolLoopHandle(Driving):
                     if (result := self._result()) is not None:
                         return result
 
+    def _look(self) -> tuple[Effect, ...]:
+        """What is to be done now, once all that happened is stored."""
+        self._bell.clear()
+        self._expire()
+        self._recorder.secure()
+        for job in self._unlaunched():
+            self._spawn(job)
+        return self._effects()
+
     def _send(self) -> None:
         with self._flight() as request:
             if request is None:
                 return
-            self._recorder.flush()
+            self._recorder.secure()
             if not self._is_asking():
                 return
             try:
@@ -271,20 +291,20 @@ class ToolLoopHandle(Driving):
             job = self._start(call_id)
             if job is None:
                 return
-            self._recorder.flush()
+            self._recorder.secure()
             if job.limit is not None:
                 self._spawn(job)
             elif self._enter(job):
                 self._came_back(job, outcome(job, self._settle))
         except BaseException:
-            if job is not None and job.thread is None:
+            if job is not None and job.thread is None and job.entered:  # else nothing of it has happened
                 self._cut(job)
             raise
 
     def _run_in_threads(self, call_ids: Iterable[str]) -> None:
         """Calls that run side by side run in threads of their own."""
         jobs = [self._start(call_id) for call_id in call_ids]
-        self._recorder.flush()
+        self._recorder.secure()
         for job in jobs:
             if job is not None:
                 self._spawn(job)

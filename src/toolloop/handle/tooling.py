@@ -18,6 +18,7 @@ from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
 from toolloop.core.texts import Texts, say
 from toolloop.core.values import Call, Outcome, Result, Status
+from toolloop.handle.staged import Staged
 from toolloop.tools import Tool, ToolContext, ToolRegistry, content_of, describe_failure
 from toolloop.tools.responses.adapter import ToolResponseAdapter
 from toolloop.tools.responses.types import RawOutputs
@@ -54,6 +55,8 @@ class Job:
         limit: how many seconds the tool may take; None is no limit.
         adapter: makes a result of what the tool returns.
         known: gives the names of all tools, for results that refer to one; None where they cannot all be known.
+        recorded: its start, on its way to the store, if there is one.
+        launched: a thread or task is about to have it.
         entered: a thread or task has it, so that somebody will tell its end.
         thread: the thread that was made for it.
         took: how many seconds the tool ran, once it is back.
@@ -69,6 +72,8 @@ class Job:
     limit: float | None
     adapter: ToolResponseAdapter
     known: Callable[[], Collection[str] | None]
+    recorded: Staged | None = None
+    launched: bool = False
     entered: bool = False
     thread: threading.Thread | None = None
     begun: float = field(factory=time.monotonic)
@@ -85,6 +90,11 @@ class Job:
     def has_runner(self) -> bool:
         """Whether somebody runs it, or is about to, or its result is there to be taken up."""
         return self.entered or self.result is not None or (self.thread is not None and self.thread.is_alive())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its start is recorded, and nobody has it: it can be run yet."""
+        return not (self.launched or self.has_runner) and (self.recorded is None or self.recorded.stored)
 
     @property
     def deadline(self) -> float | None:

@@ -106,6 +106,7 @@ class Books:
         if runs.starts and not again:
             why = "its earlier run was not lost" if not runs.lost else "its tool may not be run again unasked"
             yield Breach(entry, "started_twice", call.id, f"{named} was started once more, and {why}")
+            return
         always = any(facts.name == call.name and facts.approval == "always" for facts in setup.tools)
         if always and call.ruling is None:
             text = f"{named} was started, and nobody was asked, though its tool always needs approval"

@@ -1,8 +1,8 @@
 """An event as JSON text, and back; and a whole journal.
 
 The two texts that make up nearly all of a journal, the model's replies and the results of calls, stand in it as they
-are, at the end of their object, and are taken out of it as they are: they need no escapes there, and the JSON functions
-of a database see into them. Every other JSON text is a string, as in a snapshot.
+are, at the end of their object, and are taken out of it as they are (see `bodies`): they need no escapes there, and the
+JSON functions of a database see into them. Every other JSON text is a string, as in a snapshot.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ EVENTS: dict[str, type[Any]] = {
 
 _USUAL: dict[str, Any] = {name: kind for name, kind in EVENTS.items() if kind is not ev.Adopted}
 
+# They are added up, and the sum must stay a number that JSON has.
+_MOST_SECONDS = 1e15
+
 # How the writer begins every event. Another beginning may say the same, and is read carefully.
 _START = f'{{"format":{FORMAT},"event":"'
 
@@ -39,10 +42,12 @@ def encode_event(event: ev.Event) -> str:
     """The JSON text of an event: one line but for what the model sent, `format` first.
 
     Raises:
-        ValueError: a text in it that should be JSON is none, or nothing that could be read again; or a number is NaN or
-            infinite.
+        ValueError: it could not be read again: a text in it that should be JSON is none, or none that fits; or a number
+            is NaN, infinite, or too large.
 
     """
+    if event.seconds > _MOST_SECONDS:
+        raise ValueError(f"no event takes {event.seconds:g} seconds")
     name = type(event).__name__
     head = {"format": FORMAT, "event": name}
     if isinstance(event, ev.Adopted):
@@ -96,13 +101,15 @@ def _usual(text: str) -> ev.Event:
     name = text[len(_START) : text.index('"', len(_START))]
     read_fields = quick(_USUAL[name])
     if name in LONG:
-        member, inner, mark = LONG[name]
-        fields, cut = quick_cut(text, mark, member)
-        _put(fields, name, member, inner, cut.text, cut.value)
+        member, _, mark = LONG[name]
+        fields, taken, value = quick_cut(text, mark, member)
+        _put(fields, name, taken, value)
     else:
         fields = quick_members(text)
     del fields["format"], fields["event"]
     event: ev.Event = read_fields(fields)
+    if event.seconds > _MOST_SECONDS:
+        raise ValueError(event.seconds)
     return event
 
 
@@ -110,7 +117,7 @@ def _any(text: str, upgrades: Mapping[int, Upgrade]) -> ev.Event:
     try:
         fields, cut = read_body(text)
     except (ValueError, RecursionError, TypeError, AttributeError) as error:
-        raise UnreadableSnapshot(f"it is no JSON that toolloop wrote: {error}") from error
+        raise UnreadableSnapshot(f"it is no JSON: {error}") from error
     number = check_format(fields.pop("format", None), "the event", upgrades)
     changes = {start: upgrade.event for start, upgrade in upgrades.items()}
     fields = dict(upgraded(fields, changes, number, "the event"))
@@ -127,27 +134,31 @@ def _any(text: str, upgrades: Mapping[int, Upgrade]) -> ev.Event:
         try:
             value = fields[member][inner]
             taken = cut.text if cut is not None and cut.value is value else encode(value)
-            _put(fields, kind.__name__, member, inner, taken, value)
+            _put(fields, kind.__name__, taken, value)
         except (ProtocolError, LookupError, TypeError, ValueError) as error:
             raise UnreadableSnapshot(f"the event {name} cannot be read: {type(error).__name__}: {error}") from error
-    return cast("ev.Event", read(fields, kind, f"the event {name}"))
+    event = cast("ev.Event", read(fields, kind, f"the event {name}"))
+    if event.seconds > _MOST_SECONDS:
+        raise UnreadableSnapshot(f"the event {name} cannot be read: it took {event.seconds:g} seconds")
+    return event
 
 
-def _put(fields: dict[str, JSON], name: str, member: str, inner: str, text: str, value: JSON) -> None:
+def _put(fields: dict[str, JSON], name: str, text: str, value: JSON) -> None:
     """Put the long text of an event where its class has it."""
+    member, inner, _ = LONG[name]
     around = fields[member]
     if name == "Replied":
-        del around[inner]
-        fields[member] = _reply(value, text, **around)
+        fields[member] = _reply(around, text, value)
     elif is_content(value):
         around[inner] = text
     else:
         raise TypeError("`content` is neither a text nor a list of content blocks")
 
 
-def _reply(message: JSON, text: str, *, request_id: str | None = None) -> Reply:
-    if not isinstance(request_id, str | None):
-        raise TypeError("`request_id` is no text")
+def _reply(around: dict[str, JSON], text: str, message: JSON) -> Reply:
+    request_id = around.get("request_id")
+    if len(around) > (1 if request_id is None else 2) or not isinstance(request_id, str | None):
+        raise TypeError(f"a reply has a text `request_id` and a `message`, not {', '.join(around)}")
     return read_reply(message, text=text, request_id=request_id)
 
 

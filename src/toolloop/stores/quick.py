@@ -25,7 +25,9 @@ _PLAIN = (str, int, float, bool, Reply)  # a reply, and the content of a result,
 @cache
 def quick(kind: Any) -> Callable[[dict[str, JSON]], Any]:
     """A function that reads a class from fields that nobody else will use."""
-    if (is_checked(kind) and kind is not Result) or any(hasattr(item.default, "factory") for item in attrs.fields(kind)):
+    if (is_checked(kind) and kind is not Result) or any(
+        hasattr(item.default, "factory") for item in attrs.fields(kind)
+    ):
         return hook_of(kind)
     attrs.resolve_types(kind)
     lines = ["def read(fields):", " made = new(kind)"]

@@ -255,7 +255,7 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
         for name in texts:
             text = getattr(made, name)
             if text is not None and not _is_text(text, made):
-                raise _Unfit(f"{name!r} is no JSON text of what belongs there")
+                raise _Unfit(f"{name!r} is no JSON text of {'a content' if _is_answer(made) else 'an object'}")
         return made
 
     return structure
@@ -268,12 +268,16 @@ def _is_message(text: str) -> bool:
 
 def _is_text(text: str, of: Any) -> bool:
     value = _decoded(text)
-    answers = isinstance(of, Result) or (isinstance(of, Ruling) and of.kind == "answer")
-    return is_content(value) if answers else isinstance(value, dict)
+    return is_content(value) if _is_answer(of) else isinstance(value, dict)
+
+
+def _is_answer(of: Any) -> bool:
+    return isinstance(of, Result) or (isinstance(of, Ruling) and of.kind == "answer")
 
 
 def _decoded(text: str) -> JSON:
     try:
+        text.encode()  # a lone surrogate may be in it as an escape only, for requests are UTF-8
         return decode(text)
     except (ValueError, RecursionError):
         return None  # as `null`, this is nothing that any of the fields may hold

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -40,7 +41,8 @@ class SqliteStore:
 
     Its methods are those of `Store`. The file is made at the first use. Look into it with the `sqlite3` shell: the view
     `journal` has the events of all loops. What a method stored is on the disk when it returns. A writer waits for
-    others, for `busy_timeout` seconds; then it raises `StoreError`, and nothing was stored.
+    others, for `busy_timeout` seconds; then it raises `StoreError`, and nothing was stored. The threads of one process
+    write in the order they came in.
 
     The file must be on a disk of this machine: network file systems are unsupported.
 
@@ -51,7 +53,7 @@ class SqliteStore:
         """Name the file; nothing is opened yet.
 
         Args:
-            path: the file. Its folder must be there.
+            path: the file, or a link to it. Its folder must be there.
             busy_timeout: seconds.
 
         """
@@ -63,7 +65,7 @@ class SqliteStore:
             raise TypeError(f"busy_timeout is a {type(busy_timeout).__name__}; give seconds")
         if math.isnan(busy_timeout) or not 0 <= busy_timeout <= _LONGEST_WAIT:
             raise ValueError(f"busy_timeout is {busy_timeout}; give seconds from 0 to {_LONGEST_WAIT}")
-        self._path = os.path.abspath(name)  # noqa: PTH100 - Path.absolute() keeps the dots
+        self._path = os.fspath(Path(name).absolute())  # with its dots: after a link they lead elsewhere
         self._wait = busy_timeout
         self._opened: Connections | None = None
 
@@ -213,14 +215,14 @@ class SqliteStore:
             # sqlite3 is loaded when it is first needed.
             from toolloop.stores.sqlite_connections import Connections  # noqa: PLC0415 - see above
 
-            self._opened = Connections(self._path, self._wait)
+            self._opened = Connections(os.path.realpath(self._path), self._wait)
         return self._opened
 
     def _reading(self) -> AbstractContextManager[Connection]:
-        return self._connections.transaction("DEFERRED")
+        return self._connections.reading()
 
     def _writing(self) -> AbstractContextManager[Connection]:
-        return self._connections.transaction("IMMEDIATE")
+        return self._connections.writing()
 
 
 def _look_for(connection: Connection, loop_id: str) -> _Loop | None:

@@ -5,21 +5,24 @@ and a thread that ends leaves none.
 
 SQLite must not be carried over a fork: a child believes that it has the locks of its parent, has not, and may destroy
 the file, even over connections of its own (https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_).
-So a fork waits until nobody uses a connection, and closes them all. They are opened again at the next use.
+So a fork waits until nobody uses a connection, and closes them all. They are opened again at the next use. Nobody
+stands in line for one then either, so the child finds every line empty.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from weakref import WeakSet, finalize
 
 from toolloop.core.errors import StoreError, ToolLoopError
 from toolloop.stores.sqlite_errors import explain
 from toolloop.stores.sqlite_files import connect
+from toolloop.stores.sqlite_queue import queue_for
 
 _IDLE = 8  # so many connections are kept at most
 
@@ -28,40 +31,61 @@ class Connections:
     """The connections to one file."""
 
     def __init__(self, path: str, wait: float) -> None:
-        """`path`: the file; `wait`: for how many seconds to wait for a lock."""
+        """`path`: the file, by its real path; `wait`: for how many seconds to wait for a lock."""
         self.path = path
         self._wait = wait
         self._idle: list[sqlite3.Connection] = []
         with _GATE:
             _ALL.add(self)
+            self._queue = queue_for(path)
         finalize(self, _close, self._idle)
 
     @contextmanager
-    def transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """One transaction, in a connection of one's own. `kind`: how it begins, DEFERRED or IMMEDIATE.
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that reads, in a connection of one's own. It waits for no writer.
 
         Raises:
-            StoreError: SQLite failed, and nothing was stored.
+            StoreError: SQLite failed.
 
         """
+        making = self._queue.turn(self._wait)  # taken if there is no file yet
+        with self._explaining(), _GATE, self._borrowed(self._wait, making) as connection, _doing(connection):
+            connection.execute("BEGIN DEFERRED")
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that writes, in a connection of one's own, when it is this thread's turn.
+
+        Raises:
+            StoreError: SQLite failed, or others wrote all the time. Nothing was stored.
+
+        """
+        with (
+            self._explaining(),
+            _GATE,
+            self._queue.turn(self._wait) as turn,
+            self._borrowed(turn.left, nullcontext()) as connection,
+            _doing(connection),
+        ):
+            connection.execute("BEGIN IMMEDIATE")
+            turn.has_lock = True
+            yield connection
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
         try:
-            with _GATE, self._borrowed() as connection:
-                connection.execute(f"BEGIN {kind}")
-                try:
-                    yield connection
-                except ToolLoopError:  # the answer is no; the connection is well
-                    connection.execute("ROLLBACK")
-                    raise
-                connection.execute("COMMIT")
+            yield
         except sqlite3.Error as error:
             raise explain(error, self.path, self._wait) from error
         except OSError as error:
             raise StoreError(f"{self.path} cannot be opened: {error}. Nothing was stored") from error
 
     @contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
-        connection = self._take()
+    def _borrowed(self, wait: float, making: AbstractContextManager[object]) -> Iterator[sqlite3.Connection]:
+        connection = self._take(wait, making)
         try:
+            connection.execute(f"PRAGMA busy_timeout = {math.ceil(wait * 1000)}")  # else it has that of its last use
             yield connection
         except BaseException as error:
             if connection.in_transaction or not isinstance(error, ToolLoopError):
@@ -75,17 +99,27 @@ class Connections:
         """Close every connection that nobody uses."""
         _close(self._idle)
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self, wait: float, making: AbstractContextManager[object]) -> sqlite3.Connection:
         try:
             return self._idle.pop()
         except IndexError:
-            return connect(self.path, self._wait)
+            return connect(self.path, wait, making)
 
     def _put(self, connection: sqlite3.Connection) -> None:
         if len(self._idle) < _IDLE:
             self._idle.append(connection)
         else:
             connection.close()
+
+
+@contextmanager
+def _doing(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except ToolLoopError:  # the answer is no; the connection is well
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 def _close(connections: list[sqlite3.Connection]) -> None:

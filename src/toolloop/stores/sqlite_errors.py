@@ -18,9 +18,14 @@ _WORDS = {
     sqlite3.SQLITE_IOERR: "{path} could not be read or written: the disk failed, or is full, or a limit was met",
     sqlite3.SQLITE_TOOBIG: "an event is too big for {path}",
 }
+_AGAIN = "Try again, or give SqliteStore a longer busy_timeout"
 _BUSY = (
-    "{path} is locked: waited {waited:g} seconds, and another writer holds it all the time. Try again, or give "
-    "SqliteStore a longer busy_timeout"
+    "{path} is locked: waited {waited:g} seconds, and at every try another process held it, or a connection of this "
+    f"one that is not a SqliteStore's. {_AGAIN}"
+)
+_CROWDED = (
+    "{path} is locked: waited {waited:g} seconds, and other threads of this process, which came first, still write to "
+    f"it. {_AGAIN}"
 )
 _WORDS |= dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL), _BUSY)
 _DAMAGED = {
@@ -37,7 +42,7 @@ def explain(error: sqlite3.Error, path: str, waited: float) -> StoreError:
     Args:
         error: what the `sqlite3` module raised.
         path: the file.
-        waited: how many seconds SQLite waits for a lock.
+        waited: how many seconds a writer waits for a lock.
 
     """
     code = primary_code(error)
@@ -47,6 +52,16 @@ def explain(error: sqlite3.Error, path: str, waited: float) -> StoreError:
         return UnreadableSnapshot(f"{path} is damaged: a text in it is none. It was left as it is (SQLite: {error})")
     words = _WORDS.get(code, "{path}: SQLite failed").format(path=path, waited=waited)
     return StoreError(f"{words}. Nothing was stored (SQLite: {error})")
+
+
+def locked(path: str, waited: float) -> StoreError:
+    """The error of a thread that waited in vain for one of its process that SQLite gave no lock."""
+    return StoreError(f"{_BUSY.format(path=path, waited=waited)}. Nothing was stored")
+
+
+def crowded(path: str, waited: float) -> StoreError:
+    """The error of a thread that waited in vain for others of its process, which wrote."""
+    return StoreError(f"{_CROWDED.format(path=path, waited=waited)}. Nothing was stored")
 
 
 def primary_code(error: sqlite3.Error) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from struct import Struct
 from typing import Any, BinaryIO, Literal
@@ -52,12 +53,13 @@ _SCHEMA = (
 )
 
 
-def connect(path: str, wait: float) -> sqlite3.Connection:
+def connect(path: str, wait: float, turn: AbstractContextManager[object]) -> sqlite3.Connection:
     """A connection to the store in this file, made where there is none.
 
     Args:
-        path: the file.
+        path: the file, by its real path: SQLite follows links, and has its two other files beside what they point to.
         wait: for how many seconds to wait for a lock.
+        turn: what to be in while the file is made.
 
     Raises:
         UnreadableSnapshot: the file is foreign, damaged or of a newer format; it was left as it is.
@@ -65,7 +67,13 @@ def connect(path: str, wait: float) -> sqlite3.Connection:
         sqlite3.Error: SQLite failed.
 
     """
-    is_new = _look_at(path, wait) == "nothing"
+    if _look_at(path, wait) == "store":
+        return _opened(path, wait, is_new=False)
+    with turn:  # and by now another thread may have made it
+        return _opened(path, wait, is_new=_look_at(path, wait) == "nothing")
+
+
+def _opened(path: str, wait: float, *, is_new: bool) -> sqlite3.Connection:
     connection = _open(path, "rwc" if is_new else "rw", wait)
     try:
         if is_new:
@@ -212,9 +220,13 @@ def _frames(log: BinaryIO, salts: bytes, page_size: int, end: int) -> Iterator[t
 
 def _size(path: str) -> int | None:
     try:
-        return Path(path).stat().st_size
+        found = Path(path).stat()
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a device, a pipe or the like"
+        raise StoreError(f"{path} is no file, but {kind}. Give the store a file of its own. Nothing was stored")
+    return found.st_size
 
 
 def _names(connection: sqlite3.Connection) -> set[str]:
