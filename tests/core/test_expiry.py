@@ -15,9 +15,9 @@ from tests.core.test_machine_laws import lives, open_calls
 from tests.core.worlds import World
 from toolloop.core import events as ev
 from toolloop.core.effects import EndTurn, RunCall
-from toolloop.core.errors import IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.core.errors import UndecidedCalls, UnknownCall
 from toolloop.core.jsontext import encode
-from toolloop.core.machine import next_deadline, outstanding, step
+from toolloop.core.machine import is_due, next_deadline, outstanding, step
 from toolloop.core.setup import Limits
 from toolloop.core.states import Deciding, Executed, Finished, Judging, Running, State
 from toolloop.core.texts import Texts
@@ -271,8 +271,28 @@ def test_a_tick_does_nothing_but_tell_the_time(world: World) -> None:
 @pytest.mark.parametrize(
     "state", [m.after(), m.after(ev.Requested()), m.after(ev.Stopped())], ids=lambda s: type(s).__name__
 )
-def test_where_no_call_can_wait_a_tick_is_no_event(state: State) -> None:
-    """A driver asks `next_deadline` first."""
+def test_where_no_call_can_wait_a_tick_tells_the_time_and_no_more(state: State) -> None:
+    """Two who notice one deadline both tick; the slower one does no harm."""
     assert next_deadline(state) is None
-    with pytest.raises(IllegalCommand, match="Ticked is not possible"):
-        step(state, ev.Ticked(at=1e9))
+    assert not is_due(state, 1e9)
+    assert step(state, ev.Ticked(at=1e9)) == evolve(state, ledger=evolve(state.ledger, now=1e9))
+
+
+@given(lives)
+def test_what_is_outstanding_at_a_time_may_be_done_at_that_time(world: World) -> None:
+    """Where time alone changes something, that is said first; then no moment refuses what was to be done at it."""
+    for state in world.states:
+        later = state.ledger.now + 1000.0
+        assert is_due(state, later) == (isinstance(state, Judging | Deciding | Running) and _round_after(state, later))
+        then = step(state, ev.Ticked(at=later)) if is_due(state, later) else state
+        for effect in outstanding(then):
+            if isinstance(effect, RunCall):
+                assert isinstance(step(then, ev.Started(effect.call_id, at=later)), Running)
+            elif isinstance(effect, EndTurn):
+                step(then, ev.TurnEnded(at=later))
+
+
+def _round_after(state: State, later: float) -> bool:
+    """Whether the round is another one then."""
+    after = step(state, ev.Ticked(at=later))
+    return getattr(after, "round", None) != getattr(state, "round", None)

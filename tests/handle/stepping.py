@@ -1,4 +1,4 @@
-"""A store that lets a test step in before and after each of its calls, and what tests do there."""
+"""A store that lets a test step in before and after each of its calls, and what the tests do there."""
 
 from __future__ import annotations
 
@@ -109,5 +109,5 @@ def taken_over(world: World, **more: Any) -> Party:
 
 def assert_sound(store: Store, loop_id: str = "loop") -> None:
     """What is stored is a journal in which nothing is wrong."""
-    found = audit(store.load(loop_id))
+    found = audit((store.inner if isinstance(store, Stepping) else store).load(loop_id))
     assert found.ok, found.problems

@@ -14,7 +14,6 @@ from tests.handle.support import results_in, yielded
 from toolloop import Ask, Completed, LoopConfig, LoopContext
 from toolloop.errors import CallerError, Conflict, StoreError
 from toolloop.machine import Running
-from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply
 
 ONE = (reply(calls=[LOOK]), reply("done"))
@@ -148,7 +147,7 @@ MOST = 100
 def test_an_interrupt_at_the_store_makes_no_call_uncertain(
     moment: Literal["before", "after"], config: dict[str, Any]
 ) -> None:
-    """At whichever of its calls: whoever goes on in that process knows what ran, and runs the rest once."""
+    """At whichever of its calls: the handle knows what ran, and runs the rest once when it goes on."""
     for number in range(1, MOST):
         world, store = stepping("sync", script=SCRIPT, config=config)
 
@@ -188,7 +187,7 @@ def test_a_kept_end_is_stored_under_the_lease_under_which_it_happened() -> None:
     breaks(world, store, "t1")
     with pytest.raises(StoreError):
         first.next_turn()
-    assert MemoryStore.lease(store.inner, "loop") is not None  # type: ignore[arg-type]
+    assert store.inner.lease("loop") is not None
     store.before = up
     first.close()
     assert store.inner.lease("loop") is None

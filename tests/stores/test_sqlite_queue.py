@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.stores.support import READY, entries
 from tests.stores.worker import PATIENCE, Worker
-from toolloop.errors import StoreError
+from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.stores import SqliteStore
 from toolloop.stores.sqlite_queue import _QUEUES
 
@@ -51,7 +52,7 @@ class InLine(threading.Thread):
     def run(self) -> None:
         try:
             self._outcome = self._act()
-        except StoreError as error:
+        except (StoreError, UnreadableSnapshot) as error:
             self._outcome = str(error)
 
     def outcome(self) -> object:
@@ -174,6 +175,16 @@ def test_a_reader_stands_in_line_only_to_make_the_file(path: Path) -> None:
         assert reads.outcome() == []
         with other._connections._queue.turn(0):
             assert other.list() == []
+
+
+def test_what_somebody_put_there_meanwhile_is_looked_at(path: Path) -> None:
+    """A file that came while a thread stood in line to make it is not taken for its own."""
+    with SqliteStore(path, busy_timeout=PATIENCE) as store:
+        with store._connections._queue.turn(PATIENCE):
+            reads = InLine(store, store.list)
+            with closing(sqlite3.connect(path)) as other:
+                other.execute("CREATE TABLE theirs (a)")
+        assert "is an SQLite database of some other program" in str(reads.outcome())
 
 
 def test_each_file_has_a_line_of_its_own(path: Path, store: SqliteStore) -> None:
