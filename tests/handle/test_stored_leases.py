@@ -233,13 +233,26 @@ def test_close_lets_go_though_the_store_fails(kind: str) -> None:
     assert_sound(store)
 
 
+ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), reply("done"))
+
+
 # --- run() -----------------------------------------------------------------------------------------------------------
 
 
 @each_kind
 def test_run_keeps_the_lease_from_turn_to_turn(kind: str) -> None:
-    """Nobody else can take the loop away from it between two; who tries is told who drives."""
-    world, store = stepping(kind, script=(*(reply(calls=[{**PAY, "id": f"p{n}"}]) for n in range(3)), reply("done")))
+    """Each turn does not begin anew with taking the loop, and nobody gets in between two."""
+    world, store = stepping(kind, script=ROUNDS)
+    assert world.open().text() == "done"
+    asked = [asked.name for asked in store.every]
+    assert (asked.count("acquire"), asked.count("release")) == (1, 1)
+    world.assert_once()
+
+
+@each_kind
+def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
+    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
+    world, store = stepping(kind, script=ROUNDS)
     party = world.open()
     refused: list[Any] = []
 
@@ -255,8 +268,6 @@ def test_run_keeps_the_lease_from_turn_to_turn(kind: str) -> None:
     assert party.text() == "done"
     assert len(refused) == 3
     assert None not in refused
-    asked = [asked.name for asked in store.every]
-    assert (asked.count("acquire"), asked.count("release")) == (1, 1)
     world.assert_once()
     assert_sound(store)
 
@@ -267,14 +278,18 @@ def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
     world, store = stepping(kind, script=(reply(calls=[SEND]), reply("done")))
     told: list[Any] = []
 
+    def drive() -> None:
+        other = past(world).open(context=world.parts()["context"])
+        other.say(other.turn().approve_all)
+        told.append(other.text())
+
     def ask(turn: Any) -> None:
         assert store.inner.lease("loop") is None
-        other = past(world).open(context=world.parts()["context"])
-        other.say(lambda: other.turn().approve_all())
-        told.append(Background(other.text).result())
+        Background(drive).result()
 
-    assert world.open().run(ask).unwrap().text == "done"
-    assert told == ["done"]
+    party = world.open()
+    party.run(ask)
+    assert told == [party.text()] == ["done"]
     world.assert_once()
     assert_sound(store)
 

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
@@ -222,9 +222,11 @@ class AsyncToolLoopHandle(Driving):
                 if turn.pending and ask is not None:
                     await self._apart(self._let_go)  # the caller may take long
                     await settled(ask(turn))
-                    await self._flush()
+                    await self.flush()
                 if not self._goes_on(turn):
                     return turn
+                with suppress(Conflict):  # somebody else said it first, or something better: the loop goes on
+                    await self._flush()
 
     @asynccontextmanager
     async def _staying(self) -> AsyncIterator[None]:

@@ -142,12 +142,10 @@ class HandleCore:
         self._lease_lock = threading.Lock()
         self._leased = False  # a driver needs the lease
         self._tasks = 0  # of an async driver, that run now
-        self._stays = False  # `run()` keeps the lease from turn to turn
-        self._is_abandoned = False  # its event loop went away under it
+        self._stays, self._is_abandoned = False, False  # `run()` keeps the lease; its event loop went away under it
         self._asked: Staged | None = None  # the request that goes out, on its way to the store
         self._drifted: dict[str, tuple[Any, Any]] = {}  # what of the set-up is to be another when the loop wakes up
-        self._asleep = False
-        self._watch = Stopwatch()
+        self._asleep, self._watch = False, Stopwatch()
         self._jobs: dict[str, Job] = {}  # the run of each call that this process started last
         self._abort: BaseException | None = None
         self._working: WorkingList | None = None

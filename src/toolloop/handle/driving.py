@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.core.errors import ModelError, OutsideError, ToolLoopError
+from toolloop.core.errors import Conflict, ModelError, OutsideError, ToolLoopError
 from toolloop.core.machine import is_due, outstanding
 from toolloop.core.policy import digest_of
 from toolloop.core.states import Judging, Ready, Requesting, Running
@@ -53,7 +53,8 @@ class Driving(Opening):
                 self._tick()  # it may have taken a while to ask
                 if turn.pending:
                     return False
-                turn.continue_loop()
+                with suppress(Conflict):  # somebody else said it first, or something better: the loop goes on
+                    turn.continue_loop()
             return True
 
     def _calls_run(self) -> bool:

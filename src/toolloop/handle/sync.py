@@ -226,6 +226,7 @@ class ToolLoopHandle(Driving):
                 if turn.pending and ask is not None:
                     self._let_go()  # the caller may take long
                     ask(turn)
+                    self._recorder.refresh()
                 if not self._goes_on(turn):
                     return turn
 

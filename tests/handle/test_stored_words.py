@@ -1,0 +1,193 @@
+"""What callers say: it is said of the loop as it is, all that is refused is told, and it goes into its own journal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.handle.concurrency import each_kind, on_both_backends, run_async
+from tests.handle.stepping import Asked, Stepping, assert_sound, stepping
+from tests.handle.stored import APPROVED, PAY, SEND, STORY, TOOLS, Party, World, approve_all
+from tests.handle.support import params, yielded
+from toolloop import Ask, AsyncToolLoopHandle, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, tool
+from toolloop.errors import CallerError, Conflict, DecisionConflict, Drift, StoreError, ToolLoopError, UnreadableSnapshot
+from toolloop.stores.memory import MemoryStore
+from toolloop.stores.protocol import Head
+from toolloop.testing import reply
+
+TWO = (reply(calls=[SEND, {**SEND, "id": "t4"}]), reply("done"))
+MORE = [{"role": "user", "content": "one more thing"}]
+
+
+# --- said on an old view ---------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_a_grant_is_taken_back_by_a_handle_that_has_not_heard_of_it(kind: str) -> None:
+    """To revoke is a matter of safety: it is looked again before it is refused."""
+    world = World(kind, MemoryStore(), script=TWO)
+    first = world.open()
+    yielded(first.run())
+    second = world.open()
+    first.say(lambda: first.turn().approve("t2", remember=Grant()))
+    if kind != "sync":
+        second.flush()  # an event loop does not wait for a store where it is told something
+    second.say(lambda: second.handle.grants.revoke("1/t2", by="ben"))
+    first.flush()
+    assert list(first.handle.grants) == list(second.handle.grants) == []
+    assert world.journal()[-1] == "GrantRevoked"
+
+
+@on_both_backends
+def test_each_word_that_is_refused_is_told(backend: str) -> None:
+    """One by each await, until none is left: a decision may be refused, but is never lost in silence."""
+    world = World(backend, MemoryStore(), script=TWO)
+    first = world.open()
+    yielded(first.run())
+    second = world.open()
+    second.decide(t2=Deny("no"), t4=Deny("no"))
+    for call_id in ("t2", "t4"):
+        first.handle.decide({call_id: APPROVED})
+    for call_id in ("t2", "t4"):
+        with pytest.raises(DecisionConflict, match=call_id):
+            first.flush()
+    first.flush()
+    assert first.text() == "done"
+    assert world.ran == []
+
+
+@pytest.mark.parametrize(("backend", "how"), [("asyncio", "scope"), ("asyncio", "cancel()"), ("trio", "scope")])
+def test_a_word_that_is_refused_while_the_await_is_cancelled_is_told_by_the_next(backend: str, how: str) -> None:
+    """The cancellation comes out of that one; the refusal is kept."""
+    world, store = stepping(backend, script=TWO)
+    first = world.open()
+    yielded(first.run())
+    world.open().decide(t2=Deny("no"))
+    handle = first.handle
+    assert isinstance(handle, AsyncToolLoopHandle)
+    handle.decide({"t2": APPROVED})
+
+    async def main() -> None:
+        if how == "cancel()":
+            task = asyncio.ensure_future(handle.flush())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await handle.flush()
+
+    run_async(backend, main)
+    with pytest.raises(DecisionConflict, match="t2"):
+        first.flush()
+
+
+# --- the first word --------------------------------------------------------------------------------------------------
+
+FIRST = {
+    "run()": lambda party: party.run(approve_all),
+    "update_params()": lambda party: party.say(lambda: party.handle.update_params(max_tokens=99)),
+    "inject": lambda party: party.say(lambda: party.handle.resume(InjectMessages(MORE))),
+    "close()": lambda party: party.close(),
+}
+
+
+def fails_once(store: Stepping) -> None:
+    """The very first thing that the store is asked fails."""
+
+    def fail(_: Asked) -> None:
+        if len(store.every) == 1:
+            raise StoreError("the disk is gone")
+
+    store.before = fail
+
+
+@each_kind
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("made", ["new", "fork", "restored"])
+def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(
+    kind: str, first: str, made: str
+) -> None:
+    """Its journal starts as it must, whatever is said in between."""
+    world, store = stepping(kind)
+    party = world.new()
+    if made == "fork":
+        party = Party(kind, party.handle.fork("loop"))
+    elif made == "restored":
+        snapshot = party.handle.snapshot()
+        party = Party(kind, type(party.handle).restore(snapshot, world.provider(), **world.parts(store=store)))
+    fails_once(store)
+    with pytest.raises(StoreError):
+        FIRST[first](party)
+    assert store.inner.list() == []
+    FIRST[first](party)
+    assert world.journal()[0] == ("Opened" if made == "new" else "Adopted")
+    assert party.run(approve_all).unwrap().text == "done"
+    world.assert_once()
+    assert_sound(store)
+
+
+@each_kind
+def test_a_fork_under_a_taken_name_is_refused_each_time(kind: str) -> None:
+    """Nothing of it goes into the loop that has the name."""
+    world = World(kind, MemoryStore())
+    first = world.open()
+    yielded(first.run())
+    before = world.journal()
+    copy = Party(kind, first.handle.fork("loop"))
+    for word in (lambda: copy.decide(t2=APPROVED), copy.flush, copy.close):
+        with pytest.raises(Conflict):
+            word()
+    assert world.journal() == before
+
+
+@each_kind
+def test_a_journal_under_another_name_is_refused(kind: str) -> None:
+    """A copy made by hand is no loop: what is said to it would go into the first one."""
+    world = World(kind, MemoryStore())
+    yielded(world.open().run())
+    before = world.journal()
+    world.store.create("copy", world.store.load("loop").entries, head=Head("needs_decision"))
+    with pytest.raises(UnreadableSnapshot, match="'copy'.*'loop'"):
+        world.open("copy")
+    assert world.journal() == world.journal("copy") == before
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_a_second_click_on_rerun_is_not_a_third_run(kind: str) -> None:
+    """It names the call as it was shown after the first run that nobody saw end."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    digests: list[str] = []
+    world.open().run = None  # type: ignore[method-assign,assignment]
+
+
+@each_kind
+def test_a_lone_surrogate_is_in_nothing_that_is_shown(kind: str) -> None:
+    """In the reason of a policy, and in what a person says: a page that cannot be encoded is no page."""
+    world = World(kind, MemoryStore(), script=TWO, config={"on_tool_call": lambda *_: Ask("\ud800?")})
+    party = world.open()
+    yielded(party.run())
+    party.decide(t2=Deny("no\ud800", by="a\udfffb"))
+    shown = json.dumps(party.handle.view(), ensure_ascii=False) + repr([call.decision for call in party.turn().calls])
+    shown += "".join(f"{call.reason}{call.decision and call.decision.by}" for call in party.turn().calls)
+    assert shown.encode()
+
+
+@each_kind
+def test_an_approval_of_a_policy_for_another_call_is_none(kind: str) -> None:
+    """A digest that is not the call's is refused to a person, and makes a policy ask."""
+    from toolloop import Approve
+
+    config = {"on_tool_call": lambda *_: Approve(digest="0" * 64)}
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config=config)
+    assert [call.why for call in yielded(world.open().run()).pending] == ["approval"]
+    assert world.ran == []
