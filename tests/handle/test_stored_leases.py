@@ -17,11 +17,11 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from tests.handle.concurrency import Background, awaited, cancelled_after, each_kind, heard, on_both_backends, run_async
-from tests.handle.stepping import Asked, Stepping, assert_sound, past, stepping
-from tests.handle.stored import PAY, SEND, Party, World, approve_all, held
-from tests.handle.support import params, yielded
-from toolloop import AsyncToolLoopHandle, Completed, ToolLoopHandle
+from tests.handle.concurrency import Background, awaited, cancelled_after, each_kind, on_both_backends, run_async
+from tests.handle.stepping import Asked, assert_sound, past, stepping
+from tests.handle.stored import PAY, SEND, Party, World, approve_all
+from tests.handle.support import params
+from toolloop import AsyncToolLoopHandle, Completed
 from toolloop.errors import Conflict, StoreError
 from toolloop.handle import leasing
 from toolloop.stores.memory import MemoryStore
@@ -49,7 +49,9 @@ def up(_: Asked) -> None:
 # --- a turn that is cancelled ----------------------------------------------------------------------------------------
 
 
-async def cancelled_by(backend: str, how: str, work: Callable[[], Any], give: Callable[[Callable[[], None]], None]) -> None:
+async def cancelled_by(
+    backend: str, how: str, work: Callable[[], Any], give: Callable[[Callable[[], None]], None]
+) -> None:
     """Await something, and let `give` have what cancels it from any thread."""
     if how == "scope":
         with anyio.CancelScope() as scope:
@@ -84,7 +86,9 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
         struck: list[Asked] = []
         cancel: list[Callable[[], None]] = []
 
-        def strike(asked: Asked, struck: Any = struck, cancel: Any = cancel, store: Any = store, at: int = number) -> None:
+        def strike(
+            asked: Asked, struck: Any = struck, cancel: Any = cancel, store: Any = store, at: int = number
+        ) -> None:
             if len(store.every) == at:
                 struck.append(asked)
                 cancel[0]()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import anyio
 import pytest
 
 from tests.handle.concurrency import each_kind, on_both_backends, run_async
 from tests.handle.stepping import Asked, Stepping, assert_sound, stepping
-from tests.handle.stored import APPROVED, PAY, SEND, STORY, TOOLS, Party, World, approve_all
-from tests.handle.support import params, yielded
-from toolloop import Ask, AsyncToolLoopHandle, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, tool
-from toolloop.errors import CallerError, Conflict, DecisionConflict, Drift, StoreError, ToolLoopError, UnreadableSnapshot
+from tests.handle.stored import APPROVED, PAY, SEND, Party, World, approve_all
+from tests.handle.support import yielded
+from toolloop import Approve, Ask, AsyncToolLoopHandle, Deny, Grant, InjectMessages, Rerun
+from toolloop.errors import (
+    Conflict,
+    DecisionConflict,
+    StoreError,
+    UnreadableSnapshot,
+)
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Head
 from toolloop.testing import reply
@@ -125,7 +129,6 @@ def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(
     fails_once(store)
     with pytest.raises(StoreError):
         FIRST[first](party)
-    assert store.inner.list() == []
     FIRST[first](party)
     assert world.journal()[0] == ("Opened" if made == "new" else "Adopted")
     assert party.run(approve_all).unwrap().text == "done"
@@ -162,12 +165,29 @@ def test_a_journal_under_another_name_is_refused(kind: str) -> None:
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-@each_kind
-def test_a_second_click_on_rerun_is_not_a_third_run(kind: str) -> None:
-    """It names the call as it was shown after the first run that nobody saw end."""
-    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    digests: list[str] = []
-    world.open().run = None  # type: ignore[method-assign,assignment]
+def test_a_second_click_on_rerun_is_not_a_third_run() -> None:
+    """It names the call as it was shown after the first run that nobody saw end; there was another since."""
+    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    party = world.open()
+
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    world.on["t1"] = strike
+    with pytest.raises(KeyboardInterrupt):
+        party.run()
+    (shown,) = yielded(party.run()).pending
+    with pytest.raises(KeyboardInterrupt):
+        party.say(lambda: party.handle.decide({shown: Rerun(by="ben")})) or party.run()
+    (shown_again,) = yielded(party.run()).pending
+    assert (shown.why, shown_again.why) == ("uncertain", "uncertain")
+    with pytest.raises(DecisionConflict, match="t1"):
+        party.handle.decide({shown: Rerun(by="ben")})
+    assert world.ran == ["t1", "t1"]
+    del world.on["t1"]
+    party.handle.decide({shown_again: Rerun(by="ben")})
+    assert party.text() == "done"
+    assert_sound(world.store)
 
 
 @each_kind
@@ -185,8 +205,6 @@ def test_a_lone_surrogate_is_in_nothing_that_is_shown(kind: str) -> None:
 @each_kind
 def test_an_approval_of_a_policy_for_another_call_is_none(kind: str) -> None:
     """A digest that is not the call's is refused to a person, and makes a policy ask."""
-    from toolloop import Approve
-
     config = {"on_tool_call": lambda *_: Approve(digest="0" * 64)}
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config=config)
     assert [call.why for call in yielded(world.open().run()).pending] == ["approval"]

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
-from toolloop.core.errors import ToolLoopError
+from toolloop.core.errors import Conflict, ToolLoopError
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Running
 from toolloop.core.values import Result
