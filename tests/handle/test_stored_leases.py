@@ -1,4 +1,4 @@
-"""The lease of a stored loop: held while somebody works, and by nobody once that is over, however it came to its end."""
+"""The lease of a stored loop: held while somebody works, and by nobody once that is over, however it ended."""
 
 from __future__ import annotations
 
@@ -161,8 +161,7 @@ def test_a_driver_whose_event_loop_was_closed_holds_nothing() -> None:
             AsyncScriptedProvider(never), tools=world.tools, params=params(), store=store, loop_id="loop"
         )
         task = asyncio.ensure_future(handle.run())
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        await heard(begun)
         return task
 
     loop = asyncio.new_event_loop()

@@ -65,9 +65,9 @@ def test_each_word_that_is_refused_is_told(backend: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "how"), [("asyncio", "scope"), ("asyncio", "cancel()"), ("trio", "scope")])
-def test_a_word_that_is_refused_while_the_await_is_cancelled_is_told_by_the_next(backend: str, how: str) -> None:
-    """The cancellation comes out of that one; the refusal is kept."""
-    world, store = stepping(backend, script=TWO)
+def test_a_word_that_is_refused_while_the_await_is_cancelled_is_told_all_the_same(backend: str, how: str) -> None:
+    """By that await or by the next one."""
+    world = World(backend, MemoryStore(), script=TWO)
     first = world.open()
     yielded(first.run())
     world.open().decide(t2=Deny("no"))
@@ -80,15 +80,15 @@ def test_a_word_that_is_refused_while_the_await_is_cancelled_is_told_by_the_next
             task = asyncio.ensure_future(handle.flush())
             await asyncio.sleep(0)
             task.cancel()
-            with pytest.raises(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):
                 await task
             return
         with anyio.CancelScope() as scope:
             scope.cancel()
             await handle.flush()
 
-    run_async(backend, main)
     with pytest.raises(DecisionConflict, match="t2"):
+        run_async(backend, main)
         first.flush()
 
 
@@ -157,7 +157,7 @@ def test_a_journal_under_another_name_is_refused(kind: str) -> None:
     yielded(world.open().run())
     before = world.journal()
     world.store.create("copy", world.store.load("loop").entries, head=Head("needs_decision"))
-    with pytest.raises(UnreadableSnapshot, match="'copy'.*'loop'"):
+    with pytest.raises(UnreadableSnapshot, match=r"'copy'.*'loop'"):
         world.open("copy")
     assert world.journal() == world.journal("copy") == before
 
@@ -209,3 +209,69 @@ def test_an_approval_of_a_policy_for_another_call_is_none(kind: str) -> None:
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config=config)
     assert [call.why for call in yielded(world.open().run()).pending] == ["approval"]
     assert world.ran == []
+
+
+# --- drift -----------------------------------------------------------------------------------------------------------
+
+WHOLE = {"system": "Be good.", "temperature": 1}
+DRIFTS = {
+    "the system prompt is left out": (params(temperature=1), "the parameter 'system' is missing"),
+    "a number of another kind": (params(**{**WHOLE, "temperature": 1.0}), "the parameter 'temperature' changed"),
+    "a number that is none": (params(**{**WHOLE, "temperature": True}), "the parameter 'temperature' changed"),
+    "a null that was not there": (params(**WHOLE, top_k=None), "the parameter 'top_k' is new"),
+}
+
+
+@each_kind
+@pytest.mark.parametrize(("given", "change"), DRIFTS.values(), ids=DRIFTS)
+def test_what_would_be_sent_otherwise_is_named(kind: str, given: dict[str, Any], change: str) -> None:
+    """Parameters with a model are those of a whole request: what they lack is gone, and 1 is not 1.0."""
+    world = World(kind, MemoryStore(), script=TWO)
+    yielded(world.open(params=params(**WHOLE)).run())
+    with pytest.raises(Drift) as caught:
+        world.open(params=given)
+    assert caught.value.changes == (change,)
+    assert world.open(params={"extra_headers": {"x-mine": "1"}}).handle.pending, "secrets alone are no drift"
+
+
+@each_kind
+def test_tools_in_another_order_are_sent_in_the_order_they_had(kind: str) -> None:
+    """Other bytes would cost the prompt cache; the order in which a program lists its tools says nothing."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    yielded(world.open().next_turn())
+    world.tools = tuple(reversed(TOOLS))
+    assert world.open().text() == "done"
+    first, second = ([each["name"] for each in request["tools"]] for request in world.requests)
+    assert first == second == [each.name for each in TOOLS]
+
+
+@each_kind
+def test_drift_is_told_in_one_order(kind: str) -> None:
+    """In that of the tools, whatever order a set of names has in this process."""
+    names = [f"tool_{number}" for number in range(9)]
+    world = World(kind, MemoryStore(), tools=[tool(name=name)(lambda: "") for name in names])
+    world.open()
+    world.tools = [tool(name=name, effect="pure")(lambda: "") for name in names]
+    with pytest.raises(Drift) as caught:
+        world.open()
+    assert list(caught.value.changes) == [f"the effect of the tool {name!r} was once, and is pure" for name in names]
+
+
+@on_both_backends
+def test_a_sync_tool_under_an_async_handle_may_run_an_event_loop_of_its_own(backend: str) -> None:
+    """Its thread is in none, whatever its context was copied from."""
+
+    @tool(name="pay")
+    def pay(amount: int) -> str:
+        """Pay."""
+
+        async def main() -> str:
+            await anyio.lowlevel.checkpoint()
+            return f"paid {amount}"
+
+        return anyio.run(main, backend=backend)
+
+    world = World(backend, MemoryStore(), script=(reply(calls=[PAY]), reply("done")), tools=[pay])
+    (slot,) = yielded(world.open().next_turn()).results
+    assert slot is not None
+    assert slot.content == "paid 1"

@@ -117,11 +117,13 @@ class AsyncToolLoopHandle(Driving):
         """
         if self._stored is not None:
             await self._apart(self._stored.catch_up)
+            self._stored.tell_refused()
 
     async def _flush(self) -> None:
         """Store what waits; the event loop goes on meanwhile."""
         if self._stored is not None and self._stored.is_behind:
             await self._apart(self._stored.flush)
+            self._stored.tell_refused()
 
     async def _secure(self) -> None:
         """The driver's flush. See `Recorder.secure`."""
@@ -174,8 +176,8 @@ class AsyncToolLoopHandle(Driving):
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
         try:
             with self._driving("next_turn()"):
-                if self._stored is not None and self._waits():
-                    await self._apart(self._stored.catch_up)
+                if self._waits():
+                    await self.flush()
                 if (over := self._nothing_to_drive()) is not None:
                     await self._flush()
                     return over
@@ -192,6 +194,7 @@ class AsyncToolLoopHandle(Driving):
     async def _holding_the_lease(self) -> AsyncIterator[None]:
         try:
             await self._apart(self._take_lease)
+            await self._flush()
             yield
             await self._secure()
         except GeneratorExit:
@@ -210,8 +213,8 @@ class AsyncToolLoopHandle(Driving):
         """Keep going while nothing needs the caller; `ask` may be async. See `ToolLoopHandle.run`."""
         async with self._staying():
             while True:
-                if self._stored is not None and self._waits():
-                    await self._apart(self._stored.catch_up)
+                if self._waits():
+                    await self.flush()
                 self._tick()
                 turn = self.pending_turn
                 if turn is None:
@@ -220,9 +223,10 @@ class AsyncToolLoopHandle(Driving):
                         return result
                     turn = result
                 if turn.pending and ask is not None:
-                    await self._apart(self._let_go)  # the caller may take long
+                    await self._apart(self._pause)
                     await settled(ask(turn))
                     await self.flush()
+                    self._stays = True
                 if not self._goes_on(turn):
                     return turn
                 with suppress(Conflict):  # somebody else said it first, or something better: the loop goes on
@@ -238,9 +242,8 @@ class AsyncToolLoopHandle(Driving):
             self._abandon()
             raise
         finally:
-            self._stays = False
             if not self._is_abandoned:
-                await self._apart(self._let_go)
+                await self._apart(self._pause)
 
     async def _drive(self) -> Yielded | Completed | Error:
         while True:

@@ -174,7 +174,7 @@ def _finish(held: Held) -> None:
             return
         try:
             recorder.flush()
-            if not recorder.is_behind:
+            if not recorder.waits:
                 held.given_back = True
                 safely(lease.loop_id, partial(recorder.store.release, lease))
                 recorder.lease = None

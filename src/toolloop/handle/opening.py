@@ -145,16 +145,20 @@ class Opening(Waking):
         """Nobody drives any more. A tool that still runs keeps the lease until it is back."""
         with self._lease_lock:
             self._leased = False
-        if not self._stays:
-            self._let_go()
+        self._let_go()
 
     def _let_go(self) -> None:
         stored = self._stored
         if stored is None:
             return
         with self._lease_lock:
-            if not self._leased and stored.lease is not None and not self._has_running_jobs():
+            if not (self._leased or self._stays or stored.lease is None or self._has_running_jobs()):
                 end(self._owner)
+
+    def _pause(self) -> None:
+        """The caller is asked, and may take long."""
+        self._stays = False
+        self._let_go()
 
     def _abandon(self) -> None:
         """The event loop of a driver is gone, and nothing can wait any more: somebody else sees to what is left."""

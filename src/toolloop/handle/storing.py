@@ -54,14 +54,18 @@ class StoringRecorder(StagingRecorder):
     @property
     def is_behind(self) -> bool:
         """Whether something waits to be stored, or a word that was taken turned out not to be possible."""
-        return bool(self._batch() or self._refused)
+        return bool(self.waits or self._refused)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits to be stored."""
+        return bool(self._batch())
 
     def flush(self) -> None:
         """Store what waits. Blocks while it does.
 
         Raises:
             StoreError: the store failed; what happened is kept.
-            CallerError: a word that was taken is not possible any more, because somebody else was first.
 
         """
         with self.io:
@@ -81,9 +85,6 @@ class StoringRecorder(StagingRecorder):
                 raise StoreError(f"the loop {self.loop_id!r} changed {_TRIES} times while one event was stored")
             if not self._keeps_words:
                 self._tell_noted()
-        with self.lock:
-            if self._refused:
-                raise self._refused.pop(0)  # the next one is told by the next flush
 
     def secure(self) -> None:
         """The driver's flush: what it has recorded is stored, and the loop is still its own.
@@ -91,11 +92,22 @@ class StoringRecorder(StagingRecorder):
         Raises:
             Conflict: another driver has the loop. Ends of calls are stored all the same.
             StoreError: the store failed; what happened is kept.
-            CallerError: a word that was taken is not possible any more, because somebody else was first.
 
         """
         self.flush()
         self.check()
+
+    def tell_refused(self) -> None:
+        """Say of a word that was taken that it is not possible any more; of each one once, by whoever may wait.
+
+        Raises:
+            CallerError: somebody else was first.
+            Conflict: likewise.
+
+        """
+        with self.lock:
+            if self._refused:
+                raise self._refused.pop(0)
 
     def check(self) -> None:
         """For the driver: is the loop still its own?

@@ -224,9 +224,10 @@ class ToolLoopHandle(Driving):
                         return result
                     turn = result
                 if turn.pending and ask is not None:
-                    self._let_go()  # the caller may take long
+                    self._pause()
                     ask(turn)
                     self._recorder.refresh()
+                    self._stays = True
                 if not self._goes_on(turn):
                     return turn
 
@@ -237,8 +238,7 @@ class ToolLoopHandle(Driving):
         try:
             yield
         finally:
-            self._stays = False
-            self._let_go()
+            self._pause()
 
     def _drive(self) -> Yielded | Completed | Error:
         while True:
