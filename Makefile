@@ -51,11 +51,13 @@ docs: $(READY) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
 	@$(BIN)/python scripts/format_tables.py
 
-bench: $(READY) ## CPU per turn against the floor, the SDK client's post and the SDK's runner
+bench: $(READY) ## CPU per turn and bytes per journal, against the floor and the peers
 	@$(BIN)/python -m tests.benchmarks.turns
+	@$(BIN)/python -m tests.benchmarks.journal
 
 bench-quick: $(READY) ## The same with fewer runs
 	@$(BIN)/python -m tests.benchmarks.turns --quick
+	@$(BIN)/python -m tests.benchmarks.journal --quick
 
 clean: ## Remove what the other targets made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -121,9 +121,11 @@ def test_a_tool_that_the_caller_stopped_is_not_filtered_when_it_ends(kind: str) 
         kind, script, [slow, stop], result_filters=[lambda _, content: f"{content}!"], observers=[seen.append]
     )
     completed(turn(kind, handle))
-    (thread,) = (each for each in threading.enumerate() if each.name.startswith("toolloop-") and each.is_alive())
+    threads = [each for each in threading.enumerate() if each.name.startswith("toolloop-")]
+    assert threads
     gate.opened.set()
-    thread.join(DEADLINE)
+    for thread in threads:
+        thread.join(DEADLINE)
     handle.follow_up([user("and now?")])
     assert completed(turn(kind, handle)).text == "fine"
     assert not any(isinstance(event, ResultFiltered) for event in seen[_where(seen, LoopFinished) :])

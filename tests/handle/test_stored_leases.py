@@ -17,7 +17,7 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from tests.handle.concurrency import Background, awaited, cancelled_after, each_kind, on_both_backends, run_async
+from tests.handle.concurrency import Background, awaited, cancelled_after, each_kind, heard, on_both_backends, run_async
 from tests.handle.stepping import Asked, assert_sound, past, stepping
 from tests.handle.stored import PAY, SEND, Party, World, approve_all
 from tests.handle.support import params
@@ -201,7 +201,12 @@ def test_a_tool_that_is_back_while_the_store_fails_holds_nothing(backend: str) -
     handle = party.handle
     assert isinstance(handle, AsyncToolLoopHandle)
     begun, go = threading.Event(), threading.Event()
-    world.on["t1"] = lambda: (begun.set(), awaited(go))
+
+    def stand() -> None:
+        begun.set()
+        awaited(go)
+
+    world.on["t1"] = stand
     run_async(backend, lambda: cancelled_after(handle, begun))
     assert store.inner.lease("loop") is not None
     (job,) = handle._jobs.values()
@@ -290,9 +295,8 @@ def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
         assert store.inner.lease("loop") is None
         Background(drive).result()
 
-    party = world.open()
-    party.run(ask)
-    assert told == [party.text()] == ["done"]
+    assert world.open().run(ask).unwrap().text == "done"  # it looks at what happened while it asked
+    assert told == ["done"]
     world.assert_once()
     assert_sound(store)
 

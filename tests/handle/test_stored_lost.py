@@ -142,7 +142,12 @@ def test_a_start_that_a_bystander_was_refused_is_no_start(backend: str) -> None:
     assert isinstance(handle, AsyncToolLoopHandle)
     store.before = before
     looking, looked = threading.Event(), threading.Event()
-    world.on["t3"] = lambda: (looking.set(), awaited(looked))
+
+    def stand() -> None:
+        looking.set()
+        awaited(looked)
+
+    world.on["t3"] = stand
 
     async def drive() -> None:
         with pytest.raises(Conflict):

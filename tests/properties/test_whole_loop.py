@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 
-from tests.properties.choices import APART, IN_FLIGHT, KINDS, SETTINGS, TOOL_SETS, spoken
+from tests.properties.choices import APART, IN_FLIGHT, KINDS, TOOL_SETS
 from tests.properties.counting import BY_A_HANDLE, TAKEN
-from tests.properties.drawing import FAULTS, PAUSING, answers
+from tests.properties.drawing import answers
 from tests.properties.granted import grants
-from tests.properties.loops import Loop
 from tests.properties.nonsense import NONSENSE
-from tests.properties.settings import FREE, Setting
+from tests.properties.scenes import Scenes, drives, in_state, meddles, not_behind, says
+from tests.properties.settings import FREE
 from toolloop import Answer, Approve, Continue, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 from toolloop.errors import UnknownCall
@@ -38,60 +33,8 @@ from toolloop.errors import UnknownCall
 DEEP = int(os.environ.get("TOOLLOOP_DEEP", "1"))
 
 
-def in_state(*states: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Only where the loop is in one of these states."""
-    return precondition(lambda self: isinstance(self.loop.handle.state, states))
-
-
-not_behind = precondition(lambda self: not self.loop.is_behind)
-
-
-def meddles(function: Callable[..., None]) -> Callable[..., None]:
-    """Beside the course of the loop; now and then, so that the loop gets on."""
-
-    @wraps(function)
-    def counted(self: WholeLoop, **drawn: Any) -> None:
-        self.loop.meddled += 1
-        self.loop.attempt(function, self, **drawn)
-
-    return precondition(lambda self: self.loop.may_meddle)(counted)
-
-
-def says(function: Callable[..., None]) -> Callable[..., None]:
-    """Something that cannot be said for ever."""
-
-    @wraps(function)
-    def said(self: WholeLoop, **drawn: Any) -> None:
-        self.loop.attempt(function, self, **drawn)
-
-    return said
-
-
-def drives(function: Callable[..., None]) -> Callable[..., None]:
-    """The loop gets on."""
-
-    @wraps(function)
-    def counted(self: WholeLoop, **drawn: Any) -> None:
-        self.loop.meddled = 0
-        self.loop.attempt(function, self, **drawn)
-
-    return counted
-
-
-class WholeLoop(RuleBasedStateMachine):
+class WholeLoop(Scenes):
     """Everything that a caller can do to a loop, in any order."""
-
-    @initialize(setting=SETTINGS)
-    def begin(self, setting: Setting) -> None:
-        self.loop = Loop(setting, TAKEN)
-
-    def teardown(self) -> None:
-        if hasattr(self, "loop"):
-            self.loop.close()
-
-    @invariant()
-    def all_is_well(self) -> None:
-        self.loop.check()
 
     # --- driving ------------------------------------------------------------------------------------------------
 
@@ -106,30 +49,6 @@ class WholeLoop(RuleBasedStateMachine):
         self.loop.in_flight = in_flight
         self.loop.script.said[:] = [*more, answer] if in_flight == "take" else [answer, *more]
         self.loop.next_turn()
-
-    @in_state(Ready)
-    @precondition(lambda self: self.loop.is_stored)
-    @rule(name=st.sampled_from(["work", "pure"]), beside=st.booleans(), apart=APART)
-    @drives
-    def another_driver_takes_over(self, name: str, beside: bool, apart: tuple[int, list[Any]]) -> None:
-        """In the middle of a call: this driver is told when it comes back, and what its call did is kept."""
-        self.loop.steps_apart, more = apart
-        calls = [(name, {"do": "take", "ask": "", "n": 0})] + [("gate", {"do": "return", "ask": "", "n": 0})] * beside
-        self.loop.script.said[:] = [spoken(*calls), *more]
-        self.loop.next_turn()
-
-    @in_state(Ready)
-    @precondition(lambda self: self.loop.is_stored)
-    @not_behind
-    @rule(answer=answers() | FAULTS)
-    @drives
-    def stop_by_one_who_has_not_heard(self, answer: Any) -> None:
-        """Another handle stops the loop, which has gone on by then."""
-        self.loop.open_beside()
-        self.loop.script.said[:] = [answer]
-        self.loop.next_turn()
-        self.loop.change_seats()
-        self.loop.attempt(self.loop.stop)
 
     @in_state(Judging, Running)
     @rule(apart=APART)
@@ -210,35 +129,6 @@ class WholeLoop(RuleBasedStateMachine):
         if ticks:
             self.loop.handle.tick(self.loop.clock.now)
             assert not any(self.loop.clock.is_over(call.expires_at) for call in self.loop.handle.pending)
-
-    @in_state(Ready)
-    @rule(
-        grant=st.integers(3, 9),
-        edit=st.booleans(),
-        many=st.integers(1, 3),
-        then=st.none() | PAUSING | FAULTS,
-        flight=IN_FLIGHT,
-    )
-    @drives
-    def allow_for_good(self, grant: int, edit: bool, many: int, then: Any, flight: str) -> None:
-        """A person approves a call, and what is like it; under `ready` others still wait when the loop goes on."""
-        loop, handle = self.loop, self.loop.handle
-        loop.script.said[:] = [spoken(*(("gate", {"do": "return", "ask": "", "n": n % 2}) for n in range(many)))]
-        loop.next_turn()
-        if not isinstance(handle.state, Deciding):
-            return
-        for call in handle.pending[: 1 if loop.setting.execution == "ready" else many]:
-            remember = grants(loop.clock.now)[grant]
-            decision = Approve({"do": "return", "n": 5} if edit else None, remember=remember)
-            handle.decide({call: decision})
-            loop.approved(call, decision)
-        handle.resume(Continue())
-        if then is not None and not handle.pending:
-            loop.next_turn()
-            loop.script.said[:] = [then]
-            handle.resume(Continue())
-            loop.in_flight = flight if flight in ("revoke", "inject", "wait") else ""
-            loop.next_turn()
 
     @precondition(lambda self: self.loop.handle.grants)
     @rule(data=st.data())

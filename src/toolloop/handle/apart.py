@@ -53,7 +53,7 @@ def _pool() -> ThreadPoolExecutor:
     """The threads that wait for stores. They are apart from those that tools share."""
     with _LOCK:
         if not _POOL or _POOL[0][0] != os.getpid():
-            _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_MOST, thread_name_prefix="toolloop-store"))]
+            _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_MOST, thread_name_prefix="stores-of-toolloop"))]
         return _POOL[0][1]
 
 

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
-from toolloop.core.errors import Conflict, ToolLoopError
+from toolloop.core.errors import Conflict, IllegalCommand, ToolLoopError
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Running
 from toolloop.core.values import Result
@@ -169,8 +169,7 @@ class AsyncToolLoopHandle(Driving):
             if error[0] is None:
                 await self.close()
             else:
-                await self._apart(self._flush_quietly)
-                await self._apart(self._let_go)
+                await self._apart(self._close_quietly)
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
@@ -218,7 +217,12 @@ class AsyncToolLoopHandle(Driving):
                 self._tick()
                 turn = self.pending_turn
                 if turn is None:
-                    result = await self.next_turn()
+                    try:
+                        result = await self.next_turn()
+                    except IllegalCommand:
+                        if self._driver.locked() or not self._waits():
+                            raise
+                        continue  # somebody else drove it to a wait just now
                     if not isinstance(result, Yielded):
                         return result
                     turn = result

@@ -189,7 +189,7 @@ def _keep(owner: str, held: Held) -> None:
     with _LOCK:
         _HELD[owner] = held
         if not _KEEPER or not _KEEPER[0].is_alive():
-            _KEEPER[:] = [threading.Thread(target=_renew_all, name="toolloop-leases", daemon=True)]
+            _KEEPER[:] = [threading.Thread(target=_renew_all, name="leases-of-toolloop", daemon=True)]
             _KEEPER[0].start()
 
 

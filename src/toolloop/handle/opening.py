@@ -176,6 +176,11 @@ class Opening(Waking):
         except ToolLoopError:
             LOG.exception("not everything is stored yet", extra={"loop_id": self.loop_id})
 
+    def _close_quietly(self) -> None:
+        """The same, and the lease goes back."""
+        self._flush_quietly()
+        self._let_go()
+
 
 def _differences(old: Setup, new: Setup) -> dict[str, tuple[Any, Any]]:
     """What of a set-up is another, by field: as it was, and as it is to be."""

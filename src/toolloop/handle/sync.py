@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.errors import IllegalCommand
 from toolloop.core.states import Running
 from toolloop.core.values import Result
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
@@ -170,8 +171,7 @@ class ToolLoopHandle(Driving):
             if error[0] is None:
                 self.close()
             else:
-                self._flush_quietly()
-                self._let_go()
+                self._close_quietly()
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say.
@@ -219,7 +219,12 @@ class ToolLoopHandle(Driving):
                     self._tick()
                 turn = self.pending_turn
                 if turn is None:
-                    result = self.next_turn()
+                    try:
+                        result = self.next_turn()
+                    except IllegalCommand:
+                        if self._driver.locked() or not self._waits():
+                            raise
+                        continue  # somebody else drove it to a wait in this very moment
                     if not isinstance(result, Yielded):
                         return result
                     turn = result

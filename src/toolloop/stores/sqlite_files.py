@@ -22,6 +22,7 @@ from toolloop.stores.sqlite_errors import primary_code
 
 FORMAT = 1  # SQLite's user_version
 APPLICATION_ID = int.from_bytes(b"tlop")
+
 _PAGE_SIZE = 8192  # in SQLite's 4096, events of about 1 KB leave an eighth of the file unused
 
 _TABLES = {"loops", "events", "tokens"}
