@@ -83,28 +83,35 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
     """At whichever of its calls, and by whatever kind of cancellation: once it is over, anybody may drive."""
     for number in range(1, MOST):
         world, store = stepping(backend, script=SCRIPT)
-        struck: list[Asked] = []
+        struck: list[Any] = []
         cancel: list[Callable[[], None]] = []
 
-        def strike(
-            asked: Asked, struck: Any = struck, cancel: Any = cancel, store: Any = store, at: int = number
-        ) -> None:
-            if len(store.every) == at:
+        over = threading.Event()
+
+        def strike(asked: Asked, at: Any = (struck, cancel, store, number, over)) -> None:
+            struck, cancel, store, number, over = at
+            if len(store.every) == number:
                 struck.append(asked)
                 cancel[0]()
+                if over.wait(0.02):
+                    struck.append("nobody waited for the store")
 
         handle = world.new().handle
         assert isinstance(handle, AsyncToolLoopHandle)
         setattr(store, moment, strike)
 
-        async def main(handle: Any = handle, cancel: Any = cancel) -> None:
-            await cancelled_by(backend, how, lambda: handle.run(approve_all), cancel.append)
+        async def main(handle: Any = handle, cancel: Any = cancel, over: threading.Event = over) -> None:
+            try:
+                await cancelled_by(backend, how, lambda: handle.run(approve_all), cancel.append)
+            finally:
+                over.set()
 
         try:
             run_async(backend, main)
         except pytest.fail.Exception:
             assert not struck or struck[0].name == "release"  # there was nothing left to cancel
         here = (number, struck)
+        assert len(struck) < 2, here
         if store.inner.list():
             assert (here, store.inner.lease("loop")) == (here, None)
         uncertain: list[str] = []

@@ -11,8 +11,7 @@ import pytest
 
 from tests.handle.concurrency import Background, Held, awaited, each_kind, heard, on_both_backends, run_async
 from tests.handle.stepping import Asked, assert_sound, stepping, taken_over
-from tests.handle.stored import LOOK, PAY, Party, World, held
-from tests.handle.support import results_in
+from tests.handle.stored import LOOK, PAY, Party, World, held, look
 from toolloop import Answer, AsyncToolLoopHandle, LoopConfig, tool
 from toolloop.core import events as ev
 from toolloop.errors import CallerError, Conflict
@@ -210,14 +209,18 @@ def test_a_start_that_a_bystander_was_refused_is_none_in_a_thread_either() -> No
 @on_both_backends
 @pytest.mark.parametrize("sort", ["task", "thread"])
 def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: str) -> None:
-    """A payment that is half done is the worst way out: it comes to its end, and that is kept."""
-    begun, go = threading.Event(), threading.Event()
+    """The driver hears of it when another call ends. A payment that is half done is the worst way out: it is kept."""
+    begun, go, cut = threading.Event(), threading.Event(), threading.Event()
 
     @tool(name="pay")
     async def task(amount: int) -> str:
         """Pay."""
         begun.set()
-        await heard(go)
+        try:
+            await anyio.to_thread.run_sync(go.wait, abandon_on_cancel=True)
+        except BaseException:
+            cut.set()
+            raise
         return "paid"
 
     @tool(name="pay")
@@ -227,18 +230,22 @@ def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: st
         awaited(go)
         return "paid"
 
-    world = World(backend, MemoryStore(), script=ONE, tools=[task if sort == "task" else thread])
+    world = World(backend, MemoryStore(), script=TWO, tools=[task if sort == "task" else thread, look])
     first = world.open()
-    turn = Background(first.next_turn)
-    awaited(begun)
-    second = world.open(take_over=True)
-    assert [call.why for call in second.handle.pending] == ["uncertain"]
-    bystander(first)
-    go.set()
-    refused(turn)
-    assert world.journal()[-1] == "Ended"
-    assert second.text() == "done"
-    assert results_in(world.requests[-1]["messages"][-1])[0]["content"] == "paid"
+    with held(world, "t3", first) as turn:
+        awaited(begun)
+        second = world.open(take_over=True)
+        second.decide(t1=Answer("was it?"))
+        bystander(first)
+        turn.go.set()
+        assert not cut.wait(0.1)
+        threads = [job.thread for job in first.handle._jobs.values() if job.thread is not None]
+        go.set()
+        refused(turn)
+    for thread_ in threads:
+        thread_.join()
+    ends = [entry.body for entry in world.store.load("loop").entries if '"Ended"' in entry.body]
+    assert any("paid" in end for end in ends)
     assert_sound(world.store)
 
 

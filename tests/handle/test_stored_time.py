@@ -218,6 +218,20 @@ def test_who_opens_a_loop_may_find_that_it_went_on_in_that_very_moment(kind: str
     assert_sound(store)
 
 
+@each_kind
+def test_a_decision_is_not_made_before_what_the_loop_has_heard_of(kind: str) -> None:
+    """The clock of whoever decides may be slow: the loop's own time never goes back."""
+    now = [START + 60]
+    world = World(kind, MemoryStore(), script=HALF, now=lambda: now[0])
+    party = world.open()
+    yielded(party.run())
+    now[0] = START
+    party.decide(t2=APPROVED)
+    decided = next(each for each in party.turn().calls if each.id == "t2").decision
+    assert decided is not None
+    assert decided.at == until(60)
+
+
 # --- far away --------------------------------------------------------------------------------------------------------
 
 FAR: dict[str, Any] = {
