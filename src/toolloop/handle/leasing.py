@@ -208,7 +208,11 @@ def _renew_all() -> None:
                 return
             held = list(_HELD.values())
         for each in held:
-            renew(each)
+            try:
+                renew(each)
+            except BaseException:  # noqa: BLE001 - whatever a store may do: other leases are still to be kept
+                LOG.exception("a lease is no longer kept", extra={"loop_id": each.lease.loop_id})
+                _forget(each.lease.owner)
 
 
 def renew(held: Held) -> None:
