@@ -8,7 +8,7 @@ from typing import Any
 from attrs import asdict, frozen
 from hypothesis import strategies as st
 
-from tests.properties.bench import PARAMS_TOOLS, Boom, StopWhen, policy
+from tests.properties.bench import PARAMS_TOOLS, Bench, Boom, StopWhen, policy
 from tests.properties.drawing import answers
 from toolloop import Deny, LoopConfig, Yielded
 from toolloop.core.errors import CallerError
@@ -69,7 +69,7 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def play(program: Program, handle: Any, seen: list[Any]) -> Step:
+def play(program: Program, handle: Any, seen: list[Any], bench: Bench) -> Step:
     """Tell a handle the program. Each time it is to be driven, `handle.next_turn` is yielded, and the result is sent.
 
     A `Boom` that comes through is sent as itself.
@@ -79,7 +79,7 @@ def play(program: Program, handle: Any, seen: list[Any]) -> Step:
         seen.append(shown(result, in_order=program.parallel == 1))
         try:
             if isinstance(result, Yielded):
-                _decide(result, choices)
+                _decide(result, choices, handle._context.state)
             _move(move, handle, result)
         except CallerError as error:
             seen.append((type(error).__name__, str(error)))
@@ -88,16 +88,19 @@ def play(program: Program, handle: Any, seen: list[Any]) -> Step:
         elif handle.pending_turn is not None:
             for call in handle.pending:
                 handle.decide({call: Deny("enough")})
+                bench.closed.add(call.id)
             handle.pending_turn.continue_loop()
         seen.append(timeless(handle.snapshot()))
 
 
-def _decide(turn: Yielded, choices: tuple[int, ...]) -> None:
+def _decide(turn: Yielded, choices: tuple[int, ...], bench: Bench) -> None:
     for call, choice in zip(turn.pending, choices, strict=False):
         if call.why == "approval" and choice < 5:
             turn.approve(call)
+            bench.approved.add(call.id)
         elif call.why == "approval" and choice < 7:
             turn.approve(call, {"n": 0, "do": "return", "ask": ""})
+            bench.approved.add(call.id)
         elif choice < 9:
             turn.deny(call, "not today", by="ana")
         else:

@@ -42,7 +42,7 @@ def in_sync(program: Program, store: MemoryStore | None) -> Story:
             store=store,
             loop_id="one",
         )
-        story = play(program, handle, seen)
+        story = play(program, handle, seen, bench)
         try:
             turn = next(story)
             while True:
@@ -72,7 +72,7 @@ async def in_async(program: Program, store: MemoryStore | None) -> Story:
                 store=store,
                 loop_id="one",
             )
-            story = play(program, handle, seen)
+            story = play(program, handle, seen, bench)
             try:
                 turn = next(story)
                 while True:
