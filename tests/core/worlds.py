@@ -174,9 +174,7 @@ class World(Drawing):
             return self.make(ev.Decided)
         if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
             return self.make(ev.Forked)
-        rarely = (
-            1 if isinstance(self.state, Paused) else 30 if self.calls() else 4
-        )  # a pause with a grant is rare
+        rarely = 1 if isinstance(self.state, Paused) else 30 if self.calls() else 4  # a pause with a grant is rare
         if self.state.ledger.grants and self.chance(rarely):
             return self.make(ev.GrantRevoked)
         if isinstance(self.state, Requesting) and self.chance(15):

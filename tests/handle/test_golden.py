@@ -17,7 +17,7 @@ import pytest
 from tests.handle.support import results_in, user
 from toolloop import Approve, InjectMessages, LoopConfig, ToolLoopHandle, Yielded, tool
 from toolloop.errors import ModelError
-from toolloop.stores.codec import FORMAT
+from toolloop.stores import FORMAT
 from toolloop.terminations import MaxIterations
 from toolloop.testing import FakeMessagesAPI, call, fault, reply, server_call, server_result
 
