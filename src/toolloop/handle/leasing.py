@@ -92,7 +92,7 @@ def claim(recorder: StoringRecorder, owner: str, driver: object, *, take_over: b
         except Conflict as held:
             if held.token is None or held.owner is None or held.until is None:
                 raise
-            if not (take_over or has_ended(held.owner, held.until)):
+            if not (take_over or has_ended(held.owner, held.until, driver)):
                 raise _refused(held, loop_id, held.owner, held.until) from None
             instead_of = held.token
             continue
@@ -104,13 +104,13 @@ def _soon() -> float:
     return time.time() + LEASE_SECONDS
 
 
-def has_ended(owner: str, until: float) -> bool:
-    """Whether a lease that was never given back is over."""
+def has_ended(owner: str, until: float, driver: object = None) -> bool:
+    """Whether a lease that was never given back is over. `driver`: who asks; it cannot be at work elsewhere."""
     process, _, _nonce = owner.rpartition(" ")
     if process == this_process():
         with _LOCK:
             held = _HELD.get(owner)
-        return held is None or held.is_over
+        return held is None or held.is_over or held.driver() is driver
     match standing(process):
         case "gone":
             return True
@@ -177,7 +177,9 @@ def _finish(held: Held) -> None:
             if not recorder.waits:
                 held.given_back = True
                 safely(lease.loop_id, partial(recorder.store.release, lease))
-                recorder.lease = None
+                with recorder.lock:
+                    if recorder.lease is not None and recorder.lease.token == lease.token:  # else it has another by now
+                        recorder.lease = None
                 _forget(lease.owner)
         except LoopNotFound:
             _forget(lease.owner)
