@@ -19,6 +19,7 @@ from toolloop.stores.protocol import Lease
 
 # fact: what happened. late: an end that counts only if nobody was first; it merges into the journal, whatever the
 # revision. intent: what is about to be done. word: what the caller says. firm: a word about the loop as it stands.
+# edit: another history, which is such a word, too, but is kept where the store fails, for it may be long work.
 Kind = Literal["fact", "late", "intent", "word", "firm", "edit"]
 
 T = TypeVar("T")
