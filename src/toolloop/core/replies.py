@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from toolloop.core.errors import ProtocolError
 from toolloop.core.jsontext import JSON, decode, encode
-from toolloop.core.usage import MAPPING, Usage
+from toolloop.core.usage import MAPPING, IterationUsage, Usage, billed_in, context_in, has_passes, word
 from toolloop.core.values import Call
 
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -29,6 +29,7 @@ class Reply:
         text: the whole reply as JSON text, verbatim.
         blocks: its content, decoded; read it, never change it.
         container: the id of the container in which its code ran.
+        told: its usage, as it came; read it, never change it.
 
     """
 
@@ -40,6 +41,32 @@ class Reply:
     usage: Usage = field(factory=Usage)
     stop_details: Mapping[str, JSON] | None = field(default=None, eq=False, repr=False)
     container: str | None = None
+    told: Mapping[str, JSON] = field(factory=dict, eq=False, repr=False)
+
+    def entry(self, iteration: int, seconds: float) -> IterationUsage:
+        """Its line of the usage log: made here alone, for the machine and for quick folding."""
+        told = self.told
+        credit = _mapping(_mapping(told.get("fallback_credit")).get("status"))
+        return IterationUsage(
+            iteration=iteration,
+            model=self.model,
+            stop_reason=self.stop_reason,
+            request_id=self.request_id,
+            usage=self.usage,
+            seconds=seconds,
+            service_tier=word(told.get("service_tier")),
+            speed=word(told.get("speed")),
+            inference_geo=word(told.get("inference_geo")),
+            fallback_credit=word(credit.get("type")),
+            billed=billed_in(told),
+            context=context_in(told, unsaid=not has_passes(self.stop_reason, self.usage) and self._is_by_server()),
+        )
+
+    def _is_by_server(self) -> bool:
+        """Whether the server's tools took part in it, be it that it goes on with what their code began."""
+        return self.told.get("server_tool_use") is not None or any(
+            block["type"] in _SERVER_CALLS or block["type"].endswith("_tool_result") for block in self.blocks
+        )
 
     def calls(self) -> tuple[Call, ...]:
         """The client's calls in it, in the model's order. Server calls are the server's affair."""
@@ -77,15 +104,17 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         whole = encode(dict(body)) if text is None else text
     except (TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the reply is not JSON: {error}") from error
+    told = _mapping(body.get("usage"))
     return Reply(
         text=whole,
         blocks=blocks,
         stop_reason=stop_reason,
-        model=_word(body.get("model")),
-        request_id=_word(request_id),
-        usage=Usage.read(body.get("usage")),
+        model=word(body.get("model")),
+        request_id=word(request_id),
+        usage=Usage.read(told),
         stop_details=_words(body.get("stop_details")),
         container=_container(body.get("container")),
+        told=told,
     )
 
 
@@ -130,11 +159,7 @@ def _container(value: JSON) -> str | None:
 
 def _words(value: JSON) -> Mapping[str, JSON]:
     said = _mapping(value)
-    return {name: _word(word) for name, word in said.items()} if said else said
-
-
-def _word(value: JSON) -> str | None:
-    return value if isinstance(value, str) else None
+    return {name: word(text) for name, text in said.items()} if said else said
 
 
 def _filled(value: object) -> bool:

@@ -134,7 +134,7 @@ class Accumulator:
         event = copy.deepcopy(dict(event))
         _overwrite(self._message, event["delta"])
         # The counts are totals so far, not additions; those left out or null keep their first value.
-        _overwrite(self._message.setdefault("usage", {}), event.get("usage") or {})
+        self._message["usage"] = _recounted(self._message.get("usage") or {}, event.get("usage") or {})
         beside = {name: value for name, value in event.items() if name not in {"type", "delta", "usage"}}
         _overwrite(self._message, beside)
 
@@ -143,6 +143,17 @@ def _overwrite(target: dict[str, JSON], changes: Mapping[str, JSON]) -> None:
     for name, value in changes.items():
         if value is not None or name not in target:
             target[name] = value
+
+
+def _recounted(counts: Mapping[str, JSON], told: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Counts, overwritten by those that were told since; in the objects among them likewise."""
+    new = dict(counts)
+    for name, value in told.items():
+        if isinstance(value, dict) and isinstance(counts.get(name), dict):
+            new[name] = _recounted(counts[name], value)
+        elif value is not None or name not in new:
+            new[name] = value
+    return new
 
 
 def _integer(value: JSON) -> int:
