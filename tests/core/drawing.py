@@ -12,26 +12,45 @@ from toolloop.core.jsontext import encode
 from toolloop.core.machine import next_deadline
 from toolloop.core.policy import digest_of
 from toolloop.core.replies import open_server_calls
-from toolloop.core.setup import Budget, Limits
+from toolloop.core.setup import Budget, Limits, LoopDetection
 from toolloop.core.states import Deciding, Judging, Running, State
 from toolloop.core.stops import STOP_REASONS
+from toolloop.core.tree import loop_at, loops
+from toolloop.core.usage import IterationUsage, Usage
 from toolloop.core.values import Call, Outcome, Reject, Result, Ruling, Status, Terms, Verdict, Wait, Why
 
 STOPS = (*STOP_REASONS, "tool_use", "tool_use", "tool_use", "end_turn", "pause_turn", None, "a_new_reason")
 Kind = Literal["approve", "deny", "answer", "rerun"]
+CIRCLES = (LoopDetection(1, "inject_warning"), LoopDetection(2, "stop"))
 FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.text("x")]}
 UNKNOWN = {"type": "hologram", "z": 10**30, "a": [1.5, None, {"y": True, "b": "é"}]}
 
 
 class Drawing:
-    """Draws whatever may happen to a loop in its present state."""
+    """Draws whatever may happen to a loop in its present state, or to one of those inside its calls.
+
+    Attributes:
+        state: of the outermost loop.
+        path: in which loop of the tree it happens.
+
+    """
 
     def __init__(self, rng: random.Random, state: State) -> None:
         self.rng = rng
         self.state = state
+        self.path: tuple[str, ...] = ()
         self.count = 0
         self.clock = 100.0
         self.generous = self.chance(3)  # policies ask, and the caller approves and remembers it
+
+    @property
+    def here(self) -> State:
+        """The state of the loop in which it happens."""
+        return loop_at(self.state, self.path) or self.state
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """Those of all loops of the tree."""
+        return [path for path, _ in loops(self.state)]
 
     def chance(self, one_in: int) -> bool:
         return self.rng.randrange(one_in) == 0
@@ -40,7 +59,7 @@ class Drawing:
         self.count += 1
         return f"{word}_{self.count}"
 
-    def time(self) -> dict[str, float]:
+    def time(self) -> dict[str, Any]:
         """When an event happens, and how long it took; clocks of other machines may lag behind."""
         self.clock += self.rng.choice((0.0, 1.0, 2.5, -3.0))
         return {"at": self.clock, "seconds": self.rng.choice((0.0, 0.0, 0.5))}
@@ -64,11 +83,12 @@ class Drawing:
             "max_parallel_tools": pick((1, 2, 8, None)),
             "callables": pick((frozenset[str](), frozenset({"stop_when"}))),
             "decision_timeout": None if self.generous else pick((None, 4.0, 30.0)),
+            "loop_detection": None if self.generous else pick((None, *CIRCLES)),
         }
 
     def some_blocks(self) -> Iterator[Any]:
         """What a reply may hold: calls, server calls open and closed, thinking, blank text, blocks nobody knows."""
-        for server in sorted(open_server_calls(getattr(self.state, "tail", ()))):
+        for server in sorted(open_server_calls(getattr(self.here, "tail", ()))):
             if not self.chance(3):
                 yield m.server_result(server)
         for _ in range(self.rng.choice((0, 0, 1, 1, 2, 3))):
@@ -94,7 +114,8 @@ class Drawing:
         how_many = 0 if self.chance(20) else how_many
         make = m.code_call if self.chance(6) else m.call
         tools = ("pure", "once") if self.generous else ("pure", "keyed", "once", "unknown")
-        calls = [make(self.new("toolu"), self.rng.choice(tools)) for _ in range(how_many)]
+        round_ = self.here.ledger.iterations + 1  # so ids are the same in other loops of the tree
+        calls = [make(f"toolu_{round_}_{n}", self.rng.choice(tools)) for n in range(how_many)]
         usage = {"input_tokens": self.rng.randrange(9), "output_tokens": self.rng.randrange(9)}
         more: dict[str, Any] = {"stop_details": {"category": "cyber"}} if stop == "refusal" else {}
         if self.chance(2):
@@ -134,8 +155,8 @@ class Drawing:
         match self.rng.randrange(10):
             case 0:
                 return "another"
-            case 1 | 2 if isinstance(self.state, Deciding | Running):
-                return digest_of(self.state.ledger.setup, self.state.round.iteration, call)
+            case 1 | 2 if isinstance(self.here, Deciding | Running):
+                return digest_of(self.here.ledger.setup, self.here.round.iteration, call)
         return None
 
     def some_verdict(self, call: Call) -> Verdict:
@@ -166,16 +187,31 @@ class Drawing:
         if self.chance(3):
             return ev.Ended(call_id, result)
         call = next((call for call in self.calls() if call.id == call_id), None)
-        iteration = self.state.ledger.iterations + (1 if self.chance(10) else 0)
+        iteration = self.here.ledger.iterations + (1 if self.chance(10) else 0)
         attempt = 1 if call is None or self.chance(4) else call.attempts
         return ev.Ended(call_id, result, iteration=iteration, attempt=attempt)
 
     def some_revocation(self) -> ev.GrantRevoked:
-        known = [grant.id for grant in self.state.ledger.grants]
+        known = [grant.id for grant in self.here.ledger.grants]
         return ev.GrantRevoked(self.rng.choice(known) if known and not self.chance(10) else "0/nobody", by="ana")
 
+    def some_spending(self) -> ev.Spent:
+        """A call drove a loop of its own, and that another."""
+        usage = Usage(input_tokens=self.rng.randrange(9), output_tokens=self.rng.randrange(9))
+        path = self.rng.choice(((), ("its_own",)))
+        return ev.Spent(self.a_call(Status.RUNNING), IterationUsage(1, "m", usage=usage, path=path))
+
+    def a_child(self, call_id: str) -> ev.Opened:
+        """A loop inside a call of the loop in which it happens."""
+        above = self.here.ledger.setup
+        iteration = self.here.ledger.iterations + (1 if self.chance(30) else 0)
+        call = next((call for call in self.calls() if call.id == call_id), None)
+        within = (*above.within, (iteration, call_id, 1 if call is None else call.attempts + 1))
+        setup = m.setup(**self.some_setup() | {"depth": above.depth + 1, "within": within, "loop_id": above.loop_id})
+        return ev.Opened(setup, (m.user(self.new("task")),), path=(*self.path, call_id))
+
     def calls(self) -> tuple[Call, ...]:
-        return self.state.round.calls if isinstance(self.state, Judging | Deciding | Running) else ()
+        return self.here.round.calls if isinstance(self.here, Judging | Deciding | Running) else ()
 
     def a_call(self, *statuses: Status) -> str:
         """The id of a call in one of these statuses, as a rule; else of any."""

@@ -10,6 +10,7 @@ from toolloop.core.machine import begin, step
 from toolloop.core.replies import read_reply
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Deciding, Failure, Judging, Ready, Running, State
+from toolloop.core.tree import loop_at
 from toolloop.core.values import Call, Result, Ruling, Verdict, Wait, Why
 
 TOOLS = (
@@ -74,6 +75,26 @@ def judged(**verdicts: Verdict) -> ev.Judged:
 
 def decided(**rulings: Ruling) -> ev.Decided:
     return ev.Decided(tuple(rulings.items()))
+
+
+def child(state: State, *path: str, **changes: Any) -> ev.Opened:
+    """A loop begins inside the call at that path, whose round is the open one."""
+    above = loop_at(state, path[:-1])
+    assert isinstance(above, Judging | Deciding | Running)
+    own = above.ledger.setup
+    found = above.round.find(path[-1])
+    within = (*own.within, (above.round.iteration, path[-1], 1 if found is None else found.attempts + 1))
+    return ev.Opened(setup(depth=own.depth + 1, within=within, **changes), (user("task"),), path=path)
+
+
+def started_by(event: ev.Event) -> tuple[str, ...] | None:
+    """The call that an event starts, by its path."""
+    match event:
+        case ev.Started(call_id=call_id):
+            return (*event.path, call_id)
+        case ev.Opened():
+            return event.path or None
+    return None
 
 
 FAILURE = Failure("model", "overloaded", status=529, retryable=True)

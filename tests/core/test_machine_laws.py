@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.core import making as m
 from tests.core.worlds import World
 from toolloop.core import events as ev
-from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand, UnknownCall
 from toolloop.core.jsontext import decode, encode
-from toolloop.core.machine import outstanding, step
+from toolloop.core.machine import is_due, outstanding, step
 from toolloop.core.policy import startable
 from toolloop.core.states import (
     Deciding,
@@ -28,12 +28,12 @@ from toolloop.core.states import (
     Judging,
     Paused,
     Ready,
-    Requesting,
     Running,
     State,
     TooDeep,
 )
 from toolloop.core.stops import Fate
+from toolloop.core.tree import loop_at, loops, under_way
 from toolloop.core.usage import Usage
 from toolloop.core.values import Call, Result, Status
 
@@ -50,38 +50,49 @@ def open_calls(state: State) -> tuple[Call, ...]:
     return state.round.calls if isinstance(state, Judging | Deciding | Running) else ()
 
 
+def everywhere(world: World) -> list[State]:
+    """Every state of every loop in the tree."""
+    return [loop for state in world.states for _, loop in loops(state)]
+
+
 @given(lives)
 def test_only_a_cleared_call_starts(world: World) -> None:
     """A denied, undecided, settled or running call never starts; under `barrier` nothing does while one waits."""
     for state in world.states:
-        if isinstance(state, Running):
-            free = {call.id for call in startable(state.ledger.setup, state.round)}
-            assert free <= {call.id for call in state.round.having(Status.CLEARED)}
-            assert not (free and state.ledger.setup.execution == "barrier" and state.round.having(Status.WAITING))
-            for call in state.round.calls:
-                if call.id not in free:
-                    with pytest.raises(IllegalCommand):
-                        step(state, ev.Started(call.id))
+        for path, loop in loops(state):
+            if isinstance(loop, Running):
+                free = {call.id for call in startable(loop.ledger.setup, loop.round)}
+                assert free <= {call.id for call in loop.round.having(Status.CLEARED)}
+                assert not (free and loop.ledger.setup.execution == "barrier" and loop.round.having(Status.WAITING))
+                for call in loop.round.calls:
+                    if call.id not in free:
+                        with pytest.raises(IllegalCommand):
+                            step(state, ev.Started(call.id, path=path))
+                        with pytest.raises(IllegalCommand):
+                            step(state, m.child(state, *path, call.id))
 
 
 @given(lives)
 def test_a_call_starts_once_unless_it_is_repeatable_or_rerun_by_name(world: World) -> None:
     """Between two starts of a call it was lost, and its tool may be repeated or the caller said `rerun`."""
-    started: dict[str, int] = {}
+    started: dict[tuple[str, ...], int] = {}
     for place, event in enumerate(world.journal):
-        if isinstance(event, ev.Started):
-            if event.call_id in started:
-                between = world.journal[started[event.call_id] : place]
-                setup = world.states[place].ledger.setup
-                name = next(call.name for call in world.states[place].round.calls if call.id == event.call_id)  # type: ignore[union-attr]
-                assert any(isinstance(other, ev.Woken | ev.Forked | ev.Cancelled) for other in between)
-                assert setup.repeatable(name) or any(
-                    (call_id, ruling.kind) == (event.call_id, "rerun")
-                    for other in between
-                    if isinstance(other, ev.Decided)
-                    for call_id, ruling in other.rulings
-                )
-            started[event.call_id] = place
+        call = m.started_by(event)
+        if call is None:
+            continue
+        if call in started:
+            between = world.journal[started[call] : place]
+            loop = loop_at(world.states[place], call[:-1])
+            assert loop is not None
+            assert any(isinstance(other, ev.Woken | ev.Forked | ev.Cancelled) for other in between)
+            assert loop.ledger.setup.repeatable(m.the_call(loop, call[-1]).name) or any(
+                (name, ruling.kind) == ("/".join(call), "rerun")
+                for other in between
+                if isinstance(other, ev.Decided)
+                for name, ruling in other.rulings
+            )
+        # What begins anew inside of it has calls of its own.
+        started = {other: at for other, at in started.items() if other[: len(call)] != call} | {call: place}
 
 
 @given(lives)
@@ -94,8 +105,8 @@ def test_what_never_ran_is_only_said_of_calls_that_never_started(world: World) -
         for block in message["content"]
         if block["type"] == "tool_result"
     }
-    for call_id in {event.call_id for event in world.journal if isinstance(event, ev.Started)}:
-        text = json.dumps(answers.get(call_id))
+    for call in {call for call in map(m.started_by, world.journal) if call is not None and len(call) == 1}:
+        text = json.dumps(answers.get(call[0]))
         assert "was not run" not in text
         assert "did not run" not in text
 
@@ -103,8 +114,13 @@ def test_what_never_ran_is_only_said_of_calls_that_never_started(world: World) -
 @given(lives)
 def test_a_result_is_the_first_and_only_one(world: World) -> None:
     """Once a call is settled, its result stays."""
-    for before, after in pairwise(world.states):
-        if isinstance(before, Judging | Deciding | Running) and isinstance(after, Judging | Deciding | Running):
+    for earlier, later in pairwise(world.states):
+        for path, before in loops(earlier):
+            after = loop_at(later, path)
+            if not isinstance(before, Judging | Deciding | Running) or not isinstance(
+                after, Judging | Deciding | Running
+            ):
+                continue
             for one, other in zip(before.round.calls, after.round.calls, strict=True):
                 assert (one.id, one.name, one.input) == (other.id, other.name, other.input)
                 if one.status is Status.SETTLED:
@@ -127,7 +143,7 @@ def check_pairing(messages: list[Any]) -> None:
 @given(lives)
 def test_every_call_in_the_history_has_its_one_result(world: World) -> None:
     """In the closed history, and in all that a request would send, every call is paired."""
-    for state in world.states:
+    for state in everywhere(world):
         check_pairing(m.history(state))
         if isinstance(state, Ready | Executed | Failed):
             check_pairing([*m.history(state), *map(decode, state.tail)])
@@ -136,14 +152,14 @@ def test_every_call_in_the_history_has_its_one_result(world: World) -> None:
 @given(lives)
 def test_an_open_round_has_calls(world: World) -> None:
     """Nobody is asked about a round without calls, and none is run."""
-    for state in world.states:
+    for state in everywhere(world):
         assert not isinstance(state, Deciding | Running) or state.round.calls
 
 
 @given(lives)
 def test_no_server_call_is_left_open_in_the_closed_history(world: World) -> None:
     """A server call joins with its result, or not at all."""
-    for state in world.states:
+    for state in everywhere(world):
         blocks = [b for msg in m.history(state) if isinstance(msg["content"], list) for b in msg["content"]]
         done = {block.get("tool_use_id") for block in blocks}
         assert {block["id"] for block in blocks if block["type"] == "server_tool_use"} <= done
@@ -152,7 +168,7 @@ def test_no_server_call_is_left_open_in_the_closed_history(world: World) -> None
 @given(lives)
 def test_only_results_answer_calls_of_code(world: World) -> None:
     """Nothing stands between them and the model's next word: no note, no injection, no further turn."""
-    for state in world.states:
+    for state in everywhere(world):
         messages = [*m.history(state), *map(decode, getattr(state, "tail", ()))]
         by_code = False
         for message in [*messages, *([] if getattr(state, "tail", ()) else [decode(m.user())])]:
@@ -165,7 +181,7 @@ def test_only_results_answer_calls_of_code(world: World) -> None:
 @given(lives)
 def test_a_system_message_follows_the_user(world: World) -> None:
     """Never the model, and never nothing: such a request would be refused."""
-    for state in world.states:
+    for state in everywhere(world):
         messages = m.history(state)
         for before, message in pairwise(messages):
             assert message["role"] != "system" or before["role"] != "assistant"
@@ -184,7 +200,7 @@ def test_the_models_words_join_verbatim(world: World) -> None:
 
     Thinking that came after such a call goes with it: it is bound to all before it.
     """
-    replies = [list(event.reply.blocks) for event in world.journal if isinstance(event, ev.Replied)]
+    replies = [list(event.reply.blocks) for event in world.journal if isinstance(event, ev.Replied) and not event.path]
     kept = {block.get("id") for message in m.history(world.state) for block in blocks_of(message)}
     lost = [any(block["type"] in CALLS and block["id"] not in kept for block in reply) for reply in replies]
     for message in m.history(world.state):
@@ -215,14 +231,21 @@ def is_made_of(kept: list[Any], reply: list[Any], *, bound: bool) -> bool:
 
 @given(lives)
 def test_usage_adds_up(world: World) -> None:
-    """The total is the sum of all replies, and an iteration is an answered request."""
-    replies = [event.reply for event in world.journal if isinstance(event, ev.Replied)]
+    """The total is the sum of all replies in the tree, and an iteration is an answered request of the loop itself."""
+    used = []
+    for event in world.journal:
+        if isinstance(event, ev.Replied):
+            used.append((event.path, event.reply.usage))
+        elif isinstance(event, ev.Spent):
+            used.append(((*event.path, event.call_id, *event.usage.path), event.usage.usage))
     ledger = world.state.ledger
-    assert ledger.total_usage == sum((reply.usage for reply in replies), Usage())
-    assert ledger.total_usage == sum((entry.usage for entry in ledger.usage_log), Usage())
-    assert ledger.iterations == len(replies)
-    assert [entry.iteration for entry in ledger.usage_log] == [*range(1, len(replies) + 1)]
-    assert list(ledger.ran) == [event.call_id for event in world.journal if isinstance(event, ev.Started)]
+    assert [(entry.path, entry.usage) for entry in ledger.usage_log] == used
+    assert ledger.total_usage == sum((usage for _, usage in used), Usage())
+    own = [entry.iteration for entry in ledger.usage_log if not entry.path]
+    assert own == [*range(1, ledger.iterations + 1)]
+    assert list(ledger.ran) == ["/".join(call) for call in map(m.started_by, world.journal) if call is not None]
+    for loop in everywhere(world):
+        assert loop.ledger.total_usage == sum((entry.usage for entry in loop.ledger.usage_log), Usage())
 
 
 @given(lives)
@@ -231,33 +254,38 @@ def test_what_is_outstanding_follows_from_the_state_alone(world: World) -> None:
     for state in world.states:
         assert outstanding(state) == outstanding(evolve(state))
         caller_has_the_word = isinstance(state, Deciding | Executed | Paused | Finished | Failed | TooDeep)
-        waits_for_the_world = isinstance(state, Requesting) or any(
-            call.status is Status.RUNNING for call in open_calls(state)
-        )
-        assert bool(outstanding(state)) != caller_has_the_word or waits_for_the_world
+        assert bool(outstanding(state)) != caller_has_the_word or under_way(state)
 
 
 @given(lives, st.sampled_from([0.0, 1.0, 1e6]))
 def test_what_is_outstanding_can_be_done(world: World, later: float) -> None:
     """The machine takes what comes of its own effects, whatever expires meanwhile; only of what it asked for."""
     for state in world.states:
-        at = state.ledger.now + later
         for effect in outstanding(state):
+            when: dict[str, Any] = {"at": state.ledger.now + later, "path": effect.path}
             match effect:
                 case SendRequest():
-                    m.go(state, ev.Requested(at=at), m.replied("end_turn", m.text("bye")))
+                    replied = evolve(m.replied("end_turn", m.text("bye")), path=effect.path)
+                    step(step(state, ev.Requested(**when)), replied)
+                case CancelRequest():
+                    step(state, ev.RequestCancelled(**when))
                 case EndTurn():
-                    step(state, ev.TurnEnded(at=at))
-                case RunCall(call_id=call_id):
-                    step(state, ev.Started(call_id, at=at))
+                    step(state, ev.TurnEnded(**when))
+                case RunCall(call_id=call_id) if not is_due(state, when["at"]):  # the grant it runs by may expire
+                    step(state, ev.Started(call_id, **when))
+                    step(state, evolve(m.child(state, *effect.path, call_id), at=when["at"]))
+                case Conclude(call_id=call_id):
+                    step(state, ev.Ended(call_id, m.DONE, **when))
                 case Judge(calls=calls):
-                    step(state, evolve(m.asks(*calls), at=at))
-                    if isinstance(state, Judging) and state.fate is Fate.RUN:
+                    step(state, evolve(m.asks(*calls), **when))
+                    loop = loop_at(state, effect.path)
+                    if calls and isinstance(loop, Judging) and loop.fate is Fate.RUN:
                         with pytest.raises(UnknownCall):
-                            step(state, m.asks("toolu_foreign"))
-        if outstanding(state) != (EndTurn(),) and isinstance(state, Ready | Running):
-            with pytest.raises(IllegalCommand):
-                step(state, ev.TurnEnded())
+                            step(state, evolve(m.asks("toolu_foreign"), path=effect.path))
+        for path, loop in loops(state):
+            if isinstance(loop, Ready | Running) and EndTurn() not in outstanding(loop):
+                with pytest.raises(IllegalCommand):
+                    step(state, ev.TurnEnded(path=path))
 
 
 @given(lives)
@@ -265,7 +293,7 @@ def test_a_driver_comes_to_an_end_with_each_turn(world: World) -> None:
     """Done what is outstanding, the caller has the word: no loop hangs, and none runs for ever by itself."""
     steps = len(world.journal)
     world.finish_work()
-    assert len(world.journal) - steps < 60
+    assert world.nested or len(world.journal) - steps < 60
     assert outstanding(world.state) == ()
 
 
@@ -296,10 +324,10 @@ def test_nothing_is_held_where_it_could_stand(world: World) -> None:
 @given(lives)
 def test_a_container_is_kept_only_while_the_turn_is_open(world: World) -> None:
     """With an open round, or with messages that wait beside the history; never with the end of a loop."""
-    for state in world.states:
+    for state in everywhere(world):
         if not isinstance(state, Judging | Deciding | Running):
-            tail: Any = getattr(state, "tail", ())
-            assert state.ledger.container is None or tail
+            beside: Any = getattr(state, "tail", ()) or (isinstance(state, Failed) and state.round)
+            assert state.ledger.container is None or beside
 
 
 @given(st.permutations(range(5)), st.integers(1, 5))

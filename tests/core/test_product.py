@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 
@@ -14,15 +15,20 @@ from tests.core.worlds import EVENTS, World
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, IllegalCommand
 from toolloop.core.machine import TRANSITIONS, allowed, step
-from toolloop.core.states import State, TooDeep
+from toolloop.core.nesting import BELOW
+from toolloop.core.states import Executed, Finished, Paused, Ready, Requesting, State, TooDeep
+from toolloop.core.tree import loop_at
 
 SEEDS = 500
 STEPS = 60
+RESTS = (Executed, Paused)  # where only outermost loops are
+LOST = (ev.RequestCancelled, ev.Woken)
 STATES = tuple(TRANSITIONS)
 PRODUCT = [(state, event) for state in STATES for event in EVENTS]
 LISTED = [(state, event) for state, event in PRODUCT if event in TRANSITIONS[state]]
 UNLISTED = [(state, event) for state, event in PRODUCT if event not in TRANSITIONS[state]]
-TARGETS = [(state, event, target) for state, event in LISTED for target in TRANSITIONS[state][event].to]
+Step = tuple[type[State], type[ev.Event], type[State]]
+TARGETS: list[Step] = [(state, event, target) for state, event in LISTED for target in TRANSITIONS[state][event].to]
 
 
 @cache
@@ -32,13 +38,29 @@ def worlds() -> tuple[World, ...]:
 
 
 @cache
-def taken() -> Counter[tuple[type[State], type[ev.Event], type[State]]]:
-    """How often each transition was taken in those lives."""
-    counts: Counter[tuple[type[State], type[ev.Event], type[State]]] = Counter()
-    for world in worlds():
-        for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
-            counts[type(before), type(event), type(after)] += 1
-    return counts
+def trees() -> tuple[World, ...]:
+    """The same, with loops inside of their calls; they take longer to grow."""
+    return tuple(World(random.Random(seed), nested=True).live(150) for seed in range(600))
+
+
+@cache
+def taken() -> Counter[Step]:
+    """How often each transition was taken in those lives, by outermost loops."""
+    return Counter(way for world in worlds() for path, way in ways(world) if not path)
+
+
+@cache
+def taken_inside() -> Counter[Step]:
+    """How often each was taken by loops inside of calls."""
+    return Counter(way for world in trees() for path, way in ways(world) if path)
+
+
+def ways(world: World) -> Iterator[tuple[tuple[str, ...], Step]]:
+    """The transitions of a life, each with the path of the loop that took it."""
+    for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
+        was, now = loop_at(before, event.path), loop_at(after, event.path)
+        if was is not None and now is not None:
+            yield event.path, (type(was), type(event), type(now))
 
 
 @cache
@@ -118,6 +140,16 @@ def test_every_declared_target_was_reached(state: type[State], event: type[ev.Ev
 def test_nothing_else_was_reached() -> None:
     """Over all those lives, no transition happened that the table does not declare."""
     assert set(taken()) <= set(TARGETS)
+
+
+def test_a_loop_inside_a_call_goes_the_same_ways_and_waits_for_no_command() -> None:
+    """Where an outermost loop would wait for one, it goes on; and nobody tells it to stop after its request."""
+    inside = {
+        (before, event, Ready if after in RESTS else after)
+        for before, event, after in TARGETS
+        if before not in RESTS and event in BELOW
+    }
+    assert set(taken_inside()) == inside - {(Requesting, event, Finished) for event in (*LOST, ev.RequestFailed)}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from toolloop.core import events as ev
 from toolloop.core.machine import TRANSITIONS, Standing, next_deadline, outstanding, status_of
 from toolloop.core.setup import Limits
 from toolloop.core.states import Deciding, Executed, Paused, Requesting, State
+from toolloop.core.tree import loops
 from toolloop.core.values import Status
 
 CALLS = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
@@ -50,14 +51,16 @@ def test_the_examples_are_of_every_state_and_every_status() -> None:
 def test_a_status_says_who_has_the_word(world: World) -> None:
     """A decision is needed exactly where a call waits; what can be driven has something outstanding."""
     for state in world.states:
-        calls = open_calls(state)
+        calls = [call for _, loop in loops(state) for call in open_calls(loop)]
         status = status_of(state)
         assert (status == "needs_decision") == any(call.status is Status.WAITING for call in calls)
         if status == "needs_command":
             assert isinstance(state, Executed | Paused | Deciding)
             assert outstanding(state) == ()
         if status == "running":
-            assert isinstance(state, Requesting) or any(call.status is Status.RUNNING for call in calls)
+            assert any(isinstance(loop, Requesting) for _, loop in loops(state)) or any(
+                call.status is Status.RUNNING and call.child is None for call in calls
+            )
         if status == "runnable":
             assert outstanding(state)
         if next_deadline(state) is not None:

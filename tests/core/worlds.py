@@ -11,13 +11,26 @@ from attrs import evolve
 from tests.core import making as m
 from tests.core.drawing import Drawing
 from toolloop.core import events as ev
-from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import CallerError
 from toolloop.core.jsontext import encode
 from toolloop.core.machine import TRANSITIONS, begin, outstanding, step
+from toolloop.core.nesting import BELOW
 from toolloop.core.setup import Limits
-from toolloop.core.states import Deciding, Executed, Failed, Failure, Finished, Judging, Paused, Requesting, State
+from toolloop.core.states import (
+    Deciding,
+    Executed,
+    Failed,
+    Failure,
+    Finished,
+    Judging,
+    Paused,
+    Requesting,
+    Running,
+    State,
+)
 from toolloop.core.terminations import LIMITS
+from toolloop.core.tree import answer_of, loops, under_way, waiting
 from toolloop.core.values import Status, Wait, Why
 
 EVENTS: tuple[type[ev.Event], ...] = tuple(
@@ -32,21 +45,31 @@ ONWARD: dict[type[State], type[ev.Event]] = {
     Finished: ev.FollowedUp,
     Failed: ev.Retried,
 }
+DEEPEST = 3
 
 
 class World(Drawing):
-    """One loop, its journal, and every state it was in.
+    """One loop with all the loops inside its calls, its journal, and every state it was in.
 
     Attributes:
+        nested: whether calls may have loops inside of them.
         journal: every event that was taken, `Opened` or `Adopted` first; `states[n]` is the state after `journal[n]`.
         refused: events that were refused, each with the state that refused it.
 
     """
 
-    def __init__(self, rng: random.Random, *, without: tuple[type[ev.Event], ...] = (), **changes: Any) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        without: tuple[type[ev.Event], ...] = (),
+        nested: bool | None = None,
+        **changes: Any,
+    ) -> None:
         """`without`: events that do not happen in this world; `changes`: what of the setup is not drawn."""
         super().__init__(rng, m.after())
         self.without = without
+        self.nested = self.chance(2) if nested is None else nested
         self._begin(m.opened(m.user(), **(self.some_setup() | changes)))
 
     def _begin(self, first: ev.Opened | ev.Adopted) -> None:
@@ -70,7 +93,8 @@ class World(Drawing):
         return self._timed(self._makers()[kind]())
 
     def _timed(self, event: ev.Event) -> ev.Event:
-        return evolve(event, **self.time())
+        event = evolve(event, **self.time())
+        return evolve(event, path=self.path) if isinstance(event, BELOW) and not event.path else event
 
     def _makers(self) -> dict[type[ev.Event], Callable[[], ev.Event]]:
         return {
@@ -82,6 +106,7 @@ class World(Drawing):
             ev.Decided: self._decided,
             ev.Started: lambda: ev.Started(self.a_call(Status.CLEARED, Status.PROPOSED)),
             ev.Ended: self.some_end,
+            ev.Spent: self.some_spending,
             ev.Cancelled: lambda: ev.Cancelled(self.a_call(Status.RUNNING)),
             ev.Ticked: self.some_tick,
             ev.TurnEnded: ev.TurnEnded,
@@ -106,14 +131,17 @@ class World(Drawing):
         return ev.Judged(verdicts, stop=self.chance(15), reason="because")
 
     def _decided(self) -> ev.Decided:
-        waiting = [call for call in self.calls() if call.status is Status.WAITING and not self.chance(4)]
-        if not waiting or self.chance(10):
-            waiting += self.calls()[:1]
-        rulings = tuple((call.id, self.some_ruling(call)) for call in waiting)
-        return ev.Decided(rulings if rulings and not self.chance(25) else (("toolu_foreign", m.DENY), *rulings))
+        found = [place for place in waiting(self.state) if not self.chance(4)]
+        if not found or self.chance(10):
+            found += [(self.path, call) for call in self.calls()[:1]]
+        rulings = []
+        for self.path, call in found:
+            rulings.append(("/".join((*self.path, call.id)), self.some_ruling(call)))
+        self.path = ()
+        return ev.Decided(tuple(rulings if rulings and not self.chance(25) else [("toolu_foreign", m.DENY), *rulings]))
 
     def _woken(self) -> ev.Woken:
-        setup = self.state.ledger.setup
+        setup = self.here.ledger.setup
         return ev.Woken(evolve(setup, max_parallel_tools=self.rng.choice((1, 4))) if self.chance(3) else None)
 
     # --- the course of things -----------------------------------------------------------------------------------
@@ -132,54 +160,76 @@ class World(Drawing):
         return True
 
     def perform(self) -> ev.Event:
-        """What comes of the effects that are outstanding, and of the calls that run."""
-        if isinstance(self.state, Requesting):
-            return self._answer()
+        """What comes of the effects that are outstanding, and of what is under way, anywhere in the tree."""
         effects = outstanding(self.state)
-        running = [call.id for call in self.calls() if call.status is Status.RUNNING]
-        if running and (not effects or self.chance(2)):
+        under_way = [path for path, loop in loops(self.state) if _is_under_way(loop)]
+        if under_way and (not effects or self.chance(2)):
+            self.path = self.rng.choice(under_way)
+            if isinstance(self.here, Requesting):
+                return self._answer()
             return self.make(ev.Cancelled if self.chance(6) else ev.Ended)
-        match self.rng.choice(effects):
+        effect = self.rng.choice(effects)
+        self.path = effect.path
+        match effect:
             case SendRequest():
                 return self.make(ev.Requested)
+            case CancelRequest():
+                return self.make(ev.RequestCancelled)
             case Judge() if self.chance(6) and any(call.status is Status.WAITING for call in self.calls()):
                 return self.make(ev.Decided)  # while the others are judged
             case Judge(calls=calls):
-                return self.make(ev.Started if calls and self.chance(10) else ev.Judged)
+                return self._start(self.rng.choice(calls)) if calls and self.chance(10) else self.make(ev.Judged)
             case RunCall(call_id=call_id):
-                return self._timed(ev.Started(call_id))
+                return self._start(call_id)
+            case Conclude(call_id=call_id):
+                return self._concluded(call_id)
             case EndTurn():
                 return self.make(ev.TurnEnded)
-        raise AssertionError(effects)
+
+    def _start(self, call_id: str) -> ev.Event:
+        if self.nested and len(self.path) < DEEPEST and not self.chance(3):
+            return self._timed(self.a_child(call_id))
+        return self._timed(ev.Started(call_id))
+
+    def _concluded(self, call_id: str) -> ev.Event:
+        call = next(call for call in self.calls() if call.id == call_id)
+        assert call.child is not None
+        result = answer_of(call.child, self.here.ledger.setup.texts)
+        run: dict[str, Any] = (
+            {} if self.chance(3) else {"iteration": self.here.ledger.iterations, "attempt": call.attempts}
+        )
+        return self._timed(ev.Ended(call_id, result, **run))
 
     def _answer(self) -> ev.Event:
         """What comes of a request; where the caller said stop meanwhile, all of it."""
-        stopped = isinstance(self.state, Requesting) and self.state.stopped
+        stopped = isinstance(self.here, Requesting) and self.here.stopped
         others = (ev.RequestCancelled, ev.RequestFailed, *([ev.Woken] if stopped else []))
         return self.make(self.rng.choice(others) if self.chance(2 if stopped else 8) else ev.Replied)
 
     def busy(self) -> bool:
         """Whether a driver has something to do or to wait for."""
-        if isinstance(self.state, Requesting):
-            return True
-        return bool(outstanding(self.state)) or any(call.status is Status.RUNNING for call in self.calls())
+        return bool(outstanding(self.state)) or under_way(self.state)
 
     def choose(self) -> ev.Event:
         """What happens next: the driver's work more often than not, else the caller, now and then nonsense."""
+        self.path = ()
         ready = self.state.ledger.setup.execution == "ready"
         if isinstance(self.state, Deciding) and ready and self.chance(3):
             return self.make(ev.Continued)  # some still wait while the others run
-        waiting = any(call.status is Status.WAITING for call in self.calls())
-        if waiting and self.chance(2):  # also while others run
+        if waiting(self.state) and self.chance(2):  # also while others run
             return self.make(ev.Decided)
         if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
             return self.make(ev.Forked)
-        rarely = 1 if isinstance(self.state, Paused) else 30 if self.calls() else 4  # a pause with a grant is rare
-        if self.state.ledger.grants and self.chance(rarely):
+        self.path = self.rng.choice(self.paths())
+        rarely = 1 if isinstance(self.here, Paused) else 30 if self.calls() else 4  # a pause with a grant is rare
+        if self.here.ledger.grants and self.chance(rarely):
             return self.make(ev.GrantRevoked)
+        if self.path and self.chance(8):  # whatever, inside a call
+            return self.make(self.rng.choice([kind for kind in BELOW if kind in self._makers()]))
+        self.path = ()
         if isinstance(self.state, Requesting) and self.chance(15):
             return self.make(ev.Stopped)
-        if self.busy() and not self.chance(5):
+        if self.busy() and not self.chance(15 if self.nested else 5):  # a tree needs its time to grow
             return self.perform()
         if isinstance(self.state, Finished) and isinstance(self.state.termination, LIMITS) and self.chance(2):
             return self.make(ev.Woken if self.chance(2) else ev.Extended)
@@ -205,3 +255,10 @@ class World(Drawing):
                 return self
             self.take(self.perform())
         raise AssertionError(f"the driver never comes to an end: {self.state}")
+
+
+def _is_under_way(loop: State) -> bool:
+    """Whether something was begun in this very loop whose end is not known yet."""
+    if isinstance(loop, Running):
+        return any(call.child is None for call in loop.round.having(Status.RUNNING))
+    return isinstance(loop, Requesting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolloop.core.chain import Chain
+from toolloop.core.detection import follow
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.policy import settle_open
@@ -26,6 +27,7 @@ from toolloop.core.states import (
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
 from toolloop.core.texts import Texts, say
+from toolloop.core.tree import resting
 from toolloop.core.values import Call, Result, Round
 
 # What a note may stand beside inside a result; the API wants other kinds of blocks among their own.
@@ -55,6 +57,7 @@ def close_round(ledger: Ledger, round_: Round) -> Executed:
     It joins the history as a whole, unless only a resumption may follow it: then it stays beside, and so does what was
     injected (source: rules 23 and 25 of the Messages API).
     """
+    ledger = follow(ledger, round_.calls)
     results, notes = _results(round_, ledger.setup.texts)
     if beside := stays_beside(round_):
         results = [_without_marks(text) for text in results]
@@ -102,8 +105,10 @@ def end(state: Ready | Requesting | Open | Executed | Paused | Failed, terminati
         case Judging(fate=Fate.PAUSE):
             ledger = join(ledger, settle_tail((*state.round.tail, *_reply(state.round))))
         case Judging() | Deciding() | Running():
-            back = evolve(back, tail=state.round.tail, round=state.round)
+            back = evolve(back, tail=state.round.tail, round=resting(state.round))
             ledger = settled_and_joined(ledger, state.round)
+        case Failed(round=Round() as round_):
+            ledger = settled_and_joined(ledger, round_)
         case _:
             ledger = join(ledger, settle_tail(state.tail))
     return finish(ledger, termination, back)

@@ -1,4 +1,4 @@
-"""What is to be done: imperative, derived from the state, performed by a driver."""
+"""What is to be done: imperative, derived from the state, performed by a driver. `path`: in which loop of the tree."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from attrs import frozen
 class SendRequest:
     """Send the history to the model."""
 
+    path: tuple[str, ...] = ()
+
+
+@frozen
+class CancelRequest:
+    """Give the request up that is under way: the loop has no time left."""
+
+    path: tuple[str, ...] = ()
+
 
 @frozen
 class Judge:
@@ -16,6 +25,7 @@ class Judge:
 
     calls: tuple[str, ...]
     stop_when: bool = False
+    path: tuple[str, ...] = ()
 
 
 @frozen
@@ -23,11 +33,22 @@ class RunCall:
     """Start a call."""
 
     call_id: str
+    path: tuple[str, ...] = ()
+
+
+@frozen
+class Conclude:
+    """Say what the loop inside a call came to: it is over."""
+
+    call_id: str
+    path: tuple[str, ...] = ()
 
 
 @frozen
 class EndTurn:
     """Nothing more can be done in this turn: say so."""
 
+    path: tuple[str, ...] = ()
 
-Effect = SendRequest | Judge | RunCall | EndTurn
+
+Effect = SendRequest | CancelRequest | Judge | RunCall | Conclude | EndTurn

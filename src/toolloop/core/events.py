@@ -1,7 +1,8 @@
 """What happened: the only input of the machine, and the journal of a loop.
 
 Every event may say when (`at`, seconds since the epoch) and how many active seconds it took (`seconds`, measured by the
-driver; never the difference of two wall clocks). Messages, inputs and contents are JSON texts.
+driver; never the difference of two wall clocks). What happened in a loop inside a call says where: `path` has the ids
+of the calls that lead there, from the outermost down. Messages, inputs and contents are JSON texts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from attrs import frozen
 from toolloop.core.replies import Reply
 from toolloop.core.setup import Limits, Setup
 from toolloop.core.states import Failure, State
+from toolloop.core.usage import IterationUsage
 from toolloop.core.values import Result, Ruling, Verdict
 
 
@@ -20,11 +22,12 @@ class Event:
 
     at: float = 0.0
     seconds: float = 0.0
+    path: tuple[str, ...] = ()
 
 
 @frozen
 class Opened(Event):
-    """A loop was set up: the first event of every journal."""
+    """A loop was set up: the first event of every journal. With a path: inside that call, which starts with it."""
 
     setup: Setup
     messages: tuple[str, ...]
@@ -44,9 +47,10 @@ class Requested(Event):
 
 @frozen
 class Replied(Event):
-    """A request was answered."""
+    """A request was answered. `took`: seconds of its own, if other things were under way beside it; 0.0 is as long."""
 
     reply: Reply
+    took: float = 0.0
 
 
 @frozen
@@ -78,7 +82,7 @@ class Judged(Event):
 
 @frozen
 class Decided(Event):
-    """The caller decided calls: all of these, or none."""
+    """The caller decided calls: all of these, or none. One inside of a call is named by its path, joined by "/"."""
 
     rulings: tuple[tuple[str, Ruling], ...]
 
@@ -99,6 +103,7 @@ class Ended(Event):
         took: seconds of its own, beside others that ran at the same time.
         iteration, attempt: which run of which call it was, both counted from 1, so that an end that comes late does no
             harm; 0 and 0 is the run that is running now.
+        above: the same of each call in `path`, for ids may come again.
 
     """
 
@@ -107,6 +112,15 @@ class Ended(Event):
     took: float = 0.0
     iteration: int = 0
     attempt: int = 0
+    above: tuple[tuple[int, int], ...] = ()
+
+
+@frozen
+class Spent(Event):
+    """The tool of a call drives a loop of its own, and a request of that was answered. `usage`: what it used."""
+
+    call_id: str
+    usage: IterationUsage
 
 
 @frozen

@@ -5,13 +5,14 @@ from __future__ import annotations
 from toolloop.core.evolving import evolve
 from toolloop.core.grants import ask_where_gone
 from toolloop.core.policy import error_result, settle
-from toolloop.core.states import Open
+from toolloop.core.states import Deciding, Judging, Open, Running, State
 from toolloop.core.texts import Texts, say
+from toolloop.core.tree import each_child
 from toolloop.core.values import Call, Outcome, Status
 
 
 def expire(state: Open) -> Open:
-    """The state at its time: calls that waited until their deadline are settled. Any event brings the time.
+    """The state at its time: calls that waited until their deadline are settled, in the whole tree.
 
     A grant has a time, too: a call that was cleared by one that is over waits for the caller.
     """
@@ -22,7 +23,12 @@ def expire(state: Open) -> Open:
         round_ = evolve(round_, calls=calls)
     if state.ledger.grants:
         round_ = ask_where_gone(state.ledger, round_)
+    round_ = each_child(round_, _expire_inside)
     return state if round_ is state.round else evolve(state, round=round_)
+
+
+def _expire_inside(child: State) -> State:
+    return expire(child) if isinstance(child, Judging | Deciding | Running) else child
 
 
 def is_over(call: Call, now: float) -> bool:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.closing import result_text, user_message
+from toolloop.core.detection import circle, follow
 from toolloop.core.evolving import evolve
 from toolloop.core.replies import assistant_message
 from toolloop.core.states import Ready, State
-from toolloop.core.usage import IterationUsage
 from toolloop.core.values import Result
 
 _PLAIN = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
@@ -29,7 +29,7 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
     if len(turn) < _SHORTEST:
         return None
     requested, replied, *runs, ended, continued = turn
-    if type(requested) is not ev.Requested or type(replied) is not ev.Replied:
+    if type(requested) is not ev.Requested or type(replied) is not ev.Replied or any(event.path for event in turn):
         return None
     if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued:
         return None
@@ -39,11 +39,11 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
     iteration = ledger.iterations + 1
     asked = _calls(replied)
     ran, results = _runs(runs, iteration)
-    if not asked or results.keys() != set(asked) or len(ran) != len(asked):
+    looked_at = () if ledger.setup.loop_detection is None else reply.calls()
+    if not asked or results.keys() != set(asked) or len(ran) != len(asked) or circle(ledger, looked_at):
         return None
-    entry = IterationUsage(
-        iteration, reply.model, reply.stop_reason, reply.request_id, reply.usage, seconds=replied.seconds
-    )
+    entry = reply.entry(iteration, replied.took or replied.seconds)
+    ledger = follow(ledger, [evolve(call, result=results[call.id]) for call in looked_at])
     answer = user_message([result_text(call_id, results[call_id]) for call_id in asked])
     active, now = ledger.active, ledger.now
     for event in turn:

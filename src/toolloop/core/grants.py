@@ -15,7 +15,8 @@ from toolloop.core.errors import IllegalCommand
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import JSON, canonical, decode
 from toolloop.core.policy import deadline
-from toolloop.core.states import Back, Deciding, Finished, Judging, Ledger, Running, State
+from toolloop.core.states import Ledger, State
+from toolloop.core.tree import round_of, with_round
 from toolloop.core.values import Call, Round, Ruling, StandingGrant, Status, Terms, Wait, Why, same_json
 
 _PARTS = re.compile(r"\*\*+|[*?]|[^*?]")
@@ -80,12 +81,8 @@ def revoke(state: State, event: ev.GrantRevoked) -> State:
             allowed=known,
         )
     state = evolve(state, ledger=evolve(state.ledger, grants=kept))
-    match state:
-        case Judging() | Deciding() | Running():
-            return evolve(state, round=ask_where_gone(state.ledger, state.round))
-        case Finished(back=Back(round=Round() as round_) as back):
-            return evolve(state, back=evolve(back, round=ask_where_gone(state.ledger, round_)))
-    return state
+    round_ = round_of(state)
+    return state if round_ is None else with_round(state, ask_where_gone(state.ledger, round_))
 
 
 def ask_where_gone(ledger: Ledger, round_: Round) -> Round:

@@ -1,14 +1,22 @@
-"""Budget, depth, iterations, pauses, time: pure questions to a state, each with the termination it would cause."""
+"""Budget, depth, iterations, pauses, time: pure questions to a state, each with the termination it would cause.
+
+A loop counts what the loops inside its calls use as its own: tokens, requests, tools; but no iterations and no pauses.
+"""
 
 from __future__ import annotations
 
 from attrs import fields
 
 from toolloop.core.setup import Budget
-from toolloop.core.states import Ledger, Ready
+from toolloop.core.states import Judging, Ledger, Ready, Requesting, Running, State
 from toolloop.core.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
+from toolloop.core.tree import children, is_at_work, loops
 
 _BUDGET_PARTS = tuple(part.name for part in fields(Budget))
+_TOKENS = ("input_tokens", "output_tokens", "total_tokens")
+# Which parts forbid that a tool starts, and which a request of a loop inside a call: a tool that was begun may end.
+BEFORE_TOOLS = ("tool_calls",)
+BEFORE_REQUESTS_BELOW = ("requests", *_TOKENS)
 
 
 def too_deep(ledger: Ledger) -> bool:
@@ -18,14 +26,11 @@ def too_deep(ledger: Ledger) -> bool:
 
 
 def before_request(state: Ready) -> Termination | None:
-    """The limit that forbids the next request, or None."""
+    """The limit of the loop that forbids its next request, or None."""
     ledger = state.ledger
+    if reached := out_of_time(ledger) or over_budget(ledger):
+        return reached
     limits = ledger.setup.limits
-    if limits.timeout is not None and ledger.active >= limits.timeout:
-        return Timeout(limits.timeout)
-    for what in _BUDGET_PARTS:
-        if getattr(limits.budget, what) is not None and (over := _over_budget(ledger, what)) is not None:
-            return over
     if limits.max_iterations is not None and ledger.turn_iterations >= limits.max_iterations:
         return MaxIterations(limits.max_iterations)
     if limits.max_pauses is not None and ledger.pauses > limits.max_pauses:
@@ -33,30 +38,61 @@ def before_request(state: Ready) -> Termination | None:
     return None
 
 
-def before_tool(ledger: Ledger) -> Termination | None:
-    """The limit that forbids another tool to start, or None."""
-    limits = ledger.setup.limits
-    if limits.timeout is not None and ledger.active >= limits.timeout:
-        return Timeout(limits.timeout)
-    return _over_budget(ledger, "tool_calls")
+def out_of_time(ledger: Ledger) -> Timeout | None:
+    """The limit of time, if it is reached. Then nothing starts, and what is under way is left behind."""
+    timeout = ledger.setup.limits.timeout
+    return None if timeout is None or ledger.active < timeout else Timeout(timeout)
 
 
-def room_for_tools(ledger: Ledger, *, running: int) -> int | None:
-    """How many more tools may start at this moment; None is no limit."""
-    setup = ledger.setup
-    rooms = []
-    if setup.max_parallel_tools is not None:
-        rooms.append(max(0, setup.max_parallel_tools - running))
-    if setup.limits.budget.tool_calls is not None:
-        rooms.append(max(0, setup.limits.budget.tool_calls - len(ledger.ran)))
-    return min(rooms, default=None)
+def over_budget(ledger: Ledger, parts: tuple[str, ...] = _BUDGET_PARTS) -> BudgetExceeded | None:
+    """The first of these parts of the budget that is spent, if any is."""
+    return next(filter(None, (_over_budget(ledger, what) for what in parts)), None)
+
+
+def room_for_tools(ledger: Ledger) -> int | None:
+    """How many more tools the budget lets start, in the loop and inside its calls; None is no limit."""
+    limit = ledger.setup.limits.budget.tool_calls
+    return None if limit is None else max(0, limit - len(ledger.ran))
+
+
+def room_for_requests(state: Running) -> int | None:
+    """How many more requests the budget lets go out inside the calls of a loop; None is no limit.
+
+    Those that are under way count as answered. What they use up besides is not known before they are.
+    """
+    ledger = state.ledger
+    budget = ledger.setup.limits.budget
+    if any(_over_budget(ledger, what) for what in _TOKENS):
+        return 0
+    if budget.requests is None:
+        return None
+    under_way = sum(isinstance(loop, Requesting) for _, loop in loops(state))
+    return max(0, budget.requests - len(ledger.usage_log) - under_way)
+
+
+def lesser(one: int | None, other: int | None) -> int | None:
+    """The lesser of two limits; None is no limit."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def time_left(state: State) -> float | None:
+    """In how many seconds the next loop of the tree that is at work has used up its time; None: none ever does."""
+    if not is_at_work(state):  # nor is any inside of its calls: time stands still for them, too
+        return None
+    timeout = state.ledger.setup.limits.timeout
+    own = None if timeout is None or timeout <= state.ledger.active else timeout - state.ledger.active
+    inside = children(state.round) if isinstance(state, Judging | Running) else ()
+    times = (own, *(time_left(child) for _, child in inside))
+    return min((seconds for seconds in times if seconds is not None), default=None)
 
 
 def spent(ledger: Ledger, what: str) -> int:
-    """How much of a part of the budget is spent."""
+    """How much of a part of the budget is spent, by the loop and inside its calls."""
     match what:
         case "requests":
-            return ledger.iterations
+            return len(ledger.usage_log)
         case "tool_calls":
             return len(ledger.ran)
         case "input_tokens":

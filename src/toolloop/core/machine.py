@@ -17,6 +17,9 @@ Theory
     call that ran may be repeated or is uncertain.
     Closed rounds are the history. The open round lives beside it, in the state, and joins as a whole; so nothing can
     leave a call without its result.
+    A loop inside a call is a value of that call. An event of it carries its path; it is taken there, and what it used
+    is counted in every loop above. Such a loop waits for no command: it goes on by itself, until calls of it wait for
+    the caller or its request failed. Then the loop above stands still, too, once nothing else of it runs.
     Time is an input. Every event may bring it, and what has expired by then has expired before the event's own rule is
     applied: a deadline binds whether anybody ticked or not.
     The first end of a call is its result. An end that says of which run it is may be told at any time, and changes
@@ -37,13 +40,12 @@ from typing import Any, Literal
 from attrs import frozen
 
 from toolloop.core import events as ev
-from toolloop.core import grants, limits, requests, rules, waking
+from toolloop.core import grants, nesting, requests, rules, waking
 from toolloop.core.chain import Chain
-from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand
-from toolloop.core.evolving import evolve
 from toolloop.core.expiry import expire
-from toolloop.core.policy import startable, to_judge
+from toolloop.core.nesting import within
+from toolloop.core.outstanding import outstanding
 from toolloop.core.states import (
     Deciding,
     Executed,
@@ -58,8 +60,7 @@ from toolloop.core.states import (
     State,
     TooDeep,
 )
-from toolloop.core.stops import Fate
-from toolloop.core.values import Status
+from toolloop.core.tree import hear, under_way, waiting
 
 
 @frozen
@@ -75,6 +76,7 @@ _ANYWHERE: dict[type[ev.Event], Callable[[Any, Any], State]] = {
     ev.Extended: rules.extend_limits,
     ev.GrantRevoked: grants.revoke,
     ev.Ended: rules.end_call,
+    ev.Spent: nesting.spend,
     ev.Ticked: rules.let_time_pass,
     ev.Forked: waking.fork,
     ev.Woken: waking.wake,
@@ -128,7 +130,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Forked: Rule(waking.fork, to=(Deciding,)),
         ev.Started: Rule(rules.start_call, to=(Running,)),
         ev.Cancelled: Rule(rules.cancel_call, to=(Running,)),
-        ev.TurnEnded: Rule(rules.end_round, to=(Executed, Deciding, Finished)),
+        ev.TurnEnded: Rule(rules.end_round, to=(Executed, Deciding, Failed, Finished)),
         ev.Decided: Rule(rules.decide_calls, to=(Running,)),
         ev.Injected: Rule(rules.inject, to=(Running,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
@@ -157,7 +159,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Failed: {
         **_here(Failed),
-        ev.Retried: Rule(rules.retry, to=(Ready,)),
+        ev.Retried: Rule(rules.retry, to=(Ready, Judging, Running)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
         ev.HistoryEdited: Rule(rules.edit_history, to=(Failed,)),
     },
@@ -182,20 +184,28 @@ def step(state: State, event: ev.Event) -> State:
         CallerError: the event is not possible here; the state is as before.
 
     """
+    state = hear(state, event.at, event.seconds)
+    return _take(expire(state) if isinstance(state, _TIMED) else state, event)
+
+
+def _take(state: State, event: ev.Event) -> State:
+    """What a loop does with an event, whose time it has heard of."""
+    if event.path:
+        return within(state, event, _take)
     rule = TRANSITIONS[type(state)].get(type(event))
     if rule is None:
         raise refusal(state, event)
-    state = evolve(state, ledger=state.ledger.heard(event.at, event.seconds))
-    return rule.apply(expire(state) if isinstance(state, _TIMED) else state, event)
+    return rule.apply(state, event)
 
 
 def fold(events: Iterable[ev.Event]) -> State:
     """The state after a whole journal."""
     journal = iter(events)
     first = next(journal, None)
-    if not isinstance(first, ev.Opened | ev.Adopted):
+    if not isinstance(first, ev.Opened | ev.Adopted) or first.path:
+        where = "" if first is None or not first.path else " inside a call"
         raise IllegalCommand(
-            f"a journal starts with Opened or Adopted, and this one with {type(first).__name__}",
+            f"a journal starts with Opened or Adopted, and this one with {type(first).__name__}{where}",
             state="none",
             asked=type(first).__name__,
             allowed=("Opened", "Adopted"),
@@ -210,69 +220,29 @@ def implied(event: ev.Event, following: ev.Event) -> bool:
     """Whether a journal may leave an event out, because the one that follows it says it too."""
     match event, following:
         case ev.Judged(verdicts=(), stop=False, seconds=0), ev.Started():
-            return following.at >= event.at
+            return following.at >= event.at and following.path == event.path
     return False
-
-
-def outstanding(state: State) -> tuple[Effect, ...]:
-    """What is to be done now; nothing where the caller has the word."""
-    match state:
-        case Ready():
-            blocked = limits.too_deep(state.ledger) or limits.before_request(state)
-            return (EndTurn(),) if blocked else (SendRequest(),)
-        case Judging():
-            return (_judge(state),)
-        case Running():
-            return _run(state)
-    return ()
-
-
-def _judge(state: Judging) -> Judge:
-    calls = state.round.calls if state.fate is Fate.RUN else ()
-    fresh = all(call.status is Status.PROPOSED for call in calls)
-    return Judge(
-        calls=tuple(call.id for call in calls if to_judge(call)),
-        stop_when=fresh and "stop_when" in state.ledger.setup.callables,
-    )
-
-
-def _run(state: Running) -> tuple[Effect, ...]:
-    running = state.round.having(Status.RUNNING)
-    ready = startable(state.ledger.setup, state.round)
-    if ready and limits.before_tool(state.ledger) is None:
-        free = limits.room_for_tools(state.ledger, running=len(running))
-        return tuple(RunCall(call.id) for call in ready[:free])
-    return () if running else (EndTurn(),)
 
 
 def next_deadline(state: State) -> float | None:
     """When the first of the waiting calls expires, in seconds since the epoch; None where none ever does."""
-    if not isinstance(state, _TIMED):
-        return None
-    waiting = (call.expires_at for call in state.round.having(Status.WAITING))
-    return min((expires_at for expires_at in waiting if expires_at is not None), default=None)
+    deadlines = (call.expires_at for _, call in waiting(state))
+    return min((expires_at for expires_at in deadlines if expires_at is not None), default=None)
 
 
 def is_due(state: State, now: float) -> bool:
     """Whether time alone changes something by then: a waiting call expires, or a grant by which one was to start."""
-    if not isinstance(state, _TIMED):
-        return False
-    later = evolve(state, ledger=state.ledger.heard(now, 0.0))
-    return expire(later) is not later
+    later = hear(state, now, 0.0)
+    return isinstance(later, _TIMED) and expire(later) is not later
 
 
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]
 
 
-def under_way(state: State) -> bool:
-    """Whether something was begun whose end is not known yet: a request, or a call."""
-    return isinstance(state, Requesting) or (isinstance(state, Running) and bool(state.round.having(Status.RUNNING)))
-
-
 def status_of(state: State) -> Standing:
     """Whose turn it is, in one word: what a store lists loops by."""
     match state:
-        case Judging() | Deciding() | Running() if state.round.having(Status.WAITING):
+        case Judging() | Deciding() | Running() if waiting(state):
             return "needs_decision"
         case Executed() | Paused() | Deciding():
             return "needs_command"
@@ -314,3 +284,21 @@ def refusal(state: State, event: ev.Event) -> IllegalCommand:
         asked=asked,
         allowed=may,
     )
+
+
+__all__ = [
+    "TRANSITIONS",
+    "Rule",
+    "Standing",
+    "allowed",
+    "begin",
+    "fold",
+    "implied",
+    "is_due",
+    "next_deadline",
+    "outstanding",
+    "refusal",
+    "status_of",
+    "step",
+    "under_way",
+]

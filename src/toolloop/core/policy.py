@@ -31,9 +31,11 @@ _BECAUSE = {
 def digest_of(setup: Setup, iteration: int, call: Call) -> str:
     """What binds a decision to a call as it was shown: SHA-256 over loop, iteration, path, name and effective input.
 
-    Of a call that was started, over how often that was, too: a word about one run is none about the next.
+    Of a call that was started, over how often that was, too: a word about one run is none about the next. Of one in a
+    loop inside a call, over which runs of which calls those above are.
     """
-    parts: list[JSON] = [setup.loop_id, iteration, [call.id], call.name, decode(call.effective_input)]
+    places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration
+    parts: list[JSON] = [setup.loop_id, places, [*setup.path, call.id], call.name, decode(call.effective_input)]
     if call.started:
         parts.append(call.attempts)
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
@@ -186,8 +188,8 @@ def _settle_by(call: Call, ruling: Ruling, texts: Texts) -> Call:
 
 
 def settle(call: Call, result: Result) -> Call:
-    """The call with its one result."""
-    return evolve(call, status=Status.SETTLED, result=result)
+    """The call with its one result. A loop inside of it is over then."""
+    return evolve(call, status=Status.SETTLED, result=result, child=None)
 
 
 def replace_call(round_: Round, call: Call) -> Round:
@@ -225,13 +227,14 @@ def _settle_open(call: Call, texts: Texts) -> Call:
 def lose(call: Call, setup: Setup) -> Call:
     """A call that was running, and whose end nobody will see: it may run again, or waits for the caller."""
     if setup.repeatable(call.name):
-        return evolve(call, status=Status.CLEARED, judged=False)
+        return evolve(call, status=Status.CLEARED, judged=False, child=None)
     return _uncertain(call)
 
 
 def _uncertain(call: Call) -> Call:
     """A started call that waits for the caller to say how it ended. It does so for ever: nobody else could know."""
-    return evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, reason=None, ruling=None, expires_at=None)
+    lost = evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, child=None)
+    return evolve(lost, reason=None, ruling=None, expires_at=None)
 
 
 def ask_again(call: Call, setup: Setup, now: float) -> Call:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.closing import end, finish, is_system, join, settled_and_joined
+from toolloop.core.detection import unwarned
 from toolloop.core.errors import ProtocolError
 from toolloop.core.evolving import evolve
 from toolloop.core.moves import hold, not_now, ready
@@ -12,7 +13,6 @@ from toolloop.core.replies import assistant_message, settle_tail
 from toolloop.core.states import Failed, Failure, Finished, Judging, Ledger, Paused, Ready, Requesting, State, TooDeep
 from toolloop.core.stops import Fate, fate_of
 from toolloop.core.terminations import NaturalEnd, Refused, StopCondition, Truncated
-from toolloop.core.usage import IterationUsage
 from toolloop.core.values import Round
 
 
@@ -69,14 +69,7 @@ def _take(state: Requesting, event: ev.Replied) -> Judging | Paused | Ready | Fi
 
 def _count(state: Requesting, event: ev.Replied) -> Ledger:
     ledger, reply = state.ledger, event.reply
-    entry = IterationUsage(
-        iteration=ledger.iterations + 1,
-        model=reply.model,
-        stop_reason=reply.stop_reason,
-        request_id=reply.request_id,
-        usage=reply.usage,
-        seconds=event.seconds,
-    )
+    entry = reply.entry(ledger.iterations + 1, event.took or event.seconds)
     return evolve(
         ledger,
         response=reply.text,
@@ -93,6 +86,7 @@ def conclude(state: Judging) -> Paused | Ready | Finished:
     if state.fate is Fate.PAUSE:
         tail = (*round_.tail, *([round_.reply] if round_.reply else []))
         return Paused(ledger if tail else evolve(ledger, container=None), tail)
+    ledger = unwarned(ledger)
     # What a user said meanwhile is still to be answered: the loop goes on. A system message alone waits for a user's.
     unheard = any(not is_system(text) for text in ledger.held)
     ledger = settled_and_joined(ledger, round_)

@@ -6,14 +6,19 @@ Here are those of calls and of what the caller says; `requests`, `waking` and `g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.chain import Chain
 from toolloop.core.closing import close_round, end, last_user_turn
+from toolloop.core.detection import detected, forget, heed, stops
+from toolloop.core.effects import EndTurn
 from toolloop.core.errors import UndecidedCalls, UnknownCall
 from toolloop.core.evolving import evolve
 from toolloop.core.grants import remember, satisfy
 from toolloop.core.moves import hold, not_now, ready, run, set_up
+from toolloop.core.outstanding import held_by, is_unfinished, outstanding
 from toolloop.core.policy import decide, error_result, judge, lose, replace_call, settle, startable, to_judge
 from toolloop.core.requests import conclude
 from toolloop.core.states import (
@@ -33,7 +38,8 @@ from toolloop.core.states import (
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import LIMITS, StopCondition
 from toolloop.core.texts import say
-from toolloop.core.values import Call, Outcome, Status, Verdict, Wait
+from toolloop.core.tree import children, each_child, is_over, round_of, waiting, with_children, with_round
+from toolloop.core.values import Call, Outcome, Round, Ruling, Status, Verdict, Wait
 
 # --- policies, calls -------------------------------------------------------------------------------------------------
 
@@ -44,6 +50,10 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
         return end(state, StopCondition(event.reason))
     if state.fate is not Fate.RUN:
         return conclude(state)
+    if (circle := detected(state)) is not None:
+        if stops(state.ledger):
+            return end(state, circle)
+        state = evolve(state, ledger=heed(state.ledger, circle))
     verdicts = dict(event.verdicts)
     # A call that waits by now, because its grant was over in this very moment, needs no verdict.
     known = {call.id for call in state.round.calls if to_judge(call) or call.status is Status.WAITING}
@@ -62,7 +72,8 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
     round_ = evolve(state.round, calls=tuple(calls))
     waits = round_.having(Status.WAITING)
     asks = len(waits) > len(state.round.having(Status.WAITING))  # an ask that an edit or a grant satisfies is none
-    if waits and (asks or not startable(ledger.setup, round_)):
+    goes_on = startable(ledger.setup, round_) or round_.having(Status.RUNNING)  # loops inside of calls do
+    if waits and (asks or not goes_on):
         return Deciding(ledger, round_)
     return Running(ledger, round_)
 
@@ -93,17 +104,27 @@ def start_call(state: Running, event: ev.Started) -> Running:
 
 
 def end_call(state: State, event: ev.Ended) -> State:
-    """A call ends. The first end is its one result; one that says of which run it is may come too late, and is none."""
-    if not isinstance(state, Judging | Deciding | Running):
-        if event.iteration == event.attempt == 0:
-            raise not_now(state, event, "no call runs")
-        return state
-    call = state.round.find(event.call_id)
+    """A call ends. The first end is its one result; one that says of which run it is may come too late, and is none.
+
+    What ran when a limit ended the loop has its end in the round with which the loop may go on.
+    """
+    round_ = round_of(state) or _NO_ROUND
+    call = round_.find(event.call_id)
     if event.iteration == event.attempt == 0:
         call = _running(state, event, event.call_id)
-    elif call is None or event.iteration != state.round.iteration or not _counts(call, event.attempt):
+        if _goes_on(call):
+            raise not_now(state, event, f"the loop inside {event.call_id!r} is not over")
+    elif call is None or event.iteration != round_.iteration or _goes_on(call) or not _counts(call, event.attempt):
         return state
-    return evolve(state, round=replace_call(state.round, settle(call, event.result)))
+    return with_round(state, replace_call(round_, settle(call, event.result)))
+
+
+_NO_ROUND = Round(0, None)
+
+
+def _goes_on(call: Call) -> bool:
+    """Whether the loop inside of a call is not over."""
+    return call.child is not None and not is_over(call.child)
 
 
 def _counts(call: Call, attempt: int) -> bool:
@@ -131,17 +152,20 @@ def cancel_call(state: Running, event: ev.Cancelled) -> Running:
 
 def end_round(state: Running, event: ev.TurnEnded) -> State:
     """Nothing more can run in this turn: the round closes, or the caller is asked, or a limit was met."""
-    round_, setup = state.round, state.ledger.setup
-    if round_.having(Status.RUNNING):
-        raise not_now(state, event, "calls are running")
-    if startable(setup, round_):
-        reached = limits.before_tool(state.ledger)
-        if reached is None:
-            raise not_now(state, event, "calls may start")
-        return end(state, reached)
+    round_, ledger = state.round, state.ledger
     if all(call.status is Status.SETTLED for call in round_.calls):
-        return close_round(state.ledger, round_)
-    return Deciding(state.ledger, round_)
+        return close_round(ledger, round_)
+    if outstanding(state) != (EndTurn(),):
+        raise not_now(state, event, "something may be done yet, or is under way")
+    if (late := limits.out_of_time(ledger)) and is_unfinished(state):
+        return end(state, late)
+    if spent := held_by(state):
+        return end(state, spent)
+    failed = next(((call, child) for call, child in children(round_) if isinstance(child, Failed)), None)
+    if failed is None or waiting(state):  # who is to be asked is asked first; to go on is to try again, too
+        return Deciding(ledger, round_)
+    call, child = failed
+    return Failed(ledger, evolve(child.failure, path=(call.id, *child.failure.path)), (), round_)
 
 
 # --- the caller ------------------------------------------------------------------------------------------------------
@@ -150,8 +174,41 @@ def end_round(state: Running, event: ev.TurnEnded) -> State:
 def decide_calls(state: Open, event: ev.Decided) -> State:
     """Decisions of the caller: all apply, or none does. What is to be remembered stands from now on."""
     now = state.ledger.now  # a decision is not older than what it decides, whatever the clock says
-    round_ = decide(state.ledger.setup, state.round, [(name, evolve(ruling, at=now)) for name, ruling in event.rulings])
-    return evolve(state, ledger=remember(state.ledger, state.round, round_), round=round_)
+    return _decided(state, [(name, evolve(ruling, at=now)) for name, ruling in event.rulings])
+
+
+def _decided(state: Open, rulings: Sequence[tuple[str, Ruling]]) -> Open:
+    """The loop after decisions on its calls, and on those of loops inside of them: these are named by their path."""
+    inside = {call.id: child for call, child in children(state.round)}
+    own: list[tuple[str, Ruling]] = []
+    below: dict[str, list[tuple[str, Ruling]]] = {}
+    for name, ruling in rulings:
+        # An id may have a slash in it, if a provider of the caller's own makes such: it is looked at as a whole first.
+        above = None if state.round.find(name) else next((each for each in inside if name.startswith(f"{each}/")), None)
+        if above is not None:
+            below.setdefault(above, []).append((name.removeprefix(f"{above}/"), ruling))
+        elif "/" in name and state.round.find(name) is None:
+            raise _nowhere(state, name, ruling)
+        else:
+            own.append((name, ruling))
+    round_ = decide(state.ledger.setup, state.round, own)
+    ledger = remember(state.ledger, state.round, round_)
+    for call_id, theirs in below.items():
+        child = inside[call_id]
+        if not isinstance(child, Judging | Deciding | Running):
+            raise _nowhere(state, f"{call_id}/{theirs[0][0]}", theirs[0][1])
+        inside[call_id] = _decided(child, theirs)
+    return evolve(state, ledger=ledger, round=with_children(round_, inside))
+
+
+def _nowhere(state: Open, name: str, ruling: Ruling) -> UnknownCall:
+    known = tuple("/".join((*path, call.id)) for path, call in waiting(state))
+    return UnknownCall(
+        f"{ruling.kind} names the call {name!r}, and inside of no call is a loop with an open round that it is of; "
+        f"the calls that wait are: {', '.join(known) or 'none'}",
+        call=name,
+        known=known,
+    )
 
 
 def let_time_pass(state: State, event: ev.Ticked) -> State:
@@ -161,16 +218,25 @@ def let_time_pass(state: State, event: ev.Ticked) -> State:
 
 def run_decided(state: Deciding, event: ev.Event) -> State:
     """Go on with what is decided; an edited input is judged first."""
-    round_ = state.round
-    undecided = tuple(call.id for call in round_.having(Status.WAITING))
+    undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     if undecided and state.ledger.setup.execution == "barrier":
         raise UndecidedCalls(
             f"the loop cannot go on while calls wait for a decision: {', '.join(undecided)}. Approve, deny or answer "
             'each, or set execution="ready" to run the others meanwhile',
             calls=undecided,
         )
+    round_ = each_child(state.round, _gone_on)
     calls = (evolve(call, status=Status.CLEARED) if call.status is Status.DECIDED else call for call in round_.calls)
     return run(state.ledger, evolve(round_, calls=tuple(calls)))
+
+
+def _gone_on(child: State) -> State:
+    """A loop inside a call, when the caller says go on: it does, unless its own calls wait and hold it up."""
+    if isinstance(child, Failed):
+        return _tried_again(child)
+    if not isinstance(child, Deciding) or (child.ledger.setup.execution == "barrier" and waiting(child)):
+        return child
+    return run_decided(child, ev.Continued())
 
 
 def next_request(state: Executed | Paused, event: ev.Event) -> Ready:
@@ -231,7 +297,7 @@ def extend(state: Finished, event: ev.Extended) -> State:
 
 def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
     """A further user turn: iterations, pauses and active time count anew."""
-    ledger = state.ledger
+    ledger = forget(state.ledger)
     kept = ledger.messages
     if event.replace_last:
         kept = Chain(kept[: last_user_turn(kept)])
@@ -239,9 +305,15 @@ def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
     return Ready(evolve(ledger, messages=messages, held=(), turn_iterations=0, pauses=0, active=0.0))
 
 
-def retry(state: Failed, event: ev.Retried) -> Ready:
-    """Back to the point before the failed request."""
+def retry(state: Failed, event: ev.Retried) -> Ready | Judging | Running:
+    """Back to the point before the failed request: also if that was of a loop inside a call."""
+    if state.round is not None:
+        return run(state.ledger, each_child(state.round, _tried_again))
     return ready(state.ledger, state.tail)
+
+
+def _tried_again(child: State) -> State:
+    return retry(child, ev.Retried()) if isinstance(child, Failed) and not is_over(child) else child
 
 
 # --- guards and small parts ------------------------------------------------------------------------------------------
@@ -251,8 +323,9 @@ def _call(state: Running, call_id: str) -> Call:
     return next(call for call in state.round.calls if call.id == call_id)
 
 
-def _running(state: Open, event: ev.Event, call_id: str) -> Call:
-    call = state.round.find(call_id)
+def _running(state: State, event: ev.Event, call_id: str) -> Call:
+    round_ = round_of(state)
+    call = None if round_ is None else round_.find(call_id)
     if call is None or call.status is not Status.RUNNING:
         raise not_now(state, event, f"{call_id!r} is no call that runs")
     return call

@@ -10,6 +10,7 @@ from toolloop.core.texts import Texts
 from toolloop.core.values import ToolEffect
 
 Execution = Literal["barrier", "ready"]
+LoopAction = Literal["warn", "stop", "inject_warning"]
 
 
 @frozen
@@ -30,6 +31,22 @@ class Budget:
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
+
+
+@frozen
+class LoopDetection:
+    """Notice a model that makes the same calls again and again, with the same results.
+
+    Args:
+        threshold: how many times in a row make a circle: of one round, or of a cycle of up to four rounds. It is told
+            of then, and at each multiple.
+        action: `warn`: an event and a line in the log. `stop`: the loop ends too, before anything of the round is
+            judged or run. `inject_warning`: the model is told too, after the results of the round.
+
+    """
+
+    threshold: int = 3
+    action: LoopAction = "warn"
 
 
 @frozen
@@ -61,10 +78,13 @@ class Setup:
         params: JSON text of the request parameters but `messages`, and but what is secret.
         gone: the names of tools that the loop had before it woke up without them.
         tool_timeout: how many seconds a tool may take that has no limit of its own; None is no limit.
+        within: the calls that this loop runs inside of, from the outermost down: of each the iteration, its id, and
+            which run of it this is, counted from 1.
         callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`,
             `result_filters`).
         decision_timeout: how many seconds a call may wait for a decision, where its policy does not say; None is no
             limit.
+        loop_detection: what is done about a model that goes in circles; None does not look.
 
     """
 
@@ -80,6 +100,18 @@ class Setup:
     gone: frozenset[str] = frozenset()
     callables: frozenset[str] = frozenset()
     decision_timeout: float | None = None
+    loop_detection: LoopDetection | None = None
+    within: tuple[tuple[int, str, int], ...] = ()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The ids of the calls that lead to this loop, from the outermost down."""
+        return tuple(call_id for _, call_id, _ in self.within)
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Which run of which call each of these is, for ids may come again: its iteration, and its number."""
+        return tuple((iteration, run) for iteration, _, run in self.within)
 
     def repeatable(self, name: str) -> bool:
         """Whether a tool may be run again without asking."""

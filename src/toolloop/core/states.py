@@ -7,7 +7,7 @@ from typing import Literal
 from attrs import field, frozen
 
 from toolloop.core.chain import Chain
-from toolloop.core.evolving import evolve
+from toolloop.core.detection import NOTHING_SEEN, Trail
 from toolloop.core.setup import Setup
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
@@ -29,6 +29,7 @@ class Ledger:
         pauses: how many times in a row the model paused.
         now: the latest time that was heard of, in seconds since the epoch; it never runs backwards.
         grants: in the order in which they were given; the used up and the expired stay, the revoked do not.
+        trail: what the model did in this user turn, where it is noticed that it goes in circles.
 
     """
 
@@ -46,15 +47,12 @@ class Ledger:
     active: float = 0.0
     now: float = 0.0
     grants: tuple[StandingGrant, ...] = ()
-
-    def heard(self, at: float, seconds: float) -> Ledger:
-        """The ledger after an event at that time, which took so many active seconds."""
-        return evolve(self, now=max(self.now, at), active=self.active + max(0.0, seconds))
+    trail: Trail = NOTHING_SEEN
 
 
 @frozen
 class Failure:
-    """Why a request failed, as data; the handle makes an exception of it."""
+    """Why a request failed, as data; the handle makes an exception of it. `path`: in which loop of the tree."""
 
     kind: Literal["model", "protocol"]
     message: str
@@ -63,11 +61,12 @@ class Failure:
     retryable: bool = False
     retry_after: float | None = None
     request_id: str | None = None
+    path: tuple[str, ...] = ()
 
 
 @frozen
 class Back:
-    """Where a loop stood when a limit ended it: `extend` lets it go on from there."""
+    """Where a loop stood when a limit ended it: `extend` lets it go on from there. Calls may still run in its round."""
 
     messages: Chain[str]
     held: tuple[str, ...]
@@ -147,11 +146,12 @@ class Finished:
 
 @frozen
 class Failed:
-    """A request failed; nothing was consumed."""
+    """A request failed; nothing was consumed. `round`: with which the loop goes on, if it failed inside of a call."""
 
     ledger: Ledger
     failure: Failure
     tail: tuple[str, ...] = ()
+    round: Round | None = None
 
 
 @frozen

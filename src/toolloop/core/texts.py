@@ -20,6 +20,9 @@ PLACES: dict[str, dict[str, str]] = {
     "failed": {"error": "ValueError: no"},
     "edited": {"id": "toolu_1", "name": "add", "input": "{}"},
     "expired": {},
+    "loop_warning": {"name": "search", "count": "3"},
+    "no_answer": {"reason": "it was refused"},
+    "cut_short": {"reason": "max iterations", "text": "So far"},
 }
 
 
@@ -46,6 +49,12 @@ class Texts:
     failed: str = "{error}"
     edited: str = "Note: the call {id} ({name}) ran with another input than the one you gave: {input}"
     expired: str = "This call expired: nobody decided on it in time, and it did not run here."
+    loop_warning: str = (
+        "You called {name} {count} times in a row with identical arguments. If that brings you no further, try "
+        "something else, or say what stands in the way."
+    )
+    no_answer: str = "The loop inside this call came to an end without an answer: {reason}."
+    cut_short: str = "The loop inside this call was cut short: {reason}. Its last words were: {text}"
 
 
 def say(texts: Texts, which: str, /, **places: object) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attrs import field, frozen
 
 from toolloop.core.jsontext import JSON, canonical, decode
+
+if TYPE_CHECKING:
+    from toolloop.core.states import State
 
 # What a tool does to the world: may it be run again?
 ToolEffect = Literal["pure", "keyed", "once"]
@@ -190,6 +193,7 @@ class Call:
     ruling: Ruling | None = None
     result: Result | None = None
     expires_at: float | None = None  # until when it waits, or waited, for a decision
+    child: State | None = None  # the loop that runs inside of it
 
     @property
     def started(self) -> bool:

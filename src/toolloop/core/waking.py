@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from toolloop.core import events as ev
 from toolloop.core.evolving import evolve
-from toolloop.core.moves import ready, run, set_up
+from toolloop.core.moves import not_now, ready, run, set_up
 from toolloop.core.policy import ask_again, lose
 from toolloop.core.requests import give_up
 from toolloop.core.setup import Setup
-from toolloop.core.states import Back, Deciding, Finished, Judging, Ledger, Requesting, Running, State
+from toolloop.core.states import Back, Deciding, Failed, Finished, Judging, Ledger, Requesting, Running, State
 from toolloop.core.values import Call, Round, Status
 
 
 def wake(state: State, event: ev.Woken) -> State:
     """Another driver took over: what ran is lost to it, and policies judge once more what has not started."""
     setup = event.setup or state.ledger.setup
+    if setup.within != state.ledger.setup.within:
+        raise not_now(state, event, "the setup is that of a loop in another place")
     state = evolve(state, ledger=evolve(state.ledger, setup=setup))
     match state:
         case Requesting():
@@ -23,6 +25,8 @@ def wake(state: State, event: ev.Woken) -> State:
             return run(state.ledger, _wake_round(state.round, setup))
         case Judging() | Deciding():
             return evolve(state, round=_wake_round(state.round, setup))
+        case Failed(round=Round() as round_):
+            return evolve(state, round=_wake_round(round_, setup))
         case Finished(back=Back(round=Round() as round_) as back):
             return evolve(state, back=evolve(back, round=_wake_round(round_, setup)))
     return state
@@ -34,7 +38,7 @@ def _wake_round(round_: Round, setup: Setup) -> Round:
 
 def _woken(call: Call, setup: Setup) -> Call:
     if call.status is Status.RUNNING:
-        return lose(call, setup)
+        return lose(call, setup) if call.child is None else evolve(call, child=wake(call.child, ev.Woken()))
     return call if call.status is Status.SETTLED else evolve(call, judged=False)
 
 
@@ -46,11 +50,19 @@ def fork(state: State, event: ev.Forked) -> State:
         case Requesting():
             return ready(forked.ledger, forked.tail)
         case Judging() | Deciding() | Running() if forked.round.calls and not forked.round.having(Status.PROPOSED):
-            return Deciding(forked.ledger, _ask_again(forked.ledger, forked.round))
+            return Deciding(forked.ledger, _ask_again(forked.ledger, forked.round, event))
+        case Failed(round=Round() as round_):
+            return evolve(forked, round=_ask_again(forked.ledger, round_, event))
         case Finished(back=Back(round=Round() as round_) as back):
-            return evolve(forked, back=evolve(back, round=_ask_again(forked.ledger, round_)))
+            return evolve(forked, back=evolve(back, round=_ask_again(forked.ledger, round_, event)))
     return forked
 
 
-def _ask_again(ledger: Ledger, round_: Round) -> Round:
-    return evolve(round_, calls=tuple(ask_again(call, ledger.setup, ledger.now) for call in round_.calls))
+def _ask_again(ledger: Ledger, round_: Round, event: ev.Forked) -> Round:
+    return evolve(round_, calls=tuple(_copied(call, ledger, event) for call in round_.calls))
+
+
+def _copied(call: Call, ledger: Ledger, event: ev.Forked) -> Call:
+    if call.child is not None and call.status is Status.RUNNING:  # the loop inside of it is a value, and has a copy
+        return evolve(call, child=fork(call.child, event))
+    return ask_again(call, ledger.setup, ledger.now)

@@ -1,0 +1,137 @@
+"""What is to be done now, in the whole tree of a loop: derived from the state, each time anew."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from toolloop.core import limits
+from toolloop.core.detection import detected, stops
+from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.policy import startable, to_judge
+from toolloop.core.states import Judging, Ready, Requesting, Running, State
+from toolloop.core.stops import Fate
+from toolloop.core.terminations import BudgetExceeded
+from toolloop.core.tree import children, is_at_work, is_over
+from toolloop.core.values import Status
+
+
+@frozen
+class _Room:
+    """How many requests and tools the loops above allow; None is no limit."""
+
+    requests: int | None = None
+    tools: int | None = None
+
+
+@frozen
+class _Found:
+    """What a loop is about.
+
+    Attributes:
+        busy: something was begun whose end will come.
+        held: what could be done, a request or a tool, and a loop above forbids it.
+
+    """
+
+    effects: tuple[Effect, ...] = field(default=())
+    busy: bool = False
+    held: frozenset[str] = frozenset()
+
+
+_FREE = _Room()
+_REQUEST = frozenset({"request"})
+_TOOL = frozenset({"tool"})
+_NOTHING: frozenset[str] = frozenset()
+
+
+def outstanding(state: State) -> tuple[Effect, ...]:
+    """What is to be done now; nothing where the caller has the word, or all that can be done was begun."""
+    return _look(state, (), _FREE).effects
+
+
+def held_by(state: Running) -> BudgetExceeded | None:
+    """The part of the budget of this very loop that forbids what is next in it, or inside of its calls."""
+    room = _room_below(state, _FREE)
+    blocked = room.tools == 0 and bool(startable(state.ledger.setup, state.round))
+    held = _TOOL if blocked else _NOTHING
+    held = held.union(*(_look(child, (), room).held for _, child in children(state.round)))
+    if not held:
+        return None
+    return limits.over_budget(state.ledger, limits.BEFORE_TOOLS if held >= _TOOL else limits.BEFORE_REQUESTS_BELOW)
+
+
+def is_unfinished(state: Running) -> bool:
+    """Whether something of the open round runs, in it or inside of its calls, or may start."""
+    running = state.round.having(Status.RUNNING)
+    at_work = any(call.child is None or is_at_work(call.child) for call in running)
+    return at_work or bool(startable(state.ledger.setup, state.round))
+
+
+def _look(state: State, path: tuple[str, ...], room: _Room) -> _Found:
+    match state:
+        case Ready():
+            if limits.too_deep(state.ledger) or limits.before_request(state):
+                return _Found((EndTurn(path),))
+            return _Found(held=_REQUEST) if room.requests == 0 else _Found((SendRequest(path),))
+        case Requesting():
+            late = limits.out_of_time(state.ledger) is not None
+            return _Found((CancelRequest(path),) if late else (), busy=True)
+        case Judging():
+            return _Found((_judge(state, path),))
+        case Running():
+            return _run(state, path, room)
+    return _Found()
+
+
+def _judge(state: Judging, path: tuple[str, ...]) -> Judge:
+    ends = state.fate is not Fate.RUN or (stops(state.ledger) and detected(state) is not None)
+    calls = () if ends else state.round.calls
+    fresh = all(call.status is Status.PROPOSED for call in calls)
+    return Judge(
+        calls=tuple(call.id for call in calls if to_judge(call)),
+        stop_when=fresh and "stop_when" in state.ledger.setup.callables,
+        path=path,
+    )
+
+
+def _run(state: Running, path: tuple[str, ...], room: _Room) -> _Found:
+    setup, round_ = state.ledger.setup, state.round
+    running = round_.having(Status.RUNNING)
+    if limits.out_of_time(state.ledger):
+        over = tuple(Conclude(call.id, path) for call, child in children(round_) if is_over(child))
+        return _Found(over or (EndTurn(path),))
+    ready = startable(setup, round_)
+    below = _room_below(state, room) if ready or running else room
+    effects: list[Effect] = []
+    busy, held = False, _NOTHING
+    if ready:
+        free = below.tools
+        if setup.max_parallel_tools is not None:
+            free = limits.lesser(free, max(0, setup.max_parallel_tools - len(running)))
+        effects += [RunCall(call.id, path) for call in ready[:free]]
+        held = _TOOL if below.tools == 0 else _NOTHING
+    for call in running:
+        child = call.child
+        if child is None:
+            busy = True
+        elif is_over(child):
+            effects.append(Conclude(call.id, path))
+        else:
+            found = _look(child, (*path, call.id), below)
+            effects += found.effects
+            busy, held = busy or found.busy, held | found.held
+    if effects or busy:
+        return _Found(tuple(effects), busy)
+    if held and room is not _FREE and _run(state, path, _FREE).effects != (EndTurn(path),):
+        return _Found(held=held)
+    return _Found((EndTurn(path),))
+
+
+def _room_below(state: Running, room: _Room) -> _Room:
+    """How many requests and tools this loop and those above it allow the loops inside its calls."""
+    budget = state.ledger.setup.limits.budget
+    tokens = budget.input_tokens is budget.output_tokens is budget.total_tokens is None
+    if tokens and budget.requests is budget.tool_calls is None:  # quickly, for most have no budget
+        return room
+    requests, tools = limits.room_for_requests(state), limits.room_for_tools(state.ledger)
+    return _Room(limits.lesser(room.requests, requests), limits.lesser(room.tools, tools))

@@ -1,0 +1,219 @@
+"""Loops inside calls: a loop is the root of a tree, and what is asked of the whole tree is asked here.
+
+A loop inside a call is a value of that call. It is at work while it is Ready, Requesting, Judging or Running; it rests
+where it waits for the caller, in Deciding, or with a failure that may pass, in Failed; and it is over when it has
+ended. It never rests in Executed or Paused, where a root waits for a command: it goes on by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from attrs import asdict
+
+from toolloop.core.evolving import evolve
+from toolloop.core.jsontext import decode, encode, well_formed
+from toolloop.core.states import (
+    Back,
+    Deciding,
+    Executed,
+    Failed,
+    Finished,
+    Judging,
+    Paused,
+    Ready,
+    Requesting,
+    Running,
+    State,
+    TooDeep,
+)
+from toolloop.core.terminations import NaturalEnd, Refused, StopCondition
+from toolloop.core.texts import Texts, say
+from toolloop.core.values import Call, Outcome, Result, Round, Status
+
+_OPEN = (Judging, Deciding, Running)
+_AT_WORK = (Ready, Requesting, Judging, Running)
+
+
+def round_of(state: State) -> Round | None:
+    """The round in which a loop is: the open one, or the one with which a loop that stands still goes on."""
+    match state:
+        case Judging() | Deciding() | Running():
+            return state.round
+        case Failed():
+            return state.round
+        case Finished(back=Back(round=round_)):
+            return round_
+    return None
+
+
+def with_round(state: State, round_: Round) -> State:
+    """The state with another version of the round of `round_of`."""
+    match state:
+        case Judging() | Deciding() | Running() | Failed():
+            return evolve(state, round=round_)
+        case Finished(back=Back() as back):
+            return evolve(state, back=evolve(back, round=round_))
+    return state
+
+
+def children(round_: Round | None) -> list[tuple[Call, State]]:
+    """The loops inside the running calls of a round, in the model's order."""
+    if round_ is None:
+        return []
+    return [(call, call.child) for call in round_.calls if call.child is not None and call.status is Status.RUNNING]
+
+
+def each_child(round_: Round, change: Callable[[State], State]) -> Round:
+    """The round with every loop inside its calls changed; the very same one where nothing is."""
+    for call in round_.calls:
+        if call.child is not None:
+            return with_children(round_, {call.id: change(child) for call, child in children(round_)})
+    return round_  # quickly, for nearly all rounds have none
+
+
+def with_children(round_: Round, inside: Mapping[str, State]) -> Round:
+    """The round with these loops inside its calls; the very same one where they are those that are there."""
+    if all(child is inside[call.id] for call, child in children(round_)):
+        return round_
+    calls = (evolve(call, child=inside[call.id]) if call.id in inside else call for call in round_.calls)
+    return evolve(round_, calls=tuple(calls))
+
+
+def loops(state: State, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], State]]:
+    """The loop itself, and those inside the calls of its open round, with their paths: the outermost first."""
+    yield path, state
+    if isinstance(state, _OPEN):
+        for call, child in children(state.round):
+            yield from loops(child, (*path, call.id))
+
+
+def everywhere(state: State, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], State]]:
+    """The same, also where the loop stands still, and may go on with what is inside of its calls."""
+    yield path, state
+    for call, child in children(round_of(state)):
+        yield from everywhere(child, (*path, call.id))
+
+
+def loop_at(state: State, path: tuple[str, ...]) -> State | None:
+    """The loop at a path; None where there is none (any more)."""
+    for call_id in path:
+        inside = [child for call, child in children(round_of(state)) if call.id == call_id]
+        if not inside:
+            return None
+        state = inside[0]
+    return state
+
+
+def waiting(state: State) -> list[tuple[tuple[str, ...], Call]]:
+    """The calls that wait for the caller's word in the whole tree, with the paths of their loops."""
+    return [
+        (path, call)
+        for path, loop in loops(state)
+        if isinstance(loop, _OPEN)
+        for call in loop.round.having(Status.WAITING)
+    ]
+
+
+def is_at_work(state: State) -> bool:
+    """Whether time counts for a loop inside a call."""
+    return isinstance(state, _AT_WORK)
+
+
+def under_way(state: State) -> bool:
+    """Whether something was begun whose end is not known yet: a request, or a call, anywhere in the tree."""
+    return any(_under_way(loop) for _, loop in loops(state))
+
+
+def _under_way(loop: State) -> bool:
+    if isinstance(loop, Requesting):
+        return True
+    return isinstance(loop, Running) and any(call.child is None for call in loop.round.having(Status.RUNNING))
+
+
+def hear(state: State, at: float, seconds: float) -> State:
+    """The tree after an event at that time, which took so many seconds: they count for every loop that is at work."""
+    return _aged(state, max(state.ledger.now, at), max(0.0, seconds))
+
+
+def _aged(state: State, now: float, seconds: float) -> State:
+    ledger = state.ledger
+    ledger = evolve(ledger, now=now, active=ledger.active + seconds)
+    if not isinstance(state, _OPEN):
+        return evolve(state, ledger=ledger)
+
+    def aged(child: State) -> State:
+        return _aged(child, now, seconds if is_at_work(child) else 0.0)
+
+    return evolve(state, ledger=ledger, round=each_child(state.round, aged))
+
+
+def resting(round_: Round) -> Round:
+    """The round as it is when nobody drives any more: a request that is under way inside of it is given up."""
+    return each_child(round_, _rested)
+
+
+def _rested(child: State) -> State:
+    if isinstance(child, Requesting):
+        return Ready(child.ledger, child.tail)
+    return evolve(child, round=resting(child.round)) if isinstance(child, _OPEN) else child
+
+
+def settled_down(child: State) -> State:
+    """A loop inside a call waits for no command: where a root would, it goes on."""
+    return Ready(child.ledger, child.tail) if isinstance(child, Executed | Paused) else child
+
+
+# --- what comes of a loop inside a call ------------------------------------------------------------------------------
+
+
+def is_over(child: State) -> bool:
+    """Whether a loop inside a call has come to its end. A failure that may pass is none."""
+    match child:
+        case Failed(failure=failure):
+            return not failure.retryable
+        case Finished() | TooDeep():
+            return True
+    return False
+
+
+def answer_of(child: State, texts: Texts) -> Result:
+    """The result of a call whose loop is over: its last text, or why there is none.
+
+    What a loop said on its way to an end that it did not choose is no answer: the result says so, and is an error.
+    """
+    said = _last_text(child)
+    chosen = isinstance(child, Finished) and isinstance(child.termination, NaturalEnd | StopCondition)
+    if chosen and said:
+        return Result(encode(said))
+    if said:
+        return _error(say(texts, "cut_short", reason=_why(child), text=said))
+    silent = say(texts, "no_answer", reason=_why(child))
+    return Result(encode(silent)) if chosen else _error(silent)
+
+
+def _why(child: State) -> str:
+    match child:
+        case Finished(termination=NaturalEnd()):
+            return "it said nothing"
+        case Finished(termination=ended):
+            told = asdict(ended, filter=lambda _, value: value is not None)
+            more = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in told.items())
+            return ended.kind.replace("_", " ") + (f" ({more})" if more else "")
+        case Failed(failure=failure):
+            return f"its model request failed: {failure.message}"
+    setup = child.ledger.setup
+    return f"it is nested too deep: {setup.depth}, and {setup.limits.max_depth} is the limit"
+
+
+def _error(text: str) -> Result:
+    return Result(encode(text), is_error=True, outcome=Outcome.FAILED)
+
+
+def _last_text(child: State) -> str:
+    """The text of the last reply, if that joined the history of its loop."""
+    if not isinstance(child, Finished) or isinstance(child.termination, Refused) or child.ledger.response is None:
+        return ""
+    blocks = decode(child.ledger.response)["content"]
+    texts = (block["text"] for block in blocks if block["type"] == "text" and block["text"].strip())
+    return well_formed("\n".join(texts))  # what a model says may be no text that the API takes back
