@@ -11,17 +11,22 @@ WORDS: dict[str, dict[str, str]] = {
     "Event": {
         "at": "when, in seconds since the epoch",
         "seconds": "how many active seconds it took, as the driver measured them",
+        "path": "the ids of the calls that lead to the loop it is of, from the outermost down",
     },
     "Opened": {"setup": "what the loop is set up with", "messages": "the history it starts with"},
+    "Spent": {"call_id": "which call", "usage": "what the request used"},
     "Adopted": {"state": "where the loop stood; its own `format` and `digest` are in it"},
-    "Replied": {"reply": "the model's answer"},
+    "Replied": {
+        "reply": "the model's answer",
+        "took": "seconds of its own, if other things were under way beside it; 0 is as long as `seconds`",
+    },
     "RequestFailed": {"failure": "why"},
     "Judged": {
         "verdicts": "what the policies said, by call id, in the model's order",
         "stop": "`stop_when` ended the loop",
         "reason": "why it did",
     },
-    "Decided": {"rulings": "the decisions, by call id"},
+    "Decided": {"rulings": "the decisions, by call id; one inside of calls by its path, joined by `/`"},
     "Started": {"call_id": "which call", "digest": "of the call as it starts, for those who audit"},
     "Ended": {
         "call_id": "which call",
@@ -29,6 +34,7 @@ WORDS: dict[str, dict[str, str]] = {
         "took": "seconds of its own, beside others that ran at the same time",
         "iteration": "in which iteration the call was made, counted from 1; 0 is the open round",
         "attempt": "which of its runs this is, counted from 1; 0 is the one that runs",
+        "above": "of each call in `path`: in which iteration it was made, and which of its runs it is",
     },
     "Cancelled": {"call_id": "which call"},
     "Injected": {"messages": "what the caller added"},
@@ -61,7 +67,12 @@ WORDS: dict[str, dict[str, str]] = {
         "termination": "how it ended",
         "back": "where it goes on if its limits are extended",
     },
-    "Failed": {"ledger": _LEDGER, "failure": "why", "tail": _TAIL},
+    "Failed": {
+        "ledger": _LEDGER,
+        "failure": "why",
+        "tail": _TAIL,
+        "round": "with which the loop goes on, if what failed is inside of a call",
+    },
     "TooDeep": {"ledger": _LEDGER},
     # --- what is in them ---
     "Back": {
@@ -70,6 +81,11 @@ WORDS: dict[str, dict[str, str]] = {
         "tail": "the messages beside the history",
         "round": "the round that was open",
         "container": "as in `Ledger`",
+    },
+    "Billed": {
+        "type": "the API's word for this kind of iteration",
+        "model": "which model it was, if the API said so",
+        "usage": "what all of this type and model used",
     },
     "Budget": {
         "requests": "answered model requests, at most",
@@ -94,6 +110,7 @@ WORDS: dict[str, dict[str, str]] = {
         "ruling": "the decision on it",
         "result": "its one result",
         "expires_at": "until when it waits, or waited, for a decision",
+        "child": "the loop that runs inside of it, while it runs",
     },
     "Failure": {
         "kind": "`model`: the request failed; `protocol`: the reply made no sense",
@@ -103,6 +120,7 @@ WORDS: dict[str, dict[str, str]] = {
         "retryable": "the same request may succeed",
         "retry_after": "after so many seconds",
         "request_id": "the API's id of the request",
+        "path": "the ids of the calls that lead to the loop in which it was, from this one down",
     },
     "IterationUsage": {
         "iteration": "which answered request, counted from 1",
@@ -111,7 +129,13 @@ WORDS: dict[str, dict[str, str]] = {
         "request_id": "the API's id of the request",
         "usage": "what it used",
         "seconds": "how long it took",
-        "path": "the ids of the calls that lead to it, in a tree of loops",
+        "path": "the ids of the calls that lead to it, from the loop down that has this entry",
+        "service_tier": "the API's word for it",
+        "speed": "the API's word for it",
+        "inference_geo": "where the model ran, in the API's words",
+        "fallback_credit": "`redeemed` or `not_applied`, if the request presented a credit",
+        "billed": "what `usage` is the sum of, if the reply said so",
+        "context": "tokens of the context after it, if they are not the sum in `usage`; 0 is not known",
     },
     "Ledger": {
         "setup": "what the loop is set up with",
@@ -121,13 +145,14 @@ WORDS: dict[str, dict[str, str]] = {
         "container": "the id of the container in which the code of an open turn runs",
         "usage_log": "what each answered request used",
         "total_usage": "the sum of it",
-        "ran": "the ids of the calls that were started, one for each start",
+        "ran": "the calls that were started, one for each start: their ids, or paths joined by `/`",
         "iterations": "answered requests",
         "turn_iterations": "those since the last user turn",
         "pauses": "how many times in a row the model paused",
         "active": "active seconds since the last user turn",
         "now": "the latest time that was heard of, in seconds since the epoch",
         "grants": "the standing grants, in the order in which they were given",
+        "trail": "what the model did in this user turn, where it is noticed that it goes in circles",
     },
     "Limits": {
         "max_iterations": "answered requests in a user turn, at most",
@@ -137,6 +162,7 @@ WORDS: dict[str, dict[str, str]] = {
         "budget": "what the whole loop may use",
     },
     "LoopDetected": {"tool_name": "which tool was called again", "count": "how many times in a row"},
+    "LoopDetection": {"threshold": "how many times in a row make a circle", "action": "what is done then"},
     "MaxIterations": {"limit": "the limit"},
     "NaturalEnd": {},
     "PauseLimit": {"limit": "the limit"},
@@ -169,6 +195,11 @@ WORDS: dict[str, dict[str, str]] = {
         "remember": "the grant that was given with it",
         "grant": "the id of the grant by which the call runs",
     },
+    "Seen": {
+        "tools": "the names of the tools that were called",
+        "calls": "a digest of the calls, in whatever order",
+        "results": "a digest of the calls and their results",
+    },
     "Setup": {
         "loop_id": "the id of the loop",
         "params": "the request parameters, without `messages` and without what is secret",
@@ -182,6 +213,8 @@ WORDS: dict[str, dict[str, str]] = {
         "gone": "the tools that it had before it woke up without them",
         "callables": "which callables the configuration set",
         "decision_timeout": "seconds that a call waits for a decision, where its policy does not say",
+        "loop_detection": "what is done about a model that goes in circles; null does not look",
+        "within": "the calls that the loop runs inside of, from the outermost down: of each the iteration, the id, and which run of it",
     },
     "StandingGrant": {
         "id": "iteration and id of the call that it was given with",
@@ -211,6 +244,11 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "Truncated": {"stop_reason": "the API's stop reason"},
     "Unfinished": {},
+    "Trail": {
+        "rounds": "the last closed rounds",
+        "runs": "for each length of a cycle, from 1 up: how many of the last rounds are repetitions of one",
+        "warning": "the message that warned the model last",
+    },
     "Usage": {
         "input_tokens": "uncached input",
         "output_tokens": "output, thinking included",

@@ -79,7 +79,7 @@ def test_a_journal_is_taken_as_a_store_gives_it_and_as_entries_and_as_texts() ->
 def test_whatever_the_machine_takes_keeps_its_promises(seed: int, adopts: int) -> None:
     """Journals of invented worlds, from their beginning or from a state in their midst.
 
-    Their drivers invent ends, and ask nobody; only these two an audit may find there.
+    Their drivers invent ends and uses, and ask nobody; only that an audit may find there.
     """
     world = World(random.Random(seed)).live(adopts)
     if adopts:
@@ -87,6 +87,7 @@ def test_whatever_the_machine_takes_keeps_its_promises(seed: int, adopts: int) -
     world.live(60 - adopts)
     assert {problem.rule for problem in audit(j.entries(world.journal)).problems} <= {
         "ended_without_start",
+        "spent_without_start",
         "not_asked",
     }
 

@@ -67,3 +67,11 @@ def test_a_revoked_grant_is_found() -> None:
     books = Books(revoked={"1/edited"})
     found = list(books.take(1, fold(EVENTS[:used_at]), EVENTS[used_at], fold(EVENTS[: used_at + 1])))
     assert [breach.rule for breach in found] == ["grant_overstepped"]
+
+
+def test_a_grant_that_is_given_again_stands_again() -> None:
+    """A call that asks once more in a copy may give the same one as before, which was revoked."""
+    given_at, used_at = j.find(EVENTS, Decided), j.find(EVENTS, Started, "granted") - 1
+    books = Books(revoked={"1/edited"}, users={"1/edited": {(1, "x"), (1, "y")}})
+    for at in (given_at, used_at):
+        assert list(books.take(1, fold(EVENTS[:at]), EVENTS[at], fold(EVENTS[: at + 1]))) == []

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.core import making as m
 from tests.core.worlds import World
 from tests.stores.journals import a_journal
+from tests.stores.nested_stories import NESTED
 from tests.stores.test_events import FULL
 from toolloop.core import events as ev
 from toolloop.core.jsontext import decode, encode
@@ -29,7 +30,8 @@ LIVED = tuple(entry.body for entry in a_journal())
 WORLDS = tuple(
     tuple(encode_event(event) for event in World(random.Random(seed)).live(40).journal) for seed in range(12)
 )
-JOURNALS = (LIVED, *WORLDS)
+TREES = tuple(tuple(encode_event(event) for event in story) for story in NESTED.values())
+JOURNALS = (LIVED, *WORLDS, *TREES)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 1.5, 10**30, 1e308, 10**400, "", "x", "null", "[]", "{}", "5", "\ud800"),
     *([], {}, [None], [[]], {"a": 1}, [{"type": "text"}], [{"type": 5}], ["x"], {"role": "user", "content": 5}),

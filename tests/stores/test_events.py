@@ -18,6 +18,7 @@ from toolloop.core.jsontext import decode, encode
 from toolloop.core.replies import read_reply
 from toolloop.core.setup import Budget, Limits
 from toolloop.core.states import Failure
+from toolloop.core.usage import Billed, IterationUsage, Usage
 from toolloop.core.values import Outcome, Reject, Result, Ruling, Terms, Wait, Why
 from toolloop.errors import UnreadableSnapshot
 from toolloop.stores import FORMAT, dump
@@ -25,13 +26,15 @@ from toolloop.stores.events import EVENTS, decode_event, encode_event
 
 TERMS = Terms("once", '{"a":1}', uses=2, expires_at=9.5)
 RULING = Ruling("approve", '{"a":2}', by="ana", reason="why", digest="d", at=5.0, remember=TERMS)
+USAGE = Usage(*range(1, len(fields(Usage)) + 1))
+BILLED = Billed("message", "m", USAGE)
 # One of each class, with every field set.
 FULL: tuple[ev.Event, ...] = (
     m.opened(m.user("é"), limits=Limits(timeout=5.0, budget=Budget(requests=3)), gone=frozenset({"x"})),
     ev.Adopted(m.after(ev.Requested(), m.replied("tool_use", m.call("a")), m.asks("a"))),
     ev.Requested(),
     ev.Replied(read_reply({"content": [m.call("a")], "stop_reason": "tool_use", "usage": {"input_tokens": 3}})),
-    ev.RequestFailed(Failure("model", "overloaded", 529, "overloaded_error", True, 7.5, "req_1")),
+    ev.RequestFailed(Failure("model", "overloaded", 529, "overloaded_error", True, 7.5, "req_1", ("a",))),
     ev.RequestCancelled(),
     ev.Judged(
         (
@@ -45,6 +48,12 @@ FULL: tuple[ev.Event, ...] = (
     ev.Decided((("a", RULING), ("b", Ruling("answer", '[{"type":"x"}]', is_error=True, by_policy=True, grant="1/a")))),
     ev.Started("a", "d" * 64),
     ev.Ended("a", Result('[{"type":"text","text":"x"}]', True, Outcome.FAILED), took=2.5, iteration=3, attempt=2),
+    ev.Spent(
+        "a",
+        IterationUsage(
+            2, "m", "tool_use", "req_1", USAGE, 1.5, ("b",), "standard", "fast", "eu", "redeemed", (BILLED,), 9
+        ),
+    ),
     ev.Cancelled("a"),
     ev.Ticked(),
     ev.TurnEnded(),
@@ -68,10 +77,12 @@ def test_every_class_of_event_is_tried() -> None:
 
 
 @pytest.mark.parametrize("event", FULL, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("times", [{}, {"at": 1.5, "seconds": 0.25}, {"at": 60.0, "seconds": 1.0}])
-def test_an_event_comes_back_as_it_was(event: ev.Event, times: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "common", [{}, {"at": 1.5, "seconds": 0.25}, {"at": 60.0, "seconds": 1.0, "path": ("p/1", '"content":', "é")}]
+)
+def test_an_event_comes_back_as_it_was(event: ev.Event, common: dict[str, Any]) -> None:
     """Every field of it, those too by which events are not compared, as the very same type."""
-    event = evolve(event, **times)
+    event = evolve(event, **common)
     text = encode_event(event)
     back = decode_event(text)
     assert back == event
@@ -259,7 +270,7 @@ def test_a_text_that_was_cut_anywhere_is_refused(event: ev.Event) -> None:
 
 def test_what_an_adopted_event_holds_is_told() -> None:
     """It is written by hand; a new field of it would be forgotten."""
-    assert [item.name for item in fields(ev.Adopted)] == ["at", "seconds", "state"]
+    assert [item.name for item in fields(ev.Adopted)] == ["at", "seconds", "path", "state"]
     event = ev.Adopted(m.after(), at=2.5)
     assert decode(encode_event(event)) == {"format": 1, "event": "Adopted", "at": 2.5, "state": dump(m.after())}
 

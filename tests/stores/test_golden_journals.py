@@ -1,7 +1,7 @@
 """Journals of every format ever released are read. The files are never edited, and never written by a test.
 
 Each has the entries of a journal, as the texts that a store keeps, and the snapshot of the state that they lead to.
-`python -m tests.stores.test_golden_journals` writes them, for a new format alone.
+`python -m tests.stores.test_golden_journals` writes those that are not there yet: of a new story, or of a new format.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.core import making as m
+from tests.stores.nested_stories import NESTED
 from toolloop.core import events as ev
 from toolloop.core.jsontext import encode
 from toolloop.core.machine import fold
@@ -140,6 +141,7 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Adopted(fold((opened(), *asked(m.call("a")), ev.Started("a", at=103.0))), at=104.0),
         ev.Forked("copy", at=105.0),
     ),
+    **NESTED,
 }
 
 
@@ -169,11 +171,12 @@ def test_the_writer_writes_what_the_golden_journal_of_its_format_holds(name: str
 
 
 def write_golden_files() -> None:
-    """Write the files of the newest format. For a new format only: a released file is never edited."""
+    """Write the files of the newest format that are not there yet: none is ever edited."""
     for name, story in STORIES.items():
-        golden = {"snapshot": dump(fold(story)), "journal": [encode_event(event) for event in story]}
-        text = json.dumps(golden, indent=1, ensure_ascii=False)
-        (GOLDEN / f"journal-{FORMAT}-{name}.json").write_text(text + "\n", "utf-8")
+        path = GOLDEN / f"journal-{FORMAT}-{name}.json"
+        if not path.exists():
+            golden = {"snapshot": dump(fold(story)), "journal": [encode_event(event) for event in story]}
+            path.write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ Any journal that was cut off keeps the promises as far as it goes: nothing is sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 
 from attrs import frozen
 
@@ -16,9 +17,13 @@ from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, UnreadableSnapshot
 from toolloop.core.machine import begin, step
 from toolloop.core.states import Deciding, Judging, Running, State
+from toolloop.core.tree import loop_at, loops
 from toolloop.stores.audit_acts import Action, Teller
-from toolloop.stores.audit_checks import Books, Breach
+from toolloop.stores.audit_checks import Books, Breach, spent
+from toolloop.stores.audit_tree import Path, hearings, standing, tree
 from toolloop.stores.protocol import Entry, StoredJournal
+
+_OPEN = (Judging, Deciding, Running)
 
 
 @frozen
@@ -39,9 +44,9 @@ class Audit:
         """Whether the journal keeps every promise."""
         return not self.problems
 
-    def of_call(self, call_id: str) -> tuple[Action, ...]:
-        """What was done to one call."""
-        return tuple(action for action in self.actions if action.call_id == call_id)
+    def of_call(self, name: str) -> tuple[Action, ...]:
+        """What was done to one call. `name`: its id; or its path joined with "/", for ids may repeat in a tree."""
+        return tuple(action for action in self.actions if name in (action.call_id, _name(action)))
 
 
 def audit(journal: StoredJournal | Iterable[Entry | str]) -> Audit:
@@ -75,6 +80,10 @@ def audit(journal: StoredJournal | Iterable[Entry | str]) -> Audit:
     return Audit(tuple(auditor.problems), tuple(auditor.actions))
 
 
+def _name(action: Action) -> str | None:
+    return None if action.call_id is None else "/".join((*action.path, action.call_id))
+
+
 def _read(number: int, body: str) -> ev.Event:
     from toolloop.stores.events import decode_event  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
@@ -91,7 +100,8 @@ class _Auditor:
         self.problems: list[Breach] = []
         self.actions: list[Action] = []
         self._state: State | None = None
-        self._books = Books()
+        self._books: dict[Path, Books] = {}
+        self._unknown = Books()  # those of a loop that this journal knows nothing of
         self._ids: dict[str, int] = {}
         self._lost = False  # the last event was left out
 
@@ -108,7 +118,15 @@ class _Auditor:
             self._begin(number, event)
             return
         before = self._at(number, self._state, event)
-        found = list(self._books.check(number, before, event))
+        was = tree(before)
+        heard = hearings(was, event)
+        found = [
+            breach.at(path)
+            for path, own in heard.items()
+            for breach in self._books.get(path, self._unknown).check(number, was.get(path), own)
+        ]
+        if isinstance(event, ev.Spent):
+            found += (breach.at(event.path) for breach in spent(number, before, event))
         try:
             after = step(before, event)
         except Exception as error:  # noqa: BLE001 - a refusal, or what an event that was never legal may lead to
@@ -119,12 +137,14 @@ class _Auditor:
         else:
             self._lost = False
             self._state = after
-            found += self._books.take(number, before, event, after)
-            self.actions += Teller(number, event).acts(before, after)
+            now = tree(after)
+            found += self._take(number, was, heard, now)
+            if isinstance(event, ev.Opened):
+                self._open(number, event, now[event.path])
         self.problems += found
 
     def _begin(self, number: int, event: ev.Event) -> None:
-        if not isinstance(event, ev.Opened | ev.Adopted):
+        if not isinstance(event, ev.Opened | ev.Adopted) or event.path:
             if not self._lost:
                 text = f"a journal starts with Opened or Adopted, and this one with {type(event).__name__}"
                 self.problems.append(Breach(number, "no_beginning", None, text))
@@ -132,24 +152,49 @@ class _Auditor:
             return
         self._state = begin(event)
         self._lost = False
-        self._books.begin(self._state)
+        self._books = {path: Books.of(loop) for path, loop in tree(self._state).items()}
+        if isinstance(event, ev.Adopted):
+            self._unknown = Books(since=sys.maxsize)
         self.actions += Teller(number, event).acts(None, self._state)
 
     def _at(self, number: int, state: State, event: ev.Event) -> State:
         """The state when an event came: what had expired by then is over, whatever the event says."""
-        if not isinstance(state, Judging | Deciding | Running):
+        if not isinstance(state, _OPEN):
             return state
         then = step(state, ev.Ticked(at=event.at))
-        if isinstance(then, Judging | Deciding | Running):
-            self.actions += Teller(number, event).expired(state.round, then.round)
+        for path, was in loops(state):
+            now = loop_at(then, path)
+            if isinstance(was, _OPEN) and isinstance(now, _OPEN):
+                self.actions += Teller(number, event, path).expired(was.round, now.round)
         return then
+
+    def _open(self, number: int, event: ev.Opened, child: State) -> None:
+        """A loop began inside of a call."""
+        self._books[event.path] = self._books.get(event.path, self._unknown).next()
+        self.actions += Teller(number, event, event.path).acts(None, child)
+
+    def _take(
+        self, number: int, before: dict[Path, State], heard: dict[Path, ev.Event], after: dict[Path, State]
+    ) -> Iterator[Breach]:
+        """What the machine made of an event, in every loop."""
+        for path, own in heard.items():
+            if path not in before:
+                self.actions += Teller(number, own, path).too_late()
+        cut_off = standing(before).keys() - standing(after).keys()
+        for path, was in before.items():
+            own, now = heard.get(path, ev.Ticked()), after.get(path)
+            if path in cut_off:
+                self.actions += Teller(number, own, path).cut_off(was)
+            elif now is not None:
+                self.actions += Teller(number, own, path).acts(was, now)
+            if now is not None:
+                yield from (breach.at(path) for breach in self._books[path].take(number, was, own, now))
 
 
 def _impossible(number: int, event: ev.Event, error: Exception) -> Breach:
     told = str(error) if isinstance(error, CallerError) else f"{type(error).__name__}: {error}"
-    return Breach(
-        number, "impossible", getattr(event, "call_id", None), f"{type(event).__name__} cannot be here: {told}"
-    )
+    call_id = getattr(event, "call_id", None)
+    return Breach(number, "impossible", call_id, f"{type(event).__name__} cannot be here: {told}").at(event.path)
 
 
 __all__ = ["Action", "Audit", "Breach", "audit"]

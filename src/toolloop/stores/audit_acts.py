@@ -11,7 +11,8 @@ from attrs import evolve, frozen
 from toolloop.core import events as ev
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import settle_open
-from toolloop.core.states import Deciding, Executed, Finished, Judging, Requesting, Running, State
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Ready, Requesting, Running, State
+from toolloop.core.tree import round_of
 from toolloop.core.values import Call, Outcome, Round, Ruling, StandingGrant, Status, Why
 
 _RULED = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "rerun"}
@@ -39,12 +40,13 @@ class Action:
     Attributes:
         entry: the number of the event in the journal that says so, counted from 1.
         at: when, aware UTC; None where the journal does not say.
-        what: of the loop: `opened`, `adopted`, `requested`, `replied`, `request failed`, `request cancelled`,
+        what: of a loop: `opened`, `adopted`, `requested`, `replied`, `request failed`, `request cancelled`,
             `request lost`, `round closed`, `continued`, `messages injected`, `history replaced`, `parameters changed`,
             `followed up`, `limits extended`, `retried`, `forked`, `woken`, `grant revoked`, `stopped`, `finished`. Of a
             call: `proposed`, `asked` (the caller was), `approved`, `denied`, `answered`, `rerun`, `granted` (later
             calls like it may run), `allowed by grant`, `rejected` (it could not run), `expired`, `started`, `ended`,
-            `late` (an end that did not count), `cancelled`, `lost` (nobody will see it end), `not run`, `uncertain`.
+            `late` (an end that did not count), `cancelled`, `lost` (nobody will see it end), `not run`, `uncertain`,
+            `spent` (its tool drove a loop of its own, and a request of that was answered).
         iteration, call_id, tool: which call.
         by: who decided, also of a call that was started, or which driver woke the loop.
         reason: why, or how: of an end its outcome, of a reply its stop reason.
@@ -52,6 +54,7 @@ class Action:
         proposed: the input that the model proposed.
         decided: the input that a decision let run.
         ran: the input that ran.
+        path: the ids of the calls that lead to the loop in which it was done, from the outermost down.
 
     """
 
@@ -67,14 +70,16 @@ class Action:
     proposed: JSON = None
     decided: JSON = None
     ran: JSON = None
+    path: tuple[str, ...] = ()
 
 
 @frozen
 class Teller:
-    """Tells what one event did. `entry`: its number."""
+    """Tells what one event did in one loop. `entry`: its number; `path`: which loop; `event`: what it heard."""
 
     entry: int
     event: ev.Event
+    path: tuple[str, ...] = ()
 
     def expired(self, before: Round, after: Round) -> Iterator[Action]:
         """The calls that had waited too long when the event came."""
@@ -82,15 +87,29 @@ class Teller:
             if was.status is not now.status:
                 yield evolve(self._of(after, now, "expired"), at=moment(now.expires_at or 0.0))
 
+    def too_late(self) -> Iterator[Action]:
+        """What the event says of a loop that is no longer there."""
+        match self.event:
+            case ev.Ended() as event:
+                yield self._late(event, None)
+            case ev.Spent() as event:
+                yield self._spent(event, None)
+
+    def cut_off(self, before: State) -> Iterator[Action]:
+        """What became of a loop that was cut off by what happened above it."""
+        if isinstance(before, Requesting):
+            yield self._act("request lost")
+        yield from self._cut_off(before)
+
     def acts(self, before: State | None, after: State) -> Iterator[Action]:
-        """All that the event did. `before`: None for the first one."""
+        """All that the event did. `before`: None for the first one of a loop."""
         yield from self._to_loop(before, after)
         if isinstance(before, Judging | Deciding | Running):
             yield from self._to_calls(before, after)
         elif isinstance(self.event, ev.Ended):
             yield self._late(self.event, None)
         if isinstance(after, Finished) and not isinstance(before, Finished):
-            if isinstance(before, Judging | Deciding | Running):
+            if before is not None:
                 yield from self._cut_off(before)
             yield self._act("finished", reason=after.termination.kind)
 
@@ -108,18 +127,26 @@ class Teller:
                 yield self._act("stopped", reason=reason)
             case ev.GrantRevoked(grant_id=grant_id, by=by):
                 yield self._act("grant revoked", by=by, grant=grant_id)
-            case ev.TurnEnded() if isinstance(after, Executed):
+            case ev.TurnEnded() if isinstance(after, Executed | Ready):
                 yield self._act("round closed")
-            case ev.Woken(driver=driver):
-                yield self._act("woken", by=driver)
-                yield from (self._act("request lost") for _ in [before] if isinstance(before, Requesting))
-            case event if type(event) in _PLAIN:
+            case ev.Spent() as event:
+                yield self._spent(event, before)
+            case ev.Woken() as event:
+                yield from self._woken(event, before)
+            case event if type(event) in _PLAIN and event.path == self.path:
                 yield self._act(_PLAIN[type(event)])
+
+    def _woken(self, event: ev.Woken, before: State | None) -> Iterator[Action]:
+        """It is told where it was said, and what was lost with the other driver wherever that was."""
+        if event.path == self.path:
+            yield self._act("woken", by=event.driver)
+        if isinstance(before, Requesting):
+            yield self._act("request lost")
 
     def _to_calls(self, before: Judging | Deciding | Running, after: State) -> Iterator[Action]:
         """What became of the calls of the open round."""
         round_ = after.round if isinstance(after, Judging | Deciding | Running) else before.round
-        pairs = [(was, now) for was, now in zip(before.round.calls, round_.calls, strict=True) if was != now]
+        pairs = [(was, now) for was, now in zip(before.round.calls, round_.calls, strict=True) if _differ(was, now)]
         match self.event:
             case ev.Judged():
                 yield from (act for was, now in pairs for act in self._judged(round_, was, now))
@@ -187,8 +214,17 @@ class Teller:
             return self._of(open_, call, "late", reason=reason)
         return self._act("late", iteration=event.iteration or None, call_id=event.call_id, reason=reason)
 
-    def _cut_off(self, before: Judging | Deciding | Running) -> Iterator[Action]:
+    def _spent(self, event: ev.Spent, before: State | None) -> Action:
+        round_ = None if before is None else round_of(before)
+        call = None if round_ is None else round_.find(event.call_id)
+        if round_ is None or call is None:
+            return self._act("spent", call_id=event.call_id, reason=event.usage.model)
+        return self._of(round_, call, "spent", reason=event.usage.model)
+
+    def _cut_off(self, before: State) -> Iterator[Action]:
         """What became of the calls that were open when the loop ended."""
+        if not isinstance(before, Judging | Deciding | Running | Failed) or before.round is None:
+            return
         settled = settle_open(before.round, before.ledger.setup.texts)
         for was, now in zip(before.round.calls, settled.calls, strict=True):
             if now.result is not None and was.status is not Status.SETTLED:
@@ -199,7 +235,12 @@ class Teller:
         return self._act(what, **of_call, proposed=decode(call.input), **more)
 
     def _act(self, what: str, **more: Any) -> Action:
-        return Action(self.entry, moment(self.event.at), what, **more)
+        return Action(self.entry, moment(self.event.at), what, path=self.path, **more)
+
+
+def _differ(was: Call, now: Call) -> bool:
+    """Whether something became of a call. What goes on inside of it is told there."""
+    return was is not now and evolve(was, child=None) != evolve(now, child=None)
 
 
 def _effective(call: Call) -> JSON:

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from toolloop.core import events as ev
 from toolloop.core.grants import allows
 from toolloop.core.jsontext import decode
 from toolloop.core.policy import digest_of
-from toolloop.core.states import Deciding, Executed, Judging, Requesting, Running, State
+from toolloop.core.states import Executed, Ready, Requesting, State
+from toolloop.core.tree import round_of
 from toolloop.core.values import Call, Outcome, Round, StandingGrant, Status
 
 _SETTLED = {
@@ -34,6 +35,7 @@ class Breach:
         rule: which one, in one word.
         call_id: of which call, or None.
         message: what is so, and what should be.
+        path: the ids of the calls that lead to the loop which it is in, from the outermost down.
 
     """
 
@@ -41,6 +43,11 @@ class Breach:
     rule: str
     call_id: str | None
     message: str
+    path: tuple[str, ...] = ()
+
+    def at(self, path: tuple[str, ...]) -> Breach:
+        """The same, in a loop inside of calls."""
+        return evolve(self, path=path, message=f"inside of {'/'.join(path)}: {self.message}") if path else self
 
 
 @define
@@ -54,29 +61,35 @@ class _Runs:
 
 @define
 class Books:
-    """What happened so far, kept beside the machine."""
+    """What happened in a loop so far, kept beside the machine."""
 
     since: int = 0  # the iteration up to which another journal may know more
+    earlier: dict[tuple[int, str], int] = field(factory=dict)  # the runs of loops that were in this place before
     runs: dict[tuple[int, str], _Runs] = field(factory=dict)
     given: dict[str, StandingGrant] = field(factory=dict)
     revoked: set[str] = field(factory=set)
     users: dict[str, set[tuple[int, str]]] = field(factory=dict)
 
-    def begin(self, state: State) -> None:
-        """A journal begins with this state: all that it holds is taken as it is."""
-        self.since = state.ledger.iterations
-        self.given = {grant.id: grant for grant in state.ledger.grants}
+    @classmethod
+    def of(cls, state: State) -> Books:
+        """Those of a loop with which a journal begins: all that it holds is taken as it is."""
+        books = cls(state.ledger.iterations, given={grant.id: grant for grant in state.ledger.grants})
         for call in _round(state).calls:
             is_over = call.status is not Status.RUNNING
             again = is_over and call.ruling is not None and call.ruling.kind == "rerun"
-            self.runs[_round(state).iteration, call.id] = _Runs(call.attempts, lost=is_over, asked_again=again)
+            books.runs[_round(state).iteration, call.id] = _Runs(call.attempts, lost=is_over, asked_again=again)
+        return books
+
+    def next(self) -> Books:
+        """Those of the loop that begins in the place of this one; what ran in this may still be told to have ended."""
+        return Books(earlier=self.earlier | {run: known.starts for run, known in self.runs.items()})
 
     # --- before the machine has its say ---
 
-    def check(self, entry: int, before: State, event: ev.Event) -> Iterator[Breach]:
-        """What is wrong with an event, whatever the machine says to it."""
+    def check(self, entry: int, before: State | None, event: ev.Event) -> Iterator[Breach]:
+        """What is wrong with an event, whatever the machine says to it. `before`: None if there is no such loop."""
         match event:
-            case ev.Started():
+            case ev.Started() if before is not None:
                 call = _round(before).find(event.call_id)
                 if call is not None:
                     yield from self._start(entry, before, event, call)
@@ -119,7 +132,10 @@ class Books:
         return self.runs.setdefault((round_.iteration, call_id), _Runs())
 
     def _was_started(self, event: ev.Ended) -> bool:
-        runs = self.runs.get((event.iteration, event.call_id))
+        run = (event.iteration, event.call_id)
+        if 1 <= event.attempt <= self.earlier.get(run, 0):
+            return True
+        runs = self.runs.get(run)
         if runs is None:
             return event.iteration <= self.since
         return 1 <= event.attempt <= runs.starts
@@ -145,15 +161,19 @@ class Books:
         if before.ledger.messages is not after.ledger.messages and not isinstance(event, _REPLACING):
             since = max(0, len(before.ledger.messages) - 1)
             yield from answered(entry, after.ledger.messages[since:])
-        elif isinstance(after, Executed) and not isinstance(before, Executed):
+        elif isinstance(event, ev.TurnEnded) and isinstance(after, Executed | Ready):
             yield from answered(entry, after.tail)
         yield from self._grants(entry, before, event, after)
 
     def _grants(self, entry: int, before: State, event: ev.Event, after: State) -> Iterator[Breach]:
         if isinstance(event, ev.GrantRevoked):
             self.revoked.add(event.grant_id)
+        standing = {grant.id for grant in before.ledger.grants}
         for grant in after.ledger.grants:
-            self.given.setdefault(grant.id, grant)
+            if grant.id not in standing:  # also once more: a call that asks again in a copy may give the same again
+                self.given[grant.id] = grant
+                self.revoked.discard(grant.id)
+                self.users.pop(grant.id, None)
         now_open, earlier = _round(after), _round(before)
         for call in now_open.calls:
             was, ruling = earlier.find(call.id), call.ruling
@@ -177,6 +197,13 @@ class Books:
         if grant.uses is not None and users > grant.uses:
             return f"which was for {grant.uses} calls, and this is number {users}"
         return None if allows(grant, call) else "which is not for such a call"
+
+
+def spent(entry: int, before: State, event: ev.Spent) -> Iterator[Breach]:
+    """Only a call that was started drives a loop of its own. `before`: of the outermost loop."""
+    if "/".join((*event.path, event.call_id)) not in before.ledger.ran:
+        text = f"the call {event.call_id!r} used tokens, and nothing says that it was started"
+        yield Breach(entry, "spent_without_start", event.call_id, text)
 
 
 def kept_results(entry: int, before: State, after: State) -> Iterator[Breach]:
@@ -209,11 +236,11 @@ def _named(message: str, kind: str, member: str) -> Counter[str]:
     return Counter(str(block.get(member)) for block in blocks if block.get("type") == kind)
 
 
-def _round(state: State) -> Round:
-    """The open round, or one without calls."""
-    return state.round if isinstance(state, Judging | Deciding | Running) else Round(0, None)
+def _round(state: State | None) -> Round:
+    """The open round, or that with which the loop may go on; or one without calls."""
+    return (round_of(state) if state is not None else None) or Round(0, None)
 
 
-def _runs(state: State, call_id: str) -> bool:
+def _runs(state: State | None, call_id: str) -> bool:
     call = _round(state).find(call_id)
     return call is not None and call.status is Status.RUNNING

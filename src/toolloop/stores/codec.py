@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from toolloop.core import states
 from toolloop.core.errors import UnreadableSnapshot
 from toolloop.core.jsontext import JSON, canonical
+from toolloop.core.tree import children, round_of
+from toolloop.core.values import Call, Status
 from toolloop.stores.formats import FORMAT, UPGRADES, Upgrade, check_format, upgraded
 from toolloop.stores.shapes import read, write
 
@@ -46,7 +48,34 @@ def load(snapshot: Mapping[str, JSON], *, upgrades: Mapping[int, Upgrade] = UPGR
     kind = _STATES.get(str(body.pop("state", None)))
     if kind is None:
         raise UnreadableSnapshot("the snapshot is of no state that toolloop knows")
-    return cast("states.State", read(body, kind, "the snapshot"))
+    state: states.State = read(body, kind, "the snapshot")
+    if (call := _foreign(state)) is not None:
+        raise UnreadableSnapshot(
+            f"the snapshot cannot be read: the loop inside the call {call.id!r} is none that could be there"
+        )
+    return state
+
+
+def _foreign(state: states.State) -> Call | None:
+    """A call that has a loop inside of it which is not its own, or which no machine leaves there."""
+    loops = [state]
+    while loops:
+        loop = loops.pop()
+        round_ = loop.round if isinstance(loop, states.Executed) else round_of(loop)
+        if round_ is None:
+            continue
+        for call in (call for call in round_.calls if call.child is not None):
+            if not _fits(call, (*loop.ledger.setup.within, (round_.iteration, call.id, call.attempts))):
+                return call
+        loops += [child for _, child in children(round_)]
+    return None
+
+
+def _fits(call: Call, within: tuple[tuple[int, str, int], ...]) -> bool:
+    child = call.child
+    if child is None or call.status is not Status.RUNNING or isinstance(child, states.Executed | states.Paused):
+        return False
+    return child.ledger.setup.within == within
 
 
 def _mapping(value: object) -> Mapping[str, JSON]:

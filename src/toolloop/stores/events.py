@@ -51,7 +51,7 @@ def encode_event(event: ev.Event) -> str:
     name = type(event).__name__
     head = {"format": FORMAT, "event": name}
     if isinstance(event, ev.Adopted):
-        return encode({**head, **_times(event), "state": dump(event.state)})
+        return encode({**head, **_base(event), "state": dump(event.state)})
     fields = write(event)
     if name not in LONG:
         return encode({**head, **fields})
@@ -74,8 +74,8 @@ def _sound(text: str, name: str) -> str:
     return text
 
 
-def _times(event: ev.Event) -> dict[str, JSON]:
-    return write(ev.Event(at=event.at, seconds=event.seconds))
+def _base(event: ev.Event) -> dict[str, JSON]:
+    return write(ev.Event(at=event.at, seconds=event.seconds, path=event.path))
 
 
 def decode_event(text: str, *, upgrades: Mapping[int, Upgrade] = UPGRADES) -> ev.Event:
@@ -127,8 +127,8 @@ def _any(text: str, upgrades: Mapping[int, Upgrade]) -> ev.Event:
         raise UnreadableSnapshot(f"the event {name!r} is none that toolloop knows")
     if kind is ev.Adopted:
         state = load(fields.pop("state", None), upgrades=upgrades)
-        times = read(fields, ev.Event, "the event Adopted")
-        return ev.Adopted(state, at=times.at, seconds=times.seconds)
+        base: ev.Event = read(fields, ev.Event, "the event Adopted")
+        return ev.Adopted(state, at=base.at, seconds=base.seconds, path=base.path)
     if kind.__name__ in LONG:
         member, inner, _ = LONG[kind.__name__]
         try:

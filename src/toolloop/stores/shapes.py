@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
 from math import isfinite
-from types import GenericAlias, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import attrs
@@ -22,7 +22,7 @@ from toolloop.core.errors import ToolLoopError, UnreadableSnapshot
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.replies import Reply
 from toolloop.core.setup import Setup
-from toolloop.core.states import Back, Executed, Failed, Ledger, Paused, Ready, Requesting
+from toolloop.core.states import Back, Executed, Failed, Ledger, Paused, Ready, Requesting, State
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
 from toolloop.core.values import Call, Result, Round, Ruling, StandingGrant, Terms, Verdict
@@ -61,7 +61,9 @@ TEXTS: dict[type, tuple[str, ...]] = {
 _TAGS: tuple[tuple[Any, str, Callable[[type[Any]], str]], ...] = (
     (Termination, "kind", lambda kind: kind.kind),
     (Verdict, "verdict", lambda kind: kind.__name__),
+    (State, "state", lambda kind: kind.__name__),
 )
+attrs.resolve_types(Call, localns={"State": State})  # a call may hold a loop, which `values` cannot name
 
 Hook = Callable[[Any, Any], Any]
 
@@ -86,6 +88,8 @@ def read(fields: JSON, kind: type[Any], what: str) -> Any:
     """
     try:
         return _converter().structure(fields, kind)
+    except RecursionError as error:
+        raise UnreadableSnapshot(f"{what} cannot be read: it is nested too deep") from error
     except Exception as error:  # it may be of cattrs, of a class or of a hook: all mean the same
         raise UnreadableSnapshot(f"{what} cannot be read: {'; '.join(_reasons(fields, kind, error))}") from error
 
@@ -127,6 +131,7 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_structure_hook(bool, _truth)
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook_factory(_is_a(tuple, frozenset, Chain), lambda kind: _sequence(converter, kind))
+    converter.register_unstructure_hook_factory(_is_row, lambda kind: _row_writer(converter, kind))
     converter.register_unstructure_hook_factory(_is_a(Chain), lambda kind: _chain_writer(converter, kind))
     converter.register_unstructure_hook_func(_is_a(frozenset), sorted)
     converter.register_unstructure_hook(StrEnum, lambda item: item.value)
@@ -187,7 +192,7 @@ def _is_a(*generic: Any) -> Callable[[Any], bool]:
 
 def _sequence(converter: Converter, kind: Any) -> Hook:
     make, parts = get_origin(kind), get_args(kind)
-    if make is tuple and parts[-1] is not Ellipsis:
+    if _is_row(kind):
         return _row(converter, parts)
     listed = GenericAlias(list, parts[:1])
     hook = converter.get_structure_hook(listed)
@@ -201,6 +206,16 @@ def _row(converter: Converter, parts: tuple[Any, ...]) -> Hook:
         return tuple(converter.structure(item, part) for item, part in zip(value, parts, strict=True))
 
     return structure
+
+
+def _is_row(kind: Any) -> bool:
+    """Whether it is a tuple of so many items, each of a type of its own."""
+    return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
+
+
+def _row_writer(converter: Converter, kind: Any) -> Callable[[Any], list[JSON]]:
+    parts = get_args(kind)
+    return lambda row: [converter.unstructure(item, unstructure_as=part) for item, part in zip(row, parts, strict=True)]
 
 
 def _list(value: JSON) -> list[JSON]:
@@ -218,10 +233,12 @@ def _chain_writer(converter: Converter, kind: Any) -> Callable[[Any], list[JSON]
 
 
 def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callable[[type[Any]], str]) -> None:
-    """Write and read a union of classes, as objects with a tag that says which."""
+    """Write and read a union of classes, as objects with a tag that says which; and None, where that is one of it."""
     kinds = {name_of(kind): kind for kind in get_args(union)}
 
-    def structure(value: JSON, _: Any) -> Any:
+    def structure(value: JSON, of: Any) -> Any:
+        if value is None and NoneType in get_args(of):
+            return None
         if type(value) is not dict:
             raise _unfit("an object", value)
         fields = dict(value)
@@ -231,12 +248,15 @@ def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callab
         return converter.structure(fields, kind)
 
     def is_it(kind: Any) -> bool:
-        return get_origin(kind) in (Union, UnionType) and set(get_args(kind)) == set(kinds.values())
+        return get_origin(kind) in (Union, UnionType) and {*get_args(kind)} - {NoneType} == {*kinds.values()}
+
+    def unstructure(value: Any) -> Any:
+        if value is None:
+            return None
+        return {tag: name_of(type(value)), **converter.unstructure(value, unstructure_as=type(value))}
 
     converter.register_structure_hook_func(is_it, structure)
-    converter.register_unstructure_hook_func(
-        is_it, lambda value: {tag: name_of(type(value)), **converter.unstructure(value, unstructure_as=type(value))}
-    )
+    converter.register_unstructure_hook_func(is_it, unstructure)
 
 
 def _checked(converter: Converter, kind: type[Any]) -> Hook:
