@@ -16,7 +16,7 @@ from mcp import StdioServerParameters
 from toolloop import Tool
 from toolloop.tools import InvalidInput
 from toolloop.tools.mcp import McpOptions, open_mcp
-from toolloop.tools.mcp.json_schema import ForeignSchema
+from toolloop.tools.schema.json_schema import ForeignSchema
 
 PROGRAM = Path(__file__).with_name("mcp_server.py")
 RAW_PROGRAM = Path(__file__).with_name("mcp_raw_server.py")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tools.mcp_support import OBJECT, of, problems
-from toolloop.tools.mcp.json_schema import ForeignSchema
+from toolloop.tools.schema.json_schema import ForeignSchema
 
 MISSING = "required, but it is missing"
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tools.mcp_support import OBJECT, of, problems
-from toolloop.tools.mcp.json_schema import ForeignSchema
+from toolloop.tools.schema.json_schema import ForeignSchema
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["", "a", "b", "long text"]),

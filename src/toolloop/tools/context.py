@@ -9,6 +9,8 @@ from attrs import field, frozen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from toolloop.core.usage import IterationUsage
+
 
 def _never() -> bool:
     return False
@@ -16,6 +18,10 @@ def _never() -> bool:
 
 def _nobody(_message: str | None, _progress: float | None, _total: float | None) -> None:
     """Nobody watches."""
+
+
+def _uncounted(_usage: IterationUsage) -> None:
+    """Nobody counts."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -31,6 +37,7 @@ class ToolContext:
         state: the caller's own object, from `LoopContext`. Never shown in a repr.
         cancelled: asked each time `cancelled` is read: whether the call should end early.
         report: told what `report` is told.
+        spent: told of each answered request of a loop that the tool drives, from any thread; it never raises.
 
     """
 
@@ -42,6 +49,7 @@ class ToolContext:
     state: Any = field(default=None, repr=False)
     _cancelled: Callable[[], bool] = field(default=_never, repr=False)
     _report: Callable[[str | None, float | None, float | None], None] = field(default=_nobody, repr=False)
+    _spent: Callable[[IterationUsage], None] = field(default=_uncounted, repr=False)
 
     @property
     def cancelled(self) -> bool:

@@ -12,13 +12,12 @@ from toolloop.core.errors import BadTool
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.function import Tool
 from toolloop.tools.mcp.calls import CONTEXTS, Connection, McpCall
-from toolloop.tools.mcp.json_schema import ForeignSchema
 from toolloop.tools.mcp.listing import Listed, chosen
 from toolloop.tools.mcp.options import Taken
+from toolloop.tools.schema.given import COMBINED
+from toolloop.tools.schema.json_schema import ForeignSchema
 from toolloop.tools.schema.signature import check_name
 
-# What the API does not take at the top of an input schema.
-_COMBINED = ("anyOf", "oneOf", "allOf")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -90,7 +89,7 @@ class McpIntake:
 
     def definition(self) -> JSON:
         """What goes into `tools`. What the API does not take of the schema goes into the description."""
-        combined = {key: self.schema[key] for key in _COMBINED if key in self.schema}
+        combined = {key: self.schema[key] for key in COMBINED if key in self.schema}
         schema = {key: value for key, value in self.schema.items() if key not in combined}
         told = [self.description] if self.description else []
         if combined:

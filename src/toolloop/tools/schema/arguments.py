@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # What the API takes as the name of a field, of the outermost ones only (source: refusals of the live API as reported to
 # claude-code #79418 and n8n #30590, "input_schema.properties: Property keys should match pattern").
-_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 @frozen(eq=False, repr=False)
@@ -75,7 +75,7 @@ class Arguments:
             # pydantic says why in many ways; and what the caller's own classes add to a schema may be anything.
             raise self._refusal(error) from error
         for name, described in schema.get("properties", {}).items():
-            if not _PROPERTY.fullmatch(name):
+            if not PROPERTY.fullmatch(name):
                 raise BadTool(
                     f"parameter {name!r} of {self.tool} cannot be sent: the API takes names of 1 to 64 letters of "
                     "ASCII, digits, underscores, dots and hyphens. Rename it, or give it an alias",

@@ -1,8 +1,9 @@
-"""Input judged by a JSON Schema that somebody else wrote, and what is wrong told to the model."""
+"""Input judged by a JSON Schema that was given as one, and what is wrong told to the model."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
@@ -12,7 +13,7 @@ from attrs import frozen
 
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import InvalidInput, shortened
-from toolloop.tools.mcp.judging import MOST, Judge
+from toolloop.tools.schema.judging import MOST, Judge
 from toolloop.tools.schema.words import joined, shown, unreadable
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class ForeignSchema:
         if self._judge is None:
             return []
         try:
-            return _told(self._judge.errors(given))
+            return told(self._judge.errors(given))
         except Exception as error:  # noqa: BLE001 - a reference to nowhere, a circle, a rule that is none
             self._log(error)
             return []
@@ -137,8 +138,8 @@ class _Wrong:
         return f"expected {' or '.join(dict.fromkeys(expected))}, got {shown(self.value)}"
 
 
-def _told(errors: Iterable[ValidationError]) -> list[str]:
-    """One text per field, by path."""
+def told(errors: Iterable[ValidationError]) -> list[str]:
+    """What is wrong, for the model: one text per field, by path."""
     by_path: dict[_Path, list[_Wrong]] = {}
     for each in islice((wrong for error in errors for wrong in _wrongs(error)), MOST):
         by_path.setdefault(each.path, []).append(each)
@@ -158,11 +159,14 @@ def _wrongs(error: ValidationError) -> Iterator[_Wrong]:
     elif rule == "required" and isinstance(wanted, list):
         yield from (_Wrong((*path, name), "a value", _MISSING) for name in wanted if name not in value)
     elif rule == "additionalProperties":
-        yield from (
-            _Wrong((*path, name), None, value[name]) for name in value if name not in error.schema.get("properties", ())
-        )
+        yield from (_Wrong((*path, name), None, value[name]) for name in value if not _is_named(name, error.schema))
     else:
         yield _Wrong(path, _expectation(rule, wanted), value)
+
+
+def _is_named(name: str, schema: Mapping[str, JSON]) -> bool:
+    patterns = schema.get("patternProperties", ())
+    return name in schema.get("properties", ()) or any(re.search(pattern, name) for pattern in patterns)
 
 
 def _of_union(path: _Path, error: ValidationError) -> Iterator[_Wrong]:
