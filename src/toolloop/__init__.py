@@ -4,7 +4,7 @@ Start with `ToolLoopHandle`; the README has a whole program. What is not here li
 `.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.testing`.
 """
 
-from toolloop.core.setup import Budget
+from toolloop.core.setup import Budget, LoopDetection
 from toolloop.core.texts import Texts
 from toolloop.core.usage import IterationUsage, Usage
 from toolloop.core.values import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
@@ -20,6 +20,7 @@ from toolloop.handle import (
     ToolResult,
     View,
     Yielded,
+    sub_loop,
 )
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.sqlite import SqliteStore
@@ -40,6 +41,7 @@ __all__ = [
     "IterationUsage",
     "LoopConfig",
     "LoopContext",
+    "LoopDetection",
     "MemoryStore",
     "Rerun",
     "SqliteStore",
@@ -56,5 +58,6 @@ __all__ = [
     "Usage",
     "View",
     "Yielded",
+    "sub_loop",
     "tool",
 ]

@@ -79,7 +79,7 @@ def test_small_images_may_be_many() -> None:
     with scene([*shots, *words, reply("fine")], tools=[shoot, say], max_parallel_tools=None) as at:
         for _ in range(4):
             at.turn().continue_loop()
-            looked.append(at.handle._requests._passed is not None)
+            looked.append(at.handle._kits.root.requests._passed is not None)
         assert at.done().text == "fine"
     assert looked == [False] * 4
 

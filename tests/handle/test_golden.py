@@ -1,6 +1,6 @@
 """Snapshots of every format ever released load and go on. The files are never edited, and never written by a test.
 
-`python -m tests.handle.test_golden` writes them, for a new format alone.
+`python -m tests.handle.test_golden` writes those that are not there yet: of a new story, or of a new format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.handle.support import results_in, user
-from toolloop import Approve, InjectMessages, LoopConfig, ToolLoopHandle, Yielded, tool
+from toolloop import Approve, InjectMessages, LoopConfig, ToolLoopHandle, Yielded, sub_loop, tool
 from toolloop.errors import ModelError
 from toolloop.stores import FORMAT
 from toolloop.terminations import MaxIterations
@@ -39,10 +39,13 @@ def write(path: str, text: str) -> str:
 
 
 TOOLS = (add, write)
+# Only where calls have loops inside.
+AGENT = sub_loop("research", "Look into it.", params={"model": "claude-opus-5-5", "max_tokens": 128}, tools=TOOLS)
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_add")
 WRITE = call("write", {"path": "a", "text": "Grüße \u2028 12"}, id="toolu_write")
 BIG = call("write", {"n": 12345678901234567890123456789, "path": "n", "text": "x"}, id="toolu_big")
 ASK = call("lookup", {"word": "x"}, id="toolu_lookup")
+DIG = call("research", {"prompt": "dig"}, id="toolu_dig")
 OPEN = server_call("web_search", {"query": "x"}, id="srvtoolu_1")
 FOUND = server_result("web_search", id="srvtoolu_1")
 
@@ -61,7 +64,12 @@ STORIES: dict[str, tuple[list[Any], list[Any]]] = {
         [reply("so far", content=[OPEN], stop_reason="pause_turn")],
         [reply(content=[FOUND, {"type": "text", "text": "found"}]), reply("end")],
     ),
+    "nested": ([reply("Hm.", calls=[DIG, ADD]), reply("So.", calls=[ADD, WRITE])], [reply("found"), reply("end")]),
 }
+
+
+def tools_of(name: str) -> tuple[Any, ...]:
+    return (*TOOLS, AGENT) if name == "nested" else TOOLS
 
 
 @contextmanager
@@ -78,12 +86,12 @@ def told(name: str) -> Iterator[ToolLoopHandle]:
                 "tools": [SEARCH, LOOKUP],
                 "messages": [user()],
             },
-            tools=TOOLS,
+            tools=tools_of(name),
             config=LoopConfig(max_iterations=1 if name == "finished" else 10),
             loop_id="golden",
             clock=lambda: 1_700_000_000.0,
         )
-        for _ in before:
+        for _ in before[: 1 if name == "nested" else None]:
             turn = handle.next_turn()
             if name in ("finished", "failed") and isinstance(turn, Yielded):
                 turn.continue_loop()
@@ -111,13 +119,17 @@ def test_a_golden_snapshot_loads_and_goes_on(path: Path) -> None:
     _, _, name = path.stem.split("-", 2)
     _, after = STORIES[name]
     with FakeMessagesAPI(after, verify_signatures=False) as api:
-        handle = ToolLoopHandle.restore(json.loads(path.read_text("utf-8")), api.client(), tools=TOOLS)
+        handle = ToolLoopHandle.restore(json.loads(path.read_text("utf-8")), api.client(), tools=tools_of(name))
         assert (handle.loop_id, handle.messages[0]) == ("golden", user())
         check_and_decide(name, handle)
         assert handle.run().unwrap().text == "end"
         assert api.refused == []
         if name == "deciding":
             check_results(api)
+        if name == "nested":
+            child, root = (request.json["messages"][-1] for request in api.requests)
+            assert [block["content"] for block in results_in(child)] == ["3", "wrote a"]
+            assert [block["content"] for block in results_in(root)] == ["found", "3"]
 
 
 def check_and_decide(name: str, handle: ToolLoopHandle) -> None:
@@ -132,6 +144,12 @@ def check_and_decide(name: str, handle: ToolLoopHandle) -> None:
             assert (edited.decision.by, edited.decision.reason) == ("ana", "safer")
             assert edited.decision.at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
             turn.answer("toolu_lookup", "found")
+        case "nested":
+            turn = handle.pending_turn
+            assert turn is not None
+            assert [call.path for call in turn.pending] == [("toolu_dig", "toolu_write")]
+            assert [(entry.path, entry.iteration) for entry in handle.usage_log] == [((), 1), (("toolu_dig",), 1)]
+            turn.approve("toolu_write", by="ana")
         case "finished":
             assert handle.into_result().termination == MaxIterations(1)
             handle.extend(max_iterations=2)
@@ -170,11 +188,14 @@ def shape_of(value: Any) -> Any:
 
 
 def write_golden_files() -> None:
-    """Write the files of the newest format. For a new format only: a released file is never edited."""
+    """Write the files of the newest format that are not there yet: none is ever edited."""
     for name in STORIES:
+        path = GOLDEN / f"format-{FORMAT}-{name}.json"
+        if path.exists():
+            continue
         with told(name) as handle:
             text = json.dumps(handle.snapshot(), indent=1, ensure_ascii=False)
-        (GOLDEN / f"format-{FORMAT}-{name}.json").write_text(text + "\n", "utf-8")
+        path.write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def test_a_start_that_a_bystander_was_refused_is_no_start(backend: str) -> None:
             other = await anyio.to_thread.run_sync(taken_over, world)  # it has an event loop of its own
             with held(world, "t1", other) as turn:
                 go.set()
-                while "t3" in handle._jobs:
+                while ("t3",) in handle._jobs:
                     await anyio.lowlevel.checkpoint()
             turn.result()
 

@@ -28,6 +28,9 @@ FOREIGN = {
     "left_behind": "{id}",
     "failed": "{name}",
     "edited": "{reason}",
+    "loop_warning": "{input}",
+    "no_answer": "{text}",
+    "cut_short": "{name}",
 }
 
 

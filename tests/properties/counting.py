@@ -49,7 +49,7 @@ class CountingRecorder(Recorder):
 
     def __init__(self, other: Recorder, taken: Counter[Way]) -> None:
         """Take the place of a recorder that a handle was made with."""
-        super().__init__(other.state, other.clock, other._observers)
+        super().__init__(other.state, other.clock, other._audience)
         self._taken = taken
         self.journal: list[ev.Event] = [ev.Adopted(other.state)]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.properties.bench import PARAMS_TOOLS, Bench, Boom, StopWhen, policy
 from tests.properties.drawing import answers
-from toolloop import Deny, LoopConfig, Yielded
+from toolloop import Deny, LoopConfig, LoopDetection, Yielded
 from toolloop.core.errors import CallerError
 
 Step = Generator[Any, Any, None]
@@ -33,6 +33,7 @@ class Program:
     execution: str
     iterations: int
     has_stop_when: bool
+    circles: LoopDetection | None
 
     def config(self, **more: Any) -> LoopConfig:
         """The configuration of the handle."""
@@ -42,6 +43,7 @@ class Program:
             max_iterations=self.iterations,
             on_tool_call=policy,
             stop_when=StopWhen() if self.has_stop_when else None,
+            loop_detection=self.circles,
             **more,
         )
 
@@ -57,6 +59,7 @@ def programs() -> st.SearchStrategy[Program]:
         execution=st.sampled_from(["barrier", "ready"]),
         iterations=st.sampled_from([1, 3, 20]),
         has_stop_when=st.booleans(),
+        circles=st.sampled_from([None, None, LoopDetection(1, "inject_warning"), LoopDetection(2, "stop")]),
     )
 
 

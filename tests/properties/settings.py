@@ -7,7 +7,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from tests.properties.bench import PARAMS_TOOLS, StopWhen, policy
-from toolloop import LoopConfig, MemoryStore, SqliteStore
+from toolloop import LoopConfig, LoopDetection, MemoryStore, SqliteStore
 from toolloop.core.setup import Setup
 from toolloop.stores.protocol import Head, Store
 
@@ -51,6 +51,7 @@ class Setting:
     patience: float | None = None  # how many seconds a call waits for a decision
     store: str = ""  # the kind of store; none if it is empty
     pace: float = 0.0  # how many seconds pass with each look at the clock while a turn is driven
+    circles: LoopDetection | None = None
 
     def config(self, stop_when: StopWhen) -> LoopConfig:
         """The configuration of a handle."""
@@ -60,6 +61,7 @@ class Setting:
             max_iterations=self.iterations,
             max_pauses=self.pauses,
             decision_timeout=self.patience,
+            loop_detection=self.circles,
             on_tool_call=policy if self.has_policy else None,
             stop_when=stop_when if self.has_stop_when else None,
         )

@@ -2,6 +2,7 @@
 
 from toolloop.handle.asynchronous import AsyncToolLoopHandle
 from toolloop.handle.config import LoopConfig, LoopContext
+from toolloop.handle.sub_loops import sub_loop
 from toolloop.handle.sync import ToolLoopHandle
 from toolloop.handle.turns import Completed, Error, ToolLoopResult, Yielded
 from toolloop.handle.views import ToolCall, ToolResult, View
@@ -18,4 +19,5 @@ __all__ = [
     "ToolResult",
     "View",
     "Yielded",
+    "sub_loop",
 ]

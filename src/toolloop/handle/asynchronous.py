@@ -1,4 +1,4 @@
-"""The async handle, for asyncio and trio. Its driver awaits, fans out to tasks, locks and records; it decides nothing.
+"""The async handle, for asyncio and trio.
 
 Whatever can be async under it is awaited: policies, `stop_when`, tools. Sync tools run in threads of their own.
 """
@@ -11,32 +11,21 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from math import inf
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
-from toolloop.core.errors import Conflict, IllegalCommand, ToolLoopError
-from toolloop.core.machine import outstanding
-from toolloop.core.states import Running
-from toolloop.core.values import Result
+from toolloop.core.errors import Conflict, IllegalCommand
 from toolloop.handle.apart import OpeningLoop, in_thread
-from toolloop.handle.awaiting import DEPTH, await_each, called, is_at_hand, settled, within_limit
-from toolloop.handle.bell import AsyncBell
+from toolloop.handle.awaiting import settled
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.driving import Driving
-from toolloop.handle.judging import discard
 from toolloop.handle.making import to_open
-from toolloop.handle.tooling import Job, failed, returned
+from toolloop.handle.tasks import AsyncDriving
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
 
-
-class AsyncToolLoopHandle(Driving):
+class AsyncToolLoopHandle(AsyncDriving):
     """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
 
     The same as `ToolLoopHandle`, over an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
@@ -248,153 +237,3 @@ class AsyncToolLoopHandle(Driving):
         finally:
             if not self._is_abandoned:
                 await self._apart(self._pause)
-
-    async def _drive(self) -> Yielded | Completed | Error:
-        while True:
-            await self._secure()
-            match self._effects():
-                case (SendRequest(),):
-                    await self._send()
-                case (Judge(),):
-                    if (questions := self._judging()) is not None:
-                        self._judged(await await_each(questions))
-                case (EndTurn(),):
-                    self._turn_ended()
-                case _ if isinstance(self._state, Running):
-                    await self._run_calls()
-                case _:
-                    if (result := self._result()) is not None:
-                        return result
-
-    async def _send(self) -> None:
-        with self._flight() as request:
-            if request is None:
-                return
-            await self._secure()
-            if not self._is_asking():
-                return
-            try:
-                reply = await self._provider.send(request)
-            except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
-                self._fault(error)
-            else:
-                self._answer(reply)
-
-    async def _run_calls(self) -> None:
-        """Run what may run, and wait until nothing of the round runs any more."""
-        import anyio  # noqa: PLC0415 - loaded when it is first needed
-
-        for job in tuple(self._jobs.values()):
-            job.taken = False  # nobody but this driver filters, and an earlier one may have been cancelled
-        try:
-            with self._bell.listening():
-                async with anyio.create_task_group() as group:
-                    await self._fan_out(group)
-                    group.cancel_scope.cancel()  # what the caller stopped meanwhile; nothing runs otherwise
-        except BaseExceptionGroup as errors:
-            # No task lets anything out, so what is in the group befell the driver itself: a Ctrl-C under trio.
-            raise (errors.exceptions[0] if len(errors.exceptions) == 1 else errors) from None
-
-    async def _fan_out(self, group: TaskGroup) -> None:
-        import anyio  # noqa: PLC0415 - loaded already
-
-        failing: ToolLoopError | None = None
-        for job in tuple(self._jobs.values()):
-            job.launched = job.thread is not None  # no task of an earlier turn is left
-        while self._abort is None:
-            heard = self._bell.fresh()
-            self._expire()
-            self._filter_what_came(group)
-            jobs = self._unlaunched() + (self._start_all() if failing is None else [])
-            try:
-                await self._secure()
-            except ToolLoopError as error:  # what runs comes to its end first, and is kept; then this is told
-                failing = failing or error
-            for job in jobs:
-                self._launch(group, job)
-            if jobs:
-                continue
-            if failing is not None and not self._tasks:
-                raise failing
-            if failing is None and not self._calls_run():
-                return
-            with anyio.move_on_after(self._patience(inf)):
-                await heard.wait()
-
-    def _filter_what_came(self, group: TaskGroup) -> None:
-        for job in tuple(self._jobs.values()):
-            if job.result is not None and not job.taken and self._is_live(job):
-                job.taken = True
-                group.start_soon(self._guarded, self._filter_task, job)
-
-    def _start_all(self) -> list[Job]:
-        starts = [effect.call_id for effect in outstanding(self._state) if isinstance(effect, RunCall)]
-        return [job for job in map(self._start, starts) if job is not None]
-
-    def _launch(self, group: TaskGroup, job: Job) -> None:
-        job.launched = True
-        if job.tool.is_async:
-            group.start_soon(self._guarded, self._run_task, job)
-        else:
-            self._spawn(job)
-
-    async def _run_task(self, job: Job) -> None:
-        """Run an async tool, for as long as it may take."""
-        if not self._enter(job):
-            return
-        came = await (called(job) if job.limit is None else within_limit(job))
-        if not isinstance(came, Result) and not is_at_hand(came.value, DEPTH):
-            self._spawn(job, partial(returned, job, came.value))
-            return
-        job.took = time.monotonic() - job.begun
-        result = came if isinstance(came, Result) else returned(job, came.value)
-        self._end(job, await await_each(self._filtering(job, result)))
-
-    async def _filter_task(self, job: Job) -> None:
-        """Filter what a sync tool brought back from its thread."""
-        if job.result is not None:
-            self._end(job, await await_each(self._filtering(job, job.result)))
-
-    def _filter(self, job: Job, result: Result) -> None:  # noqa: ARG002 - the other driver asks them right here
-        self._ring()  # filters may be async, so the driver asks them, in its event loop
-
-    async def _guarded(self, work: Callable[[Job], Awaitable[None]], job: Job) -> None:
-        """Work in a task that lets nothing out but a real cancellation."""
-        import anyio  # noqa: PLC0415 - loaded already
-        import anyio.lowlevel  # noqa: PLC0415 - likewise
-
-        self._tasks += 1
-        try:
-            await work(job)
-        except GeneratorExit:  # the event loop was closed over the task
-            self._cut(job)
-            raise
-        except BaseException as error:  # noqa: BLE001 - sorted out below
-            self._sort_out(job, error, anyio.get_cancelled_exc_class())
-            # Real cancellation goes on; a tool that only raised the exception itself has ended, and that is all.
-            await anyio.lowlevel.checkpoint_if_cancelled()
-        finally:
-            self._tasks -= 1
-            self._ring()
-
-    def _sort_out(self, job: Job, error: BaseException, cancelled: type[BaseException]) -> None:
-        """A tool ended by something that is no exception of its own: a cancellation, an exit, or both in a group."""
-        rest: BaseException | None = None if isinstance(error, cancelled) else error
-        if isinstance(error, BaseExceptionGroup):
-            rest = error.split(cancelled)[1]
-        if isinstance(rest, Exception):
-            self._end(job, failed(job, rest))
-        else:
-            self._cut(job, rest)
-
-    def _settle(self, awaitable: Awaitable[Any]) -> Any:
-        try:
-            return self._bell.wait_for(awaitable)
-        finally:
-            discard(awaitable)  # if the event loop is over
-
-    def _make_bell(self) -> None:
-        self._bell = AsyncBell()
-
-    def _ring(self) -> None:
-        self._bell.ring()

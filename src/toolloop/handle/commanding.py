@@ -2,109 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from attrs import evolve
 
 from toolloop.core import events as ev
-from toolloop.core.blocks import RESULT_KINDS
-from toolloop.core.errors import CallerError, IllegalCommand, InvalidHistory
+from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode
-from toolloop.core.machine import is_due, refusal, step
+from toolloop.core.machine import refusal, step
 from toolloop.core.setup import Budget
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Running, TooDeep
-from toolloop.core.values import Answer, Approve, Command, Continue, Decision, InjectMessages, Stop
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, TooDeep
+from toolloop.core.values import Command, Continue, InjectMessages, Stop
+from toolloop.handle.answering import Answering
+from toolloop.handle.beginning import all_params, check_request
 from toolloop.handle.config import LoopConfig
-from toolloop.handle.decisions import nothing_waits, refuse_invalid, to_ruling, to_seconds, to_texts
+from toolloop.handle.decisions import refuse_invalid, to_seconds, to_texts
 from toolloop.handle.editing import explained, landing, outgoing
-from toolloop.handle.granting import Grants, is_over, shown
-from toolloop.handle.judging import misfit
-from toolloop.handle.making import all_params, check_request
 from toolloop.handle.params import check_params, split
-from toolloop.handle.reading import Reading
 from toolloop.handle.recording import LOG
-from toolloop.handle.tooling import kinds_for
-from toolloop.handle.turns import Moves, bound
-from toolloop.handle.views import ToolCall
+from toolloop.handle.turns import Moves
 
 T = TypeVar("T")
 
 _SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide which histories are valid
 
 
-class Commanding(Reading):
+class Commanding(Answering):
     """The commands of both handles."""
 
     def _moves(self) -> Moves:
         return Moves(decide=self._take_decisions, command=self._take_command, tick=self._tick)
-
-    def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
-        """Decide calls by id, or by the `ToolCall` that was shown: all of them, or none.
-
-        Safe from any thread at any time; what is decided while a turn is in progress joins the next one.
-
-        Raises:
-            UnknownCall: a call that is not there, or that has its result.
-            DecisionConflict: another call than the one shown, or decided otherwise already.
-            IllegalCommand: a call that does not wait, or does not take such a decision.
-
-        """
-        if not isinstance(decisions, Mapping):
-            raise TypeError(f"decide() got a {type(decisions).__name__}; give a mapping of calls to decisions")
-        self._take_decisions([bound(call, decision) for call, decision in decisions.items()])
-
-    def _take_decisions(self, decisions: Sequence[tuple[str, Decision]]) -> None:
-        """Record decisions, all or none. See `decide`."""
-        with self._recorder.lock:
-            self._tick()
-            try:
-                self._say(lambda: self._decide(decisions))
-            except IllegalCommand as error:
-                error.state = type(self._state).__name__  # one error, one meaning: where the loop is
-                raise
-        self._ring()
-
-    def _decide(self, decisions: Sequence[tuple[str, Decision]]) -> None:
-        now = self._recorder.now()
-        state = self._state
-        if not decisions:
-            return
-        if not isinstance(state, Judging | Deciding | Running):
-            raise nothing_waits(decisions[0][0], state)
-        kinds = {call.id: kinds_for(call) for call in state.round.calls}
-        known = self._known_tools() if any(map(_may_refer, decisions)) else None
-        rulings = tuple(
-            (
-                call_id,
-                to_ruling(
-                    decision, call_id=call_id, now=now, kinds=kinds.get(call_id, RESULT_KINDS), known_tools=known
-                ),
-            )
-            for call_id, decision in decisions
-        )
-        for call_id, decision in decisions:
-            self._check_edit(call_id, decision)
-        event = ev.Decided(rulings=rulings, at=now)
-        after = step(state, event)
-        if isinstance(after, Judging | Deciding | Running) and after.round is not state.round:
-            self._record(event)  # else it was said before, and is one decision
-
-    def _check_edit(self, call_id: str, decision: Decision) -> None:
-        """An edited input that does not fit the schema is the caller's mistake, not the model's."""
-        state = self._state
-        call = state.round.find(call_id) if isinstance(state, Judging | Deciding | Running) else None
-        tool = self._tools.get(call.name) if call is not None else None
-        if tool is None or not isinstance(decision, Approve) or decision.input is None:
-            return
-        if problem := misfit(tool, decision.input):
-            raise IllegalCommand(
-                f"approve of the call {call_id!r}: the edited input does not fit the schema of {tool.name}. {problem}",
-                state=type(state).__name__,
-                asked="approve",
-                allowed=("approve", "deny", "answer"),
-            )
 
     def resume(self, command: Command) -> None:
         """Give a command without the `Yielded` in hand: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
@@ -132,18 +61,6 @@ class Commanding(Reading):
             if self._say(lambda: self._command(command)):
                 self._move_on()
         self._ring()
-
-    def _say(self, say: Callable[[], T]) -> T:
-        """Let the caller say something. What is refused may only be so for what others said: then it is tried again."""
-        with self._recorder.lock:
-            try:
-                with self._recorder.saying():
-                    return say()
-            except CallerError:
-                if not self._recorder.refresh():
-                    raise
-            with self._recorder.saying():
-                return say()
 
     def _command(self, command: Command) -> bool:
         """Record a command. Whether it ends the wait."""
@@ -197,26 +114,6 @@ class Commanding(Reading):
 
         """
         self._tick(to_seconds(now, "tick()"))
-
-    @property
-    def grants(self) -> Grants:
-        """The standing grants: what runs unasked. `grants.revoke(...)` takes one back."""
-        with self._recorder.lock:
-            ledger = self._state.ledger
-            now = max(ledger.now, self._recorder.now())
-        standing = (grant for grant in ledger.grants if grant.uses != 0 and not is_over(grant, now))
-        return Grants([shown(grant) for grant in standing], self._revoke)
-
-    def _revoke(self, grant_id: str, by: str | None) -> None:
-        self._say(lambda: self._record(ev.GrantRevoked(grant_id, by, at=self._recorder.now())))
-
-    def _tick(self, now: float | None = None) -> None:
-        with self._recorder.lock:
-            at = self._recorder.now() if now is None else now
-            if not is_due(self._state, at):
-                return
-            self._say(lambda: self._record(ev.Ticked(at=at)))
-        self._ring()
 
     def follow_up(self, messages: Sequence[JSON], replace_last: bool = False) -> None:
         """Begin a further user turn of the same conversation, after `Completed`.
@@ -340,7 +237,7 @@ class Commanding(Reading):
                 refuse_invalid(outgoing(self._state, closed), params, asked=asked)
             with self._recorder.saying():
                 self._record(event)
-            self._requests.update(secrets, changed=given.keys())
+            self._kits.root.requests.update(secrets, changed=given.keys())
 
     def _refuse(self, texts: Sequence[str], asked: str) -> None:
         """Refuse messages that the API would refuse, and say which of them nobody can edit."""
@@ -348,14 +245,6 @@ class Commanding(Reading):
             super()._refuse(texts, asked)
         except InvalidHistory as error:
             raise explained(error, texts, self._state) from None
-
-    def _ring(self) -> None:
-        """Wake the driver up, if one waits for calls to end."""
-
-
-def _may_refer(decision: tuple[str, Decision]) -> bool:
-    """Whether a decision may refer to a tool: only blocks can, and to look all tools up takes the whole history."""
-    return isinstance(decision[1], Answer) and not isinstance(decision[1].content, str)
 
 
 def _has_marks(texts: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from attrs import field, fields, frozen
 
-from toolloop.core.setup import Budget, Execution, Limits
+from toolloop.core.setup import Budget, Execution, Limits, LoopAction, LoopDetection
 from toolloop.core.texts import PLACES, Texts
 from toolloop.tools import ToolContext
 from toolloop.tools.function import is_async
@@ -56,6 +56,19 @@ def _budget(_config: Any, attribute: Any, value: Any) -> None:
         raise ValueError(f"{attribute.name} is {value!r}; give a Budget, or None for no limit")  # noqa: TRY004 - a bad value of a field, like all others
     for part in fields(Budget):
         _whole(0)(value, part, getattr(value, part.name))
+
+
+def _detection(_config: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, LoopDetection):
+        raise ValueError(f"{attribute.name} is {value!r}; give a LoopDetection, or None to look for no circle")  # noqa: TRY004 - likewise
+    threshold: Any = value.threshold
+    actions = get_args(LoopAction)
+    if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:
+        raise ValueError(f"{attribute.name}.threshold is {threshold!r}; give a whole number from 1 up")
+    if value.action not in actions:
+        raise ValueError(f"{attribute.name}.action is {value.action!r}; give one of {', '.join(actions)}")
 
 
 def _observers(_config: Any, attribute: Any, value: Any) -> None:
@@ -127,6 +140,7 @@ class LoopConfig:
             returned; None leaves it. They run one after the other, before the result is recorded, and not on errors.
             One that raises leaves the result as it was.
         observers: each is called with every event of `toolloop.events`; one that raises is logged.
+        loop_detection: what is done about a model that makes the same calls again and again; None does not look.
         texts: what the model is told of a call that has no result of its own.
 
     Raises:
@@ -151,6 +165,7 @@ class LoopConfig:
     observers: Sequence[Callable[[Any], Any]] = field(
         default=(), converter=_tuple, validator=_observers, repr=_how_many
     )
+    loop_detection: LoopDetection | None = field(default=None, validator=_detection)
     texts: Texts = field(factory=Texts, validator=_texts, repr=False)
 
     def parts(self) -> dict[str, Any]:
@@ -161,6 +176,7 @@ class LoopConfig:
             "max_parallel_tools": self.max_parallel_tools,
             "tool_timeout": self.tool_timeout,
             "decision_timeout": self.decision_timeout,
+            "loop_detection": self.loop_detection,
             "texts": self.texts,
             "callables": self.callables(),
         }

@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakMethod
 
 from toolloop.core import events as ev
-from toolloop.core.errors import IllegalCommand, MaxDepthExceeded, ProtocolError
-from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.errors import IllegalCommand, MaxDepthExceeded
+from toolloop.core.jsontext import decode
 from toolloop.core.machine import begin
-from toolloop.core.replies import read_reply
-from toolloop.core.setup import Setup
-from toolloop.core.states import (
-    Deciding,
-    Executed,
-    Failed,
-    Finished,
-    Paused,
-    Running,
-    State,
-    TooDeep,
-)
-from toolloop.core.stops import STOP_REASONS
-from toolloop.core.values import Status
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, State, TooDeep
+from toolloop.core.tree import loop_at
+from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, to_texts
 from toolloop.handle.editing import WorkingList, outgoing
-from toolloop.handle.failing import error_of, failure_of
-from toolloop.handle.judging import Judges
-from toolloop.handle.making import all_params, check_request, refuse_unopened, registry_of
-from toolloop.handle.params import RequestMaker, Secrets, check_params, external_names, split
-from toolloop.handle.recording import LOG, Recorder, read_clock
-from toolloop.handle.staged import Staged
+from toolloop.handle.failing import error_of
+from toolloop.handle.kits import Kit, Kits
+from toolloop.handle.making import refuse_unopened, registry_of
+from toolloop.handle.params import Secrets
+from toolloop.handle.recording import Path, Recorder, read_clock
 from toolloop.handle.storing import StoringRecorder
-from toolloop.handle.tooling import Job, Stopwatch, Toolbox, definitions_in_order, facts_of
+from toolloop.handle.tooling import Flight, Job, Stopwatch
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
 from toolloop.stores.protocol import Store
-from toolloop.tools import ToolRegistry
+from toolloop.tools import ToolContext, ToolRegistry
 
 _WAITING = (Deciding, Executed, Paused)
 
 # What others may say without ending the wait that a handle shows, and what leaves the closed history as it is.
-_AS_IT_STANDS = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.ParamsChanged, ev.HistoryEdited, ev.Woken)
+_AS_IT_STANDS = (
+    ev.Decided,
+    ev.Ticked,
+    ev.GrantRevoked,
+    ev.Ended,
+    ev.Spent,
+    ev.ParamsChanged,
+    ev.HistoryEdited,
+    ev.Woken,
+)
 _CLOSING = (ev.HistoryEdited, ev.Requested, ev.Continued, ev.TurnEnded, ev.FollowedUp, ev.Stopped, ev.Replied)
+_DRIVING = (ev.Woken, ev.Requested, ev.Started, ev.Opened)
 
 
 class HandleCore:
@@ -57,7 +55,7 @@ class HandleCore:
     _moves: Callable[[], Moves]
 
     _config: LoopConfig
-    _context: LoopContext
+    _context: LoopContext | ToolContext
     _provider: Any
     _recorder: Recorder
     _secrets: Secrets
@@ -76,30 +74,20 @@ class HandleCore:
         store: Store | None,
     ) -> None:
         """Set a new loop up; no I/O happens and no clock starts."""
-        given = check_params(params, asked="ToolLoopHandle(...)")
-        for name in ("messages", "model", "max_tokens"):
-            if name not in given:
-                raise ValueError(f"params has no {name!r}; give the keyword arguments of messages.create")
-        messages = to_texts(given.pop("messages"))
-        stored, secrets = split(given)
         registry = registry_of(tools, is_async=self._is_async)
-        check_request(stored, registry, asked="ToolLoopHandle(...)")
-        refuse_invalid(messages, all_params(stored, registry), asked="ToolLoopHandle(...)")
-        setup = Setup(
-            loop_id=loop_id,
-            params=encode(stored),
-            depth=context.depth,
-            tools=tuple(facts_of(tool) for tool in registry),
-            **config.parts(),
-        )
-        opened = ev.Opened(setup=setup, messages=messages, at=read_clock(clock, otherwise=0.0))
+        begins = begin_with(params, registry, asked="ToolLoopHandle(...)")
+        if begins.messages is None:
+            raise missing("messages")
+        begins.refuse_invalid(begins.messages, registry, asked="ToolLoopHandle(...)")
+        setup = begins.setup(registry, config, loop_id=loop_id, depth=context.depth)
+        opened = ev.Opened(setup=setup, messages=begins.messages, at=read_clock(clock, otherwise=0.0))
         self._assemble(
             provider,
             begin(opened),
             tools=registry,
             config=config,
             context=context,
-            secrets=secrets,
+            secrets=begins.secrets,
             clock=clock,
             store=store,
             first=opened,
@@ -124,66 +112,69 @@ class HandleCore:
         self._config = config
         self._context = context
         self._secrets = secrets
-        self._recorder: Recorder = Recorder(state, clock, config.observers)
+        root = Kit.of(state.ledger.setup, tools, config, caller_state=context.state, secrets=secrets)
+        self._kits = Kits(root, context.state)
+        self._recorder: Recorder = Recorder(state, clock, self._kits.audience)
         self._stored: StoringRecorder | None = None
         if store is not None:
             self._recorder = self._stored = StoringRecorder(
-                state, clock, config.observers, store=store, rev=rev, first=first, keeps_words=self._is_async
+                state, clock, self._kits.audience, store=store, rev=rev, first=first, keeps_words=self._is_async
             )
             self._stored.listener = WeakMethod(self._heard_elsewhere)  # no circle that keeps a handle alive
-        self._requests = RequestMaker(definitions_in_order(state.ledger.setup, tools), secrets)
-        self._judges = Judges(tools, config)
-        self._toolbox = Toolbox(tools, context.state)
         self._driver = threading.Lock()
         self._opened: Any = None  # an exit stack, inside `with handle:`
-        self._externals: tuple[str, frozenset[str]] = "", frozenset()
         self._owner: str | None = None  # of the lease of a stored loop
         self._take_over = False
         self._lease_lock = threading.Lock()
         self._leased = False  # a driver needs the lease
         self._tasks = 0  # of an async driver, that run now
         self._stays, self._is_abandoned = False, False  # `run()` keeps the lease; its event loop went away under it
-        self._asked: Staged | None = None  # the request that goes out, on its way to the store
         self._drifted: dict[str, tuple[Any, Any]] = {}  # what of the set-up is to be another when the loop wakes up
         self._asleep, self._watch = False, Stopwatch()
-        self._jobs: dict[str, Job] = {}  # the run of each call that this process started last
+        self._jobs: dict[Path, Job] = {}  # the run of each call that this process started last
+        self._flights: dict[Path, Flight] = {}  # the requests that this driver has under way, by their loops
         self._abort: BaseException | None = None
         self._working: WorkingList | None = None
         self._yielded: Yielded | None = None
         self._terminal: Completed | Error | None = None
-        self._live_error: Exception | None = None
+        self._live_errors: dict[Path, Exception] = {}  # by the loop whose request failed
 
     @property
     def _state(self) -> State:
         return self._recorder.state
 
-    def _external(self) -> frozenset[str]:
-        """The names of tools that only the parameters define, looked up once for each change of these."""
-        params = self._state.ledger.setup.params
-        if self._externals[0] is not params:
-            self._externals = params, external_names(decode(params), self._tools.names)
-        return self._externals[1]
+    def _kit(self, path: Path) -> Kit | None:
+        """What a driver needs for a loop of the tree; None if it is not there, or the tool of its call is gone."""
+        with self._recorder.lock:
+            return self._kits.at(self._state, path)
 
-    def _known_tools(self) -> frozenset[str] | None:
-        """The names of all tools that a result may refer to; None where some have no name, or came with a message."""
-        ledger = self._state.ledger
-        defined = decode(ledger.setup.params).get("tools") or ()
-        named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
-        if not named or any('"tool_addition"' in text for text in ledger.messages):
-            return None
-        return frozenset(self._tools.names) | self._external()
+    def _tools_at(self, path: tuple[str, ...]) -> ToolRegistry:
+        """The tools of a loop of the tree."""
+        if not path:
+            return self._tools
+        kit = self._kit(path)
+        return ToolRegistry() if kit is None else kit.tools
+
+    def _known_tools(self, path: Path = ()) -> Collection[str] | None:
+        """The names of all tools that a result may refer to; None where they cannot all be known."""
+        loop, kit = loop_at(self._state, path), self._kit(path)
+        return None if loop is None or kit is None else kit.known_tools(loop.ledger)
 
     def _record(self, event: ev.Event) -> State:
         """Record an event, and let the waiting `Yielded` show what it changed."""
         with self._recorder.lock:
+            known = len(self._state.ledger.usage_log)
             state = self._recorder.record(event)
             self._show()
+            if isinstance(self._context, ToolContext):
+                for usage in state.ledger.usage_log[known:]:
+                    self._context._spent(usage)  # noqa: SLF001 - for this it is there
             return state
 
     def _show(self) -> None:
         state = self._state
         if self._yielded is not None and isinstance(state, Deciding):
-            self._yielded._show(state.round)  # noqa: SLF001 - a Yielded is its handle's own
+            self._yielded._show(state)  # noqa: SLF001 - a Yielded is its handle's own
 
     def _heard_elsewhere(self, events: Sequence[ev.Event]) -> None:
         """Others changed the stored loop, or a store refused what was said: what a handle shows is to be true."""
@@ -192,7 +183,7 @@ class HandleCore:
         if any(isinstance(event, _CLOSING) for event in events) and self._working is not None:
             self._working.spent = True  # it is a list of an earlier wait now
             self._working = None
-        if any(isinstance(event, ev.Woken | ev.Requested | ev.Started) for event in events):
+        if any(isinstance(event, _DRIVING) for event in events):
             self._asleep = True
         self._show()
 
@@ -288,16 +279,7 @@ class HandleCore:
             self._working = None
 
     def _wake_up(self) -> None:
-        """In another process the policies judge once more; and what nobody here runs has ended unseen."""
-        if self._asleep:
-            self._record(self._waking())
-            self._asleep = False
-        if isinstance(self._state, Running):
-            for call in self._state.round.having(Status.RUNNING):
-                job = self._jobs.get(call.id)
-                if job is None or not (job.has_runner or job.is_ready):
-                    self._jobs.pop(call.id, None)
-                    self._record(ev.Cancelled(call.id, at=self._recorder.now()))
+        """Take the loop up as it stands; the driver knows what of it is still being done."""
 
     def _waking(self) -> ev.Woken:
         """What is to be recorded when this handle takes the loop up."""
@@ -349,12 +331,13 @@ class HandleCore:
             iterations=ledger.iterations,
             total_usage=ledger.total_usage,
             events=seen,
+            path=state.failure.path if isinstance(state, Failed) else (),
         )
 
     def _error(self) -> Exception:
         state = self._state
         if isinstance(state, Failed):
-            return self._live_error or error_of(state.failure)
+            return self._live_errors.get(state.failure.path) or error_of(state.failure)
         setup = state.ledger.setup
         return MaxDepthExceeded(setup.depth, setup.limits.max_depth or 0)
 
@@ -364,33 +347,7 @@ class HandleCore:
             self._yielded._spend()  # noqa: SLF001 - likewise
             self._yielded = None
         self._terminal = None
-        self._live_error = None
-
-    # --- what both drivers do the same way ---
-
-    def _answered(self, reply: Mapping[str, JSON], seconds: float) -> None:
-        """A request was answered: record it, then what was said meanwhile."""
-        with self._recorder.lock:
-            try:
-                read = read_reply(
-                    reply, text=getattr(reply, "text", None), request_id=getattr(reply, "request_id", None)
-                )
-            except ProtocolError as error:
-                self._failed(error, seconds)
-                return
-            if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
-                LOG.warning(
-                    "the stop reason %r is unknown: the loop ends, and nothing runs",
-                    read.stop_reason,
-                    extra={"loop_id": self._state.ledger.setup.loop_id},
-                )
-            self._record(ev.Replied(read, at=self._recorder.now(), seconds=seconds))
-
-    def _failed(self, error: Exception, seconds: float) -> None:
-        """A request failed: record it."""
-        with self._recorder.lock:
-            self._live_error = error
-            self._record(ev.RequestFailed(failure_of(error), at=self._recorder.now(), seconds=seconds))
+        self._live_errors = {}
 
     def __repr__(self) -> str:
         ledger = self._state.ledger

@@ -85,9 +85,10 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
     match state:
         case Judging(round=Round(calls=())):  # the reply ends the loop, or pauses it
             return [*closed, *without_open_calls(_with_results(state.round)), _ANYBODY]
-        case Judging() | Deciding() | Running():
-            later = () if stays_beside(state.round) else (*held, *injected)
-            return [*closed, *_with_results(state.round), *later]
+        case Judging() | Deciding() | Running() | Failed(round=Round()):
+            round_ = state.round or Round(0, None)
+            later = () if stays_beside(round_) else (*held, *injected)
+            return [*closed, *_with_results(round_), *later]
         case Ready(tail=()) | Requesting(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*closed, *injected]
         case Ready() | Requesting() | Executed() | Paused() | Failed():

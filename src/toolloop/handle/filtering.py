@@ -52,6 +52,7 @@ def filtering(
             LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
             continue
         if content != result.content:
-            tell(ResultFiltered(iteration, call.id, call.name, name, len(result.content), len(content)))
+            sizes = len(result.content), len(content)
+            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=job.setup.path))
             job.result = result = evolve(result, content=content)  # if a later filter is cut off, this stands
     return result

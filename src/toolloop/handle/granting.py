@@ -27,6 +27,7 @@ class GivenGrant:
         reason: why.
         at: when, an aware UTC time.
         call_id: of the call that was approved with it.
+        path: the calls that lead to the loop for which it stands; empty for the outermost.
 
     """
 
@@ -40,6 +41,7 @@ class GivenGrant:
     reason: str | None
     at: datetime
     call_id: str
+    path: tuple[str, ...] = ()
 
 
 def is_over(grant: StandingGrant, now: float) -> bool:
@@ -47,10 +49,10 @@ def is_over(grant: StandingGrant, now: float) -> bool:
     return grant.expires_at is not None and grant.expires_at <= now
 
 
-def shown(grant: StandingGrant) -> GivenGrant:
-    """A grant as callers see it."""
+def shown(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
+    """A grant of the loop at that path, as callers see it."""
     return GivenGrant(
-        id=grant.id,
+        id="/".join((*path, grant.id)),
         tool=grant.tool,
         match=None if grant.match is None else decode(grant.match),
         input=None if grant.exact is None else decode(grant.exact),
@@ -60,6 +62,7 @@ def shown(grant: StandingGrant) -> GivenGrant:
         reason=grant.reason,
         at=datetime.fromtimestamp(grant.at, UTC),
         call_id=grant.call_id,
+        path=path,
     )
 
 

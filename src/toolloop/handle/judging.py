@@ -156,3 +156,23 @@ def misfit(tool: Tool[..., Any], given: Any) -> str | None:
     except InvalidInput as error:
         return " ".join(error.problems)
     return None
+
+
+def ask_each(questions: Generator[Any, Any, Any]) -> Any:
+    """Answer each question of a generator by calling it."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            function, arguments = questions.send(answer) if error is None else questions.throw(error)
+        except StopIteration as done:
+            return done.value
+        except RuntimeError as wrapped:
+            if error is not None and wrapped.__cause__ is error:
+                raise error from None  # Python wraps a StopIteration that passes through a generator
+            raise
+        answer, error = None, None
+        try:
+            answer = function(*arguments)
+        except Exception as raised:  # noqa: BLE001 - the generator knows what a failing policy means
+            error = raised

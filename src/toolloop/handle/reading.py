@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
-from toolloop.core import limits
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.machine import next_deadline
-from toolloop.core.states import Deciding, Failed, Finished, Judging, Requesting, Running, State, TooDeep
+from toolloop.core.states import Failed, Finished, Requesting, State, TooDeep
 from toolloop.core.terminations import Unfinished
 from toolloop.core.usage import IterationUsage, Usage
 from toolloop.handle.core import HandleCore
 from toolloop.handle.editing import WorkingList
-from toolloop.handle.turns import ToolLoopResult, Yielded, text_of
-from toolloop.handle.views import ToolCall
+from toolloop.handle.paging import view_of
+from toolloop.handle.turns import ToolLoopResult, Yielded
+from toolloop.handle.views import ToolCall, pending_calls
 
 
 class Reading(HandleCore):
@@ -63,12 +62,8 @@ class Reading(HandleCore):
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for the caller's word."""
-        state = self._state
-        if not isinstance(state, Judging | Deciding | Running):
-            return ()
-        calls = (ToolCall(call, state.ledger.setup, state.round.iteration) for call in state.round.calls)
-        return tuple(call for call in calls if call.why is not None)
+        """The calls that wait for the caller's word, also those of loops inside of calls: see `ToolCall.path`."""
+        return pending_calls(self._state)
 
     @property
     def pending_turn(self) -> Yielded | None:
@@ -121,38 +116,12 @@ class Reading(HandleCore):
             )
 
     def view(self) -> dict[str, JSON]:
-        """The loop as JSON, for a page: state, pending calls, last text, usage, what is left of the limits."""
+        """The loop as JSON, for a page: state, pending calls, last text, usage, what is left of the limits.
+
+        Under `children` are the loops inside its calls, each with the path that leads to it, and with children of its
+        own.
+        """
         with self._recorder.lock:
-            state, ledger = self._state, self._state.ledger
-            pending = [_call_view(call) for call in self.pending]
-        response = None if ledger.response is None else decode(ledger.response)
-        total = ledger.total_usage
-        return {
-            "loop_id": ledger.setup.loop_id,
-            "state": type(state).__name__,
-            "depth": ledger.setup.depth,
-            "iterations": ledger.iterations,
-            "pending": pending,
-            "text": None if response is None else text_of(response["content"]),
-            "termination": state.termination.kind if isinstance(state, Finished) else None,
-            "error": str(self._error()) if isinstance(state, Failed | TooDeep) else None,
-            "usage": {
-                "input_tokens": total.total_input_tokens,
-                "output_tokens": total.output_tokens,
-                "total_tokens": total.total_tokens,
-            },
-            "left": limits.left(ledger),
-        }
-
-
-def _call_view(call: ToolCall) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "path": list(call.path),
-        "name": call.name,
-        "input": call.effective_input,
-        "why": call.why,
-        "reason": call.reason,
-        "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
-        "digest": call.digest,
-    }
+            state = self._state
+            error = str(self._error()) if isinstance(state, Failed | TooDeep) else None
+        return view_of(state, error=error)

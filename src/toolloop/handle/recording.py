@@ -12,9 +12,12 @@ from typing import Any
 from toolloop.core import events as ev
 from toolloop.core.machine import step
 from toolloop.core.states import State
-from toolloop.handle.watching import WatchEvent, watch
+from toolloop.handle.watching import LoopDetected, WatchEvent, watch
 
 LOG = logging.getLogger("toolloop")
+
+Path = tuple[str, ...]
+Observer = Callable[[Any], Any]
 
 
 def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
@@ -30,13 +33,13 @@ class Recorder:
     """Holds the state of a loop. Every change goes through `record`, one at a time, from any thread."""
 
     def __init__(
-        self, state: State, clock: Callable[[], float], observers: Sequence[Callable[[WatchEvent], Any]]
+        self, state: State, clock: Callable[[], float], audience: Callable[[Path], Sequence[Observer]]
     ) -> None:
-        """Start from a state."""
+        """Start from a state. `audience`: who is told of what happens in the loop at a path."""
         self.lock = threading.RLock()
         self.clock = clock
         self.state = state
-        self._observers = observers
+        self._audience = audience
         self._seen: list[WatchEvent] = []
         self._untold: deque[WatchEvent] = deque()
         self._telling = False
@@ -116,7 +119,10 @@ class Recorder:
     def _tell_one(self, event: WatchEvent) -> None:
         extra = {"loop_id": self.state.ledger.setup.loop_id}
         LOG.debug("%s", type(event).__name__, extra=extra)
-        for observer in self._observers:
+        if isinstance(event, LoopDetected):
+            found = {"tool": event.tool_name, "count": event.count}
+            LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=extra | found)
+        for observer in self._audience(event.path):
             try:
                 observer(event)
             except Exception:

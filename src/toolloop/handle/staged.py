@@ -27,14 +27,14 @@ T = TypeVar("T")
 # Of an id, in characters of six bits: one loop has thousands of events, and each id stands in its store twice.
 _LENGTH = 10
 
-_INTENTS = (ev.Requested, ev.Started)
+_INTENTS = (ev.Requested, ev.Started, ev.Opened)
 _WORDS = (ev.Decided, ev.Stopped, ev.Ticked, ev.GrantRevoked)
 _FIRM = (ev.Continued, ev.ParamsChanged, ev.FollowedUp, ev.Extended, ev.Retried)
 _WAITING = (Deciding, Executed, Paused)
 # What only a driver says.
-DRIVING = (ev.Woken, ev.Requested, ev.Replied, ev.Started, ev.Judged, ev.TurnEnded)
+DRIVING = (ev.Woken, ev.Opened, ev.Requested, ev.Replied, ev.Started, ev.Judged, ev.TurnEnded)
 # What somebody else may have said without the loop having moved on.
-STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.Cancelled)
+STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.Spent, ev.Cancelled)
 
 
 @define(eq=False)
@@ -70,6 +70,8 @@ def kind_of(event: ev.Event, before: State) -> Kind:
         return "edit"
     if isinstance(event, _FIRM) or (isinstance(event, ev.Injected) and isinstance(before, _WAITING)):
         return "firm"
+    if isinstance(event, ev.Ticked) and event.seconds:  # a driver says so, whose time it was
+        return "fact"
     return "word" if isinstance(event, (*_WORDS, ev.Injected)) else "fact"
 
 
@@ -83,7 +85,8 @@ def fate_of(event: ev.Event, state: State, error: CallerError) -> CallerError:
 def id_of(event: ev.Event, kind: Kind) -> str:
     """A name for an event: the end of a call has its own, so that it gets in once."""
     if isinstance(event, ev.Ended) and kind == "fact":
-        name = f"{event.iteration}/{event.call_id}/{event.attempt}"
+        above = [f"{call_id}/{number}/{run}" for call_id, (number, run) in zip(event.path, event.above, strict=True)]
+        name = "/".join((*above, f"{event.iteration}/{event.call_id}/{event.attempt}"))
         return f"end-{_short(hashlib.sha256(name.encode()).digest())}"
     return new_id()
 

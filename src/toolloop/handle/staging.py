@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, Conflict
 from toolloop.core.machine import implied, step
 from toolloop.core.states import State
-from toolloop.handle.recording import LOG, Recorder
+from toolloop.handle.recording import LOG, Observer, Path, Recorder
 from toolloop.handle.staged import STILL, Staged, fate_of, id_of, kind_of, new_id, taken_over, went_on
-from toolloop.handle.watching import WatchEvent, watch
+from toolloop.handle.watching import watch
 from toolloop.stores.protocol import Lease, Store
 
 
@@ -30,7 +29,7 @@ class StagingRecorder(Recorder):
         self,
         state: State,
         clock: Callable[[], float],
-        observers: Sequence[Callable[[WatchEvent], Any]],
+        audience: Callable[[Path], Sequence[Observer]],
         *,
         store: Store,
         rev: int,
@@ -42,14 +41,14 @@ class StagingRecorder(Recorder):
         Args:
             state: of the loop.
             clock: as for any recorder.
-            observers: likewise.
+            audience: likewise.
             store: where the journal is.
             rev: the revision of the state there; 0 if it is not there yet.
             first: the event that the journal then starts with.
             keeps_words: what the caller says is taken at once, and stored by the next `flush()`.
 
         """
-        super().__init__(state, clock, observers)
+        super().__init__(state, clock, audience)
         self.store = store
         self.loop_id = state.ledger.setup.loop_id
         self.lease: Lease | None = None
@@ -84,7 +83,7 @@ class StagingRecorder(Recorder):
             before = self.state
             kind = kind_of(event, before)
             if self.lease is None and kind in ("fact", "intent"):  # it is not for this driver to say any more
-                if isinstance(event, ev.Ended):
+                if isinstance(event, ev.Ended | ev.Spent):
                     self.record_late(event, by=id_of(event, kind))
                 return before
             after = step(before, event)
@@ -105,8 +104,11 @@ class StagingRecorder(Recorder):
                     item.fate = RuntimeError("it was interrupted before it was done")
             self._restage(())
 
-    def record_late(self, event: ev.Ended, by: str | None = None) -> None:
-        """Stage an end that the loop no longer waits for here: the journal keeps it, and knows whether it counts."""
+    def record_late(self, event: ev.Ended | ev.Spent, by: str | None = None) -> None:
+        """Stage an end that the loop no longer waits for here: the journal keeps it, and knows whether it counts.
+
+        What a tool used up is such an end, too.
+        """
         with self.lock:
             self._waiting.append(Staged(by or f"late-{id_of(event, 'fact')}", event, "late", self.state))
 
@@ -119,7 +121,7 @@ class StagingRecorder(Recorder):
         for item in self._waiting:
             if item.lease is None or item.lease is but:
                 continue
-            if isinstance(item.event, ev.Ended):
+            if isinstance(item.event, ev.Ended | ev.Spent):
                 item.kind, item.lease = "late", None
             else:
                 item.fate = conflict
@@ -131,7 +133,7 @@ class StagingRecorder(Recorder):
         state, kept = self._stored, []
         for item in self._waiting:
             item.sent = False
-            if isinstance(item.event, ev.Opened | ev.Adopted):  # the journal is still to be made
+            if isinstance(item.event, ev.Opened | ev.Adopted) and not item.event.path:  # the journal is yet to be made
                 state = item.after
             elif item.kind != "late":
                 state = self._replaced(item, state, moved=moved)

@@ -6,18 +6,21 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
-from toolloop.core.effects import Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.core import limits
+from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand
-from toolloop.core.states import Running
+from toolloop.core.machine import under_way
 from toolloop.core.values import Result
+from toolloop.handle.calls import outcome, thread_of
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.driving import Driving, outcome
+from toolloop.handle.driving import Driving
+from toolloop.handle.judging import ask_each
 from toolloop.handle.making import to_open
-from toolloop.handle.tooling import Job
+from toolloop.handle.tooling import Flight, Job
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
@@ -246,55 +249,87 @@ class ToolLoopHandle(Driving):
             self._pause()
 
     def _drive(self) -> Yielded | Completed | Error:
-        while True:
-            effects = self._look()
-            match effects:
-                case (SendRequest(),):
-                    self._send()
-                case (Judge(),):
-                    if (questions := self._judging()) is not None:
-                        self._judged(ask_each(questions))
-                case (EndTurn(),):
-                    self._turn_ended()
-                case (RunCall() as only,) if not self._calls_run():
-                    self._run_alone(only.call_id)
-                case (RunCall(), *_):
-                    self._run_in_threads([effect.call_id for effect in effects if isinstance(effect, RunCall)])
-                case _ if isinstance(self._state, Running):
-                    # Not for ever: a Ctrl-C in the instant before the wait is seen only when it ends (CPython).
-                    self._bell.wait(self._patience(0.5))
-                case _:
-                    if (result := self._result()) is not None:
-                        return result
+        raised: Exception | None = None  # by a `stop_when`: what is under way comes to its end first, and is kept
+        try:
+            while True:
+                effects = self._look() if raised is None else self._wind_up(raised)
+                apart = [effect for effect in effects if isinstance(effect, SendRequest | RunCall)]
+                match effects:
+                    case (SendRequest() as only,) if self._is_alone():
+                        self._send(only)
+                    case (RunCall() as only,) if self._is_alone():
+                        self._run_alone(only)
+                    case _ if apart:
+                        self._begin_apart(apart)
+                    case (first, *_):
+                        try:
+                            self._do_here(first)
+                        except Exception as error:  # noqa: BLE001 - it is raised once nothing is under way
+                            raised = error
+                    case _ if self._calls_run():
+                        # Not for ever: a Ctrl-C in the instant before the wait is seen only when it ends (CPython).
+                        self._bell.wait(self._patience(0.5))
+                    case _:
+                        if (result := self._result()) is not None:
+                            return result
+        finally:
+            self._give_up_requests()
 
     def _look(self) -> tuple[Effect, ...]:
         """What is to be done now, once all that happened is stored."""
         self._bell.clear()
         self._expire()
+        self._let_time_pass()
         self._recorder.secure()
         for job in self._unlaunched():
             self._spawn(job)
         return self._effects()
 
-    def _send(self) -> None:
-        with self._flight() as request:
-            if request is None:
-                return
-            self._recorder.secure()
-            if not self._is_asking():
-                return
-            try:
-                reply = self._provider.send(request)
-            except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
-                self._fault(error)
-            else:
-                self._answer(reply)
+    def _wind_up(self, raised: Exception) -> tuple[Effect, ...]:
+        """What is to be done until nothing is under way; then this is raised."""
+        effects = tuple(effect for effect in self._look() if isinstance(effect, CancelRequest))
+        if not effects and not self._calls_run():
+            raise raised
+        return effects
 
-    def _run_alone(self, call_id: str) -> None:
+    def _is_alone(self) -> bool:
+        """Whether what is to be done can be waited for right here: nothing else runs, and no time is to run out."""
+        return not under_way(self._state) and limits.time_left(self._state) is None
+
+    def _do_here(self, effect: Effect) -> None:
+        match effect:
+            case Judge():
+                if (questions := self._judging(effect)) is not None:
+                    self._judged(effect, ask_each(questions))
+            case Conclude():
+                if (asked := self._concluding(effect)) is not None:
+                    self._concluded(effect, ask_each(asked))
+            case CancelRequest():
+                self._give_up(effect.path)
+            case EndTurn():
+                self._turn_ended(effect)
+
+    def _send(self, effect: SendRequest) -> None:
+        with self._flight(effect.path) as flight:
+            if flight is not None:
+                self._recorder.secure()
+                self._fly(flight)
+
+    def _fly(self, flight: Flight) -> None:
+        if not self._is_asking(flight):
+            return
+        try:
+            reply = self._provider.send(flight.request)
+        except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
+            self._fault(flight, error)
+        else:
+            self._answer(flight, reply)
+
+    def _run_alone(self, effect: RunCall) -> None:
         """A call that runs alone runs in the caller's own thread, unless it may have to be left behind."""
         job = None
         try:
-            job = self._start(call_id)
+            job = self._start(effect)
             if job is None:
                 return
             self._recorder.secure()
@@ -307,13 +342,35 @@ class ToolLoopHandle(Driving):
                 self._cut(job)
             raise
 
-    def _run_in_threads(self, call_ids: Iterable[str]) -> None:
-        """Calls that run side by side run in threads of their own."""
-        jobs = [self._start(call_id) for call_id in call_ids]
+    def _begin_apart(self, effects: Iterable[SendRequest | RunCall]) -> None:
+        """What is done side by side is done in threads of its own."""
+        begun = [
+            self._take_request(effect.path) if isinstance(effect, SendRequest) else self._start(effect)
+            for effect in effects
+        ]
         self._recorder.secure()
-        for job in jobs:
-            if job is not None:
-                self._spawn(job)
+        for each in begun:
+            if isinstance(each, Flight):
+                self._send_apart(each)
+            elif each is not None:
+                self._spawn(each)
+
+    def _send_apart(self, flight: Flight) -> None:
+        try:
+            thread_of("/".join(("toolloop-request", *flight.path)), self._fly_apart, flight).start()
+        except RuntimeError as error:  # no more threads are to be had
+            self._fault(flight, error)
+
+    def _fly_apart(self, flight: Flight) -> None:
+        try:
+            self._fly(flight)
+        except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
+            with self._recorder.lock:
+                if self._is_flying(flight):
+                    self._abort = error
+        finally:
+            self._drop(flight)
+            self._ring()
 
     def _filter(self, job: Job, result: Result) -> None:
         self._end(job, ask_each(self._filtering(job, result)))
@@ -323,23 +380,3 @@ class ToolLoopHandle(Driving):
 
     def _ring(self) -> None:
         self._bell.set()
-
-
-def ask_each(questions: Generator[Any, Any, Any]) -> Any:
-    """Answer each question of a generator by calling it."""
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            function, arguments = questions.send(answer) if error is None else questions.throw(error)
-        except StopIteration as done:
-            return done.value
-        except RuntimeError as wrapped:
-            if error is not None and wrapped.__cause__ is error:
-                raise error from None  # Python wraps a StopIteration that passes through a generator
-            raise
-        answer, error = None, None
-        try:
-            answer = function(*arguments)
-        except Exception as raised:  # noqa: BLE001 - the generator knows what a failing policy means
-            error = raised

@@ -12,13 +12,14 @@ from typing import Any, Literal, TypeGuard
 from attrs import define, field
 
 from toolloop.core.blocks import kinds_taken
-from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup, ToolFacts
 from toolloop.core.states import Running
 from toolloop.core.texts import Texts, say
-from toolloop.core.values import Call, Outcome, Result, Status
+from toolloop.core.usage import IterationUsage
+from toolloop.core.values import Call, Outcome, Result
 from toolloop.handle.staged import Staged
+from toolloop.providers.protocol import Request
 from toolloop.tools import Tool, ToolContext, ToolRegistry, content_of, describe_failure
 from toolloop.tools.responses.adapter import ToolResponseAdapter
 from toolloop.tools.responses.types import RawOutputs
@@ -38,11 +39,38 @@ class Stopwatch:
         """Start now."""
         self._last = time.monotonic()
 
+    def so_far(self) -> float:
+        """Seconds since the last lap, which goes on."""
+        return time.monotonic() - self._last
+
     def lap(self) -> float:
         """Seconds since the last lap."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         return round(seconds, _DIGITS)
+
+
+def _nothing() -> None:
+    """Nobody waits for it in a task."""
+
+
+@define(eq=False)
+class Flight:
+    """One model request under way.
+
+    Attributes:
+        path: of the loop that makes it.
+        recorded: that it goes out, on its way to the store, if there is one.
+        cancel: ends the task that waits for the reply, if one does.
+        begun: when, by `time.monotonic`.
+
+    """
+
+    path: tuple[str, ...]
+    request: Request
+    begun: float = field(factory=time.monotonic)
+    recorded: Staged | None = None
+    cancel: Callable[[], object] = _nothing
 
 
 @define(eq=False)
@@ -62,6 +90,7 @@ class Job:
         took: how many seconds the tool ran, once it is back.
         result: what the tool came back with, while the filters look at it; what they made of it so far.
         taken: a filter looks at it, or did.
+        cancel: ends the task that runs it, if one does.
 
     """
 
@@ -80,6 +109,12 @@ class Job:
     took: float | None = None
     result: Result | None = None
     taken: bool = False
+    cancel: Callable[[], object] = _nothing
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The ids of the calls that lead to it, from the outermost down; its own comes last."""
+        return (*self.setup.path, self.context.call_id)
 
     @property
     def texts(self) -> Texts:
@@ -116,16 +151,17 @@ class Toolbox:
         self._tools = tools
         self._caller_state = caller_state
 
-    def job(
+    def job(  # noqa: PLR0913 - what a tool may ask for, each of it optional
         self,
         state: Running,
         call: Call,
         *,
         cancelled: Callable[[], bool],
         report: Report,
+        spent: Callable[[IterationUsage], None],
         known: Callable[[], Collection[str] | None],
     ) -> Job:
-        """What to run for a call whose input was found to fit."""
+        """What to run for a call whose input was found to fit. `call`: as it stands while it runs."""
         tool = self._tools.get(call.name)
         if tool is None:
             raise AssertionError(f"{call.name} was cleared to run, and is no tool")
@@ -139,10 +175,11 @@ class Toolbox:
             state=self._caller_state,
             cancelled=cancelled,
             report=report,
+            spent=spent,
         )
         return Job(
             tool,
-            evolve(call, status=Status.RUNNING, attempts=call.attempts + 1),
+            call,
             setup,
             context,
             limit=setup.tool_timeout if tool.timeout is None else tool.timeout,
@@ -154,7 +191,8 @@ class Toolbox:
 def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     """The same for every repeat of one uncertain run of a call, and for nothing else."""
     first_run = 1  # a run that somebody asks for anew will have a number of its own
-    parts = [setup.loop_id, [call.id], iteration, call.id, first_run]
+    places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration  # ids may come again
+    parts = [setup.loop_id, [*setup.path, call.id], places, call.id, first_run]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -266,7 +304,7 @@ def facts_of(tool: Tool[..., Any]) -> ToolFacts:
     approval: Literal["always", "never", "predicate"] = "predicate"
     if isinstance(needs, bool):
         approval = "always" if needs else "never"
-    digest = hashlib.sha256(canonical(tool.definition()).encode()).hexdigest()
+    digest = hashlib.sha256(canonical(tool.compared()).encode()).hexdigest()
     return ToolFacts(tool.name, tool.effect, approval, digest)
 
 

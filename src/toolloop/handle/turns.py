@@ -22,13 +22,15 @@ from toolloop.core.values import (
     Grant,
     InjectMessages,
     Rerun,
-    Round,
     Stop,
 )
-from toolloop.handle.views import ToolCall, ToolResult
+from toolloop.handle.views import ToolCall, ToolResult, pending_calls
 from toolloop.handle.watching import WatchEvent
 
 Reason = Literal["decision_required", "tools_executed", "paused"]
+# A call by its id, or by its path joined with "/"; or by the path itself, which is sure.
+Named = str | tuple[str, ...]
+
 _REASONS: dict[type, Reason] = {
     Deciding: "decision_required",
     Executed: "tools_executed",
@@ -40,7 +42,7 @@ _REASONS: dict[type, Reason] = {
 class Moves:
     """What a `Yielded` needs of its handle: to record decisions, all or none; a command; and that time has passed."""
 
-    decide: Callable[[Sequence[tuple[str, Decision]]], None]
+    decide: Callable[[Sequence[tuple[Named, Decision]]], None]
     command: Callable[[Command], None]
     tick: Callable[[], None]
 
@@ -65,12 +67,11 @@ class Yielded:
         self.reason: Reason = _REASONS[type(state)]
         self._state = type(state).__name__
         self.iteration = ledger.iterations
-        self.usage: Usage = ledger.usage_log[-1].usage
+        self.usage: Usage = next(entry.usage for entry in reversed(ledger.usage_log) if not entry.path)
         self.total_usage = ledger.total_usage
         self.events = events
-        self._setup = ledger.setup
+        self._at = state
         self._response = ledger.response or "{}"
-        self._round: Round | None = None if isinstance(state, Paused) else state.round
         self._moves: Moves | None = moves
 
     # --- what the model said ---
@@ -95,14 +96,14 @@ class Yielded:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls of the round, in the model's order."""
-        if self._round is None:
+        if isinstance(self._at, Paused):
             return ()
-        return tuple(ToolCall(call, self._setup, self._round.iteration) for call in self._round.calls)
+        return tuple(ToolCall(call, self._at.ledger.setup, self._at.round.iteration) for call in self._at.round.calls)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for the caller's word."""
-        return tuple(call for call in self.calls if call.why is not None)
+        """The calls that wait for the caller's word, also those of loops inside of calls: see `ToolCall.path`."""
+        return pending_calls(self._at)
 
     @property
     def results(self) -> tuple[ToolResult | None, ...]:
@@ -142,7 +143,7 @@ class Yielded:
         moves = self._alive("approve_all()")
         moves.tick()  # what is over is not to be approved any more, and stops nobody from approving the rest
         waiting = [call for call in self.pending if call.why == "approval"]
-        moves.decide([(call.id, Approve(by=by, digest=call.digest)) for call in waiting])
+        moves.decide([bound(call, Approve(by=by)) for call in waiting])
 
     # --- the command ---
 
@@ -170,7 +171,7 @@ class Yielded:
 
     def unwrap(self) -> NoReturn:
         """Raise: nothing is complete yet."""
-        waiting = ", ".join(f"{call.name} ({call.id})" for call in self.pending) or "a command"
+        waiting = ", ".join(f"{call.name} ({'/'.join(call.path)})" for call in self.pending) or "a command"
         raise IllegalCommand(
             f"the loop is not complete: it waits for {waiting}",
             state=self._state,
@@ -183,9 +184,9 @@ class Yielded:
         """Whether its command was given."""
         return self._moves is None
 
-    def _show(self, round_: Round) -> None:
-        """Take a later version of the round; called by the handle."""
-        self._round = round_
+    def _show(self, state: Deciding) -> None:
+        """Take a later version of the state it waits in; called by the handle."""
+        self._at = state
 
     def _spend(self) -> None:
         """A command was given; called by the handle."""
@@ -209,10 +210,10 @@ class Yielded:
         return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
 
 
-def bound(call: str | ToolCall, decision: Decision) -> tuple[str, Decision]:
-    """The id of a call, and the decision, bound to exactly what was shown if a `ToolCall` is given."""
+def bound(call: str | ToolCall, decision: Decision) -> tuple[Named, Decision]:
+    """The name of a call, or its path, and the decision: bound to exactly what was shown if a `ToolCall` is given."""
     if isinstance(call, ToolCall):
-        return call.id, (decision if decision.digest else evolve(decision, digest=call.digest))
+        return call.path, (decision if decision.digest else evolve(decision, digest=call.digest))
     if isinstance(call, str):
         return call, decision
     raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by a {type(call).__name__}")
@@ -260,6 +261,7 @@ class Error:
         retry_after: seconds to wait first, or None.
         iterations: how many requests were answered.
         events: what happened since the last result.
+        path: the ids of the calls that lead to the loop whose request failed; empty if it is this one's.
 
     """
 
@@ -269,6 +271,7 @@ class Error:
     iterations: int
     total_usage: Usage = field(repr=False)
     events: tuple[WatchEvent, ...] = field(default=(), repr=False)
+    path: tuple[str, ...] = ()
 
     def unwrap(self) -> NoReturn:
         """Raise the error."""

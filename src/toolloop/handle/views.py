@@ -11,9 +11,10 @@ from attrs import field, frozen
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import digest_of
 from toolloop.core.setup import Setup
-from toolloop.core.states import Ledger, State
+from toolloop.core.states import Deciding, Judging, Ledger, Running, State
+from toolloop.core.tree import loops
 from toolloop.core.usage import Usage
-from toolloop.core.values import Call, Status
+from toolloop.core.values import Call, Ruling, Status
 
 
 @frozen
@@ -98,8 +99,8 @@ class ToolCall:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The ids from the outermost call down to this one."""
-        return (self._call.id,)
+        """The ids from the outermost call down to this one: more than one for a call of a loop inside a call."""
+        return (*self._setup.path, self._call.id)
 
     @property
     def digest(self) -> str:
@@ -121,8 +122,11 @@ class ToolCall:
         content = None if ruling.content is None else decode(ruling.content)
         at = datetime.fromtimestamp(ruling.at, UTC)
         return RecordedDecision(
-            ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at, ruling.grant
+            ruling.kind, content, ruling.is_error, ruling.by, ruling.reason, ruling.digest, at, self._grant(ruling)
         )
+
+    def _grant(self, ruling: Ruling) -> str | None:
+        return None if ruling.grant is None else "/".join((*self._setup.path, ruling.grant))
 
     @property
     def result(self) -> ToolResult | None:
@@ -131,13 +135,25 @@ class ToolCall:
         return None if result is None else ToolResult(self.id, decode(result.content), result.is_error)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ToolCall) and (self._call, self.iteration) == (other._call, other.iteration)
+        if not isinstance(other, ToolCall) or self._setup.within != other._setup.within:
+            return False
+        return (self._call, self.iteration) == (other._call, other.iteration)
 
     def __hash__(self) -> int:
         return hash((self._call.id, self.iteration))
 
     def __repr__(self) -> str:
-        return f"<ToolCall {self.name} {self.id}: {self.why or self.status}>"
+        return f"<ToolCall {self.name} {'/'.join(self.path)}: {self.why or self.status}>"
+
+
+def pending_calls(state: State) -> tuple[ToolCall, ...]:
+    """The calls that wait for the caller's word in the whole tree of a loop: its own first."""
+    return tuple(
+        ToolCall(call, loop.ledger.setup, loop.round.iteration)
+        for _, loop in loops(state)
+        if isinstance(loop, Judging | Deciding | Running)
+        for call in loop.round.having(Status.WAITING)
+    )
 
 
 class View:

@@ -15,11 +15,12 @@ from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.machine import step, under_way
 from toolloop.core.setup import Setup
 from toolloop.core.states import State
+from toolloop.handle.beginning import all_params, check_request
 from toolloop.handle.commanding import Commanding
 from toolloop.handle.config import DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
-from toolloop.handle.making import all_params, check_request, registry_of
+from toolloop.handle.making import registry_of
 from toolloop.handle.params import Secrets, check_params, split
 from toolloop.handle.tooling import facts_in_order
 from toolloop.providers import provider_for

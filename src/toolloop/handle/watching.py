@@ -6,22 +6,31 @@ loop, are in `toolloop.machine`; these are for people and logs.
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from toolloop.core import events as ev
+from toolloop.core.detection import detected
 from toolloop.core.replies import Reply, acceptable
 from toolloop.core.states import Deciding, Finished, Judging, Running, State
 from toolloop.core.stops import STOP_REASONS, Fate
 from toolloop.core.terminations import Termination
+from toolloop.core.tree import children
 from toolloop.core.usage import Usage
 from toolloop.core.values import Round, Status
 
 
 @frozen
 class WatchEvent:
-    """Something that happened in a loop. `iteration`: the number of the request it belongs to, counted from 1."""
+    """Something that happened in a loop.
+
+    Attributes:
+        iteration: the number of the request it belongs to, counted from 1.
+        path: the ids of the calls that lead to the loop it happened in, from the outermost down.
+
+    """
 
     iteration: int
+    path: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @frozen
@@ -122,6 +131,15 @@ class MessageHeld(WatchEvent):
 
 
 @frozen
+class LoopDetected(WatchEvent):
+    """The model goes in circles. `tool_name`: of what it called; `count`: how many times in a row; `action`: as set."""
+
+    tool_name: str
+    count: int
+    action: str
+
+
+@frozen
 class HistoryReplaced(WatchEvent):
     """The caller put another history in the place of the closed one."""
 
@@ -144,9 +162,19 @@ class LoopFinished(WatchEvent):
 
 
 def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
-    """What an event of the machine means to those who watch."""
-    seen: list[WatchEvent] = []
+    """What an event of the machine means to those who watch: in the loop it is of, and in those inside of its calls."""
     iteration = after.ledger.iterations
+    is_own = not event.path or (isinstance(event, ev.Opened) and len(event.path) == 1)  # that is the start of a call
+    seen = _heard(before, event, after, iteration) if is_own else []
+    seen.extend(_calls(before, event, after, iteration))
+    seen.extend(_inside(before, event, after))
+    if isinstance(after, Finished) and not isinstance(before, Finished):
+        seen.append(LoopFinished(iteration, after.termination))
+    return seen
+
+
+def _heard(before: State, event: ev.Event, after: State, iteration: int) -> list[WatchEvent]:
+    seen: list[WatchEvent] = []
     match event:
         case ev.Requested():
             seen.append(RequestStarted(iteration + 1))
@@ -162,9 +190,20 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
             seen.append(HistoryReplaced(iteration, len(before.ledger.messages), len(after.ledger.messages)))
         case ev.Injected() if len(after.ledger.held) > len(before.ledger.held):
             seen.append(MessageHeld(iteration, len(event.messages)))
-    seen.extend(_calls(before, event, after, iteration))
-    if isinstance(after, Finished) and not isinstance(before, Finished):
-        seen.append(LoopFinished(iteration, after.termination))
+        case ev.Judged(stop=False) | ev.Started() | ev.Opened() if isinstance(before, Judging):
+            seen.extend(_circle(before, iteration))
+    return seen
+
+
+def _inside(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
+    """What happened in the loops inside the calls: the event, in one of them, and to all of them that time passed."""
+    seen: list[WatchEvent] = []
+    then = {call.id: child for call, child in children(_round(after))}
+    for call, child in children(_round(before)):
+        if call.id in then:
+            is_there = event.path[:1] == (call.id,)
+            heard = evolve(event, path=event.path[1:]) if is_there else ev.Ticked()
+            seen += [evolve(each, path=(call.id, *each.path)) for each in watch(child, heard, then[call.id])]
     return seen
 
 
@@ -173,7 +212,7 @@ def _calls(before: State, event: ev.Event, after: State, iteration: int) -> list
     old, new = _round(before), _round(after)
     if old is None or new is None:
         return seen
-    took = event.took if isinstance(event, ev.Ended) else 0.0
+    took = event.took if isinstance(event, ev.Ended) and not event.path else 0.0
     for was, call in zip(old.calls, new.calls, strict=True):
         if call is was:
             continue
@@ -189,6 +228,15 @@ def _calls(before: State, event: ev.Event, after: State, iteration: int) -> list
             outcome = str(call.result.outcome)
             seen.append(CallFinished(iteration, call.id, call.name, outcome, call.result.is_error, took))
     return seen
+
+
+def _circle(judged: Judging, iteration: int) -> list[WatchEvent]:
+    """What is told of a circle, which counts once the round is judged; a journal may leave that out before a start."""
+    circle, wanted = detected(judged), judged.ledger.setup.loop_detection
+    if circle is None or wanted is None:
+        return []
+    told = LoopDetected(iteration, circle.tool_name, circle.count, wanted.action)
+    return [told, MessageHeld(iteration, 1)] if wanted.action == "inject_warning" else [told]
 
 
 def _round(state: State) -> Round | None:

@@ -88,11 +88,11 @@ class _Record:
         with self._lock:
             self.bodies.append(body)
             self.requests.append(decode(body))
-            if self._function is not None:
-                return self._function(decode(body))
-            for answer in self._answers:
-                return answer
-            raise AssertionError(f"the script has run out: request number {len(self.bodies)} has no answer")
+            if self._function is None:
+                for answer in self._answers:
+                    return answer
+                raise AssertionError(f"the script has run out: request number {len(self.bodies)} has no answer")
+        return self._function(decode(body))  # requests may go out side by side, and then it is asked so
 
     def _finish(self, answer: Any, request: Request | Mapping[str, JSON]) -> dict[str, JSON]:
         if isinstance(answer, BaseException):
