@@ -148,7 +148,7 @@ class Play:
             depth=above.ledger.setup.depth + 1,
             within=(
                 *above.ledger.setup.within,
-                (above.round.iteration, call_id, above.round.find(call_id).attempts + 1),
+                (above.round.iteration, call_id, m.the_call(above, call_id).attempts + 1),
             ),
         )
         return ev.Opened(setup, (m.user(),), path=setup.path)

@@ -30,7 +30,7 @@ PLANS = {
 
 def asked(name: str) -> Any:
     """The call of a loop, or of a tool, by its name."""
-    return call("helper", {"prompt": name}, id=name) if name.startswith("p") else step(name)
+    return call("clerk", {"prompt": name}, id=name) if name.startswith("p") else step(name)
 
 
 def name_of(request: Any) -> str:
@@ -58,11 +58,11 @@ def told_by_child(request: Any) -> Any:
     return reply(f"{name} is done", usage=HUNDRED) if done else reply(calls=[asked(deeper)], usage=HUNDRED)
 
 
-def helper(levels: int = 2, config: LoopConfig | None = None) -> Any:
+def clerk(levels: int = 2, config: LoopConfig | None = None) -> Any:
     """A tool that is a loop, of which the innermost has this configuration."""
-    inner = [helper(levels - 1, config)] if levels > 1 else []
+    inner = [clerk(levels - 1, config)] if levels > 1 else []
     given = LoopConfig() if config is None or inner else config
-    return sub_loop("helper", "Helps.", params=CHILD, tools=[walk, *inner], config=given)
+    return sub_loop("clerk", "Helps.", params=CHILD, tools=[walk, *inner], config=given)
 
 
 def names_begun(at: Trial) -> list[str]:
@@ -96,7 +96,7 @@ def test_a_budget_stops_the_whole_tree_and_extend_goes_on_inside(
     name: str, kind: str, sleep: str | None, tmp_path: Path
 ) -> None:
     """At the very figure, wherever it is in the tree; step by step to the natural end, in which each thing ran once."""
-    with trial(kind, sleep, tmp_path, planned, tools=[walk, helper()]) as at:
+    with trial(kind, sleep, tmp_path, planned, tools=[walk, clerk()]) as at:
         at.begin({name: 0})
         done, limit, extensions = at.run(), 0, 0
         while done.termination != NaturalEnd():
@@ -147,7 +147,7 @@ def test_requests_of_children_that_run_side_by_side(
             return reply(calls=[asked(name) for name in ("p1", "p2", "p3")], usage=HUNDRED)
         return reply("end", usage=HUNDRED)
 
-    with trial(kind, None, tmp_path, model, tools=[helper()]) as at:
+    with trial(kind, None, tmp_path, model, tools=[clerk()]) as at:
         at.before = lambda request: together.wait(DEADLINE) if name_of(request) != "hello" else None
         at.begin(limits)
         ((name, limit),) = limits.items()
@@ -164,7 +164,7 @@ def test_a_call_that_was_approved_when_a_budget_stopped_it_is_not_asked_for_agai
 ) -> None:
     """The caller's word stands: `extend` runs it, inside the child."""
     asking = LoopConfig(on_tool_call=lambda _call, _view: Ask())
-    with trial(kind, sleep, tmp_path, planned, tools=[walk, helper(1, asking)]) as at:
+    with trial(kind, sleep, tmp_path, planned, tools=[walk, clerk(1, asking)]) as at:
         at.begin({"tool_calls": 3})
         turn = yielded(at.party.next_turn())
         assert [waiting.path for waiting in turn.pending] == [("p1", "c1"), ("p1", "c2"), ("p2", "c3")]
@@ -198,7 +198,7 @@ def stair_ends() -> list[Any]:
 def test_a_childs_own_limit_ends_the_child_alone(name: str, limit: int, there: tuple[int, int], tmp_path: Path) -> None:
     """At the very figure at which a loop of its own ends; its call is told why, and the loops above go on."""
     config = LoopConfig(**config_of({name: limit}))
-    with trial("sync", None, tmp_path, told_by_child, tools=[helper(2, config)]) as at:
+    with trial("sync", None, tmp_path, told_by_child, tools=[clerk(2, config)]) as at:
         done = at.begin({}).run()
         assert (done.text, done.termination) == ("hello is done", NaturalEnd())
         assert at.so_far() == (there[0] + 4, there[1])
@@ -228,7 +228,7 @@ def test_a_childs_limit_counts_what_was_before_the_sleep(
 ) -> None:
     """The tree sleeps whenever a call of the child waits; the child ends where one does that never sleeps."""
     config = LoopConfig(on_tool_call=lambda _call, _view: Ask(), **config_of({name: limit}))
-    with trial(kind, sleep, tmp_path, told_by_child, tools=[helper(2, config)]) as at:
+    with trial(kind, sleep, tmp_path, told_by_child, tools=[clerk(2, config)]) as at:
         at.begin({})
         yielded(at.party.next_turn())
         at.slept()
@@ -251,7 +251,7 @@ def test_a_childs_limit_counts_what_was_before_the_sleep(
 def test_extending_the_outermost_loop_gives_a_child_nothing(kind: str, tmp_path: Path) -> None:
     """A child's limits are its own; what stops the tree is the limit of the outermost, and `extend` is for that."""
     config = LoopConfig(max_iterations=1)
-    with trial(kind, None, tmp_path, told_by_child, tools=[helper(2, config)]) as at:
+    with trial(kind, None, tmp_path, told_by_child, tools=[clerk(2, config)]) as at:
         assert at.begin({"requests": 3}).run().termination == BudgetExceeded("requests", 3, 3)
         at.extend({"requests": 99, "max_iterations": 99})
         assert (at.run().text, at.ran, len(at.api.requests)) == ("hello is done", ["t1", "t2"], 5)
@@ -266,8 +266,8 @@ def test_depth_is_bounded_by_the_loop_above_and_by_the_childs_own(
     outermost: int | None, own: int | None, reached: int, tmp_path: Path
 ) -> None:
     """One below the limit runs; at it none does, and the call is told."""
-    inner = sub_loop("helper", "Helps.", params=CHILD, tools=[walk], config=LoopConfig(max_depth=own))
-    outer = sub_loop("helper", "Helps.", params=CHILD, tools=[inner], config=LoopConfig(max_depth=None))
+    inner = sub_loop("clerk", "Helps.", params=CHILD, tools=[walk], config=LoopConfig(max_depth=own))
+    outer = sub_loop("clerk", "Helps.", params=CHILD, tools=[inner], config=LoopConfig(max_depth=None))
     with trial("sync", None, tmp_path, told_by_child, tools=[outer]) as at:
         at.begin({"max_depth": outermost})
         result = at.party.run()
@@ -286,7 +286,7 @@ def test_depth_is_bounded_by_the_loop_above_and_by_the_childs_own(
 @some_sleeps
 def test_iterations_of_children_are_none_of_the_loop_above(kind: str, sleep: str, tmp_path: Path) -> None:
     """The outermost loop stops after its own; those of its children are in its usage."""
-    with trial(kind, sleep, tmp_path, planned, tools=[walk, helper()]) as at:
+    with trial(kind, sleep, tmp_path, planned, tools=[walk, clerk()]) as at:
         at.begin({"max_iterations": 1})
         for limit, requests in ((1, 7), (2, 8)):
             done = at.run()
@@ -300,7 +300,7 @@ def test_iterations_of_children_are_none_of_the_loop_above(kind: str, sleep: str
 def test_the_history_that_a_budget_leaves_goes_on_with_a_further_turn(tmp_path: Path) -> None:
     """Wherever in the tree it stops: each call has its result, and those that came to no end say so."""
     for limit in range(1, 10):
-        with trial("sync", None, tmp_path, planned, tools=[walk, helper()]) as at:
+        with trial("sync", None, tmp_path, planned, tools=[walk, clerk()]) as at:
             at.begin({"tool_calls": limit}).run()
             for name in ("t1", "p1", "p2", *(["t2"] if limit == 9 else [])):
                 known = (f"{name} is done", Texts().cancelled) if name in names_begun(at) else (Texts().not_run,)

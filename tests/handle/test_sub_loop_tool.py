@@ -333,4 +333,4 @@ def test_what_may_differ_from_process_to_process_is_the_same_tool() -> None:
 
 def test_an_ordinary_tool_is_compared_by_its_definition_alone() -> None:
     """Journals of earlier versions have the digest of that."""
-    assert add.compared() == add.definition()
+    assert add.compared() == {"definition": add.definition()}

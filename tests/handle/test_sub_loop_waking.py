@@ -116,7 +116,7 @@ def test_a_child_wakes_up_with_the_tools_that_it_has_here(kind: str) -> None:
     handle = family.loop()
     yielded(turn(kind, handle))
     changed = tools("write", "new")
-    with pytest.raises(Drift, match="the definition of the tool 'kid' changed"):
+    with pytest.raises(Drift, match="the inner tools of the tool 'kid' changed"):
         family.restored(handle.snapshot(), tools=changed)
     awake = family.restored(handle.snapshot(), tools=changed, on_drift="accept")
     approve(awake)

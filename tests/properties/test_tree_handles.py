@@ -1,4 +1,7 @@
-"""Trees of loops in real handles: one story, whatever the order, the driver, the store, the sleep and the crashes."""
+"""Trees of loops in real handles: one story, whatever the order, the driver, the store, the sleep and the crashes.
+
+`TOOLLOOP_DEEP=n` runs n times as many examples.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,7 @@ def dies(telling: Callable[[], Telling], deaths: tuple[int, ...]) -> tuple[Memor
     return store, last
 
 
-@settings(max_examples=25 * DEEP)
+@settings(max_examples=14 * DEEP)
 @given(seeds, seeds, st.frozensets(st.integers(1, 12), max_size=3), st.booleans(), st.booleans())
 def test_a_tree_has_one_story(seed: int, other: int, fails: frozenset[int], is_stored: bool, meddles: bool) -> None:
     """Whatever is decided first, and when, asleep or not, stored or not, if requests fail: the same in each loop."""
@@ -173,7 +176,7 @@ def test_a_tree_has_one_story(seed: int, other: int, fails: frozenset[int], is_s
     assert Telling(seed, 0).in_sync() == telling.in_sync(store, sleeps=not is_stored)
 
 
-@settings(max_examples=15 * DEEP)
+@settings(max_examples=14 * DEEP)
 @given(seeds, seeds, st.booleans(), st.sampled_from(["asyncio", "trio"]), st.booleans())
 def test_the_async_handle_tells_the_same_story(
     seed: int, other: int, is_stored: bool, backend: str, meddles: bool
@@ -184,7 +187,7 @@ def test_the_async_handle_tells_the_same_story(
     assert actual == Telling(seed, 0).in_sync()
 
 
-@settings(max_examples=20 * DEEP)
+@settings(max_examples=14 * DEEP)
 @given(seeds, seeds, st.lists(st.integers(0, 60), min_size=1, max_size=3).map(tuple))
 def test_a_tree_tells_the_same_story_if_its_process_dies(seed: int, other: int, deaths: tuple[int, ...]) -> None:
     """At any call to the store, again and again: what was lost is done once more, as far as somebody says so."""
@@ -195,7 +198,7 @@ def test_a_tree_tells_the_same_story_if_its_process_dies(seed: int, other: int, 
     assert story == Telling(seed, 0).in_sync()
 
 
-@settings(max_examples=20 * DEEP)
+@settings(max_examples=14 * DEEP)
 @given(seeds, seeds, st.sampled_from(PARTS), st.integers(1, 60))
 def test_the_budget_of_the_root_bounds_the_tree(seed: int, other: int, what: str, most: int) -> None:
     """It is kept exactly, but for tokens: each running loop may pass it by one request. And then it goes on."""

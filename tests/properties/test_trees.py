@@ -18,10 +18,12 @@ from tests.core import making as m
 from tests.properties.tree_caller import Tree
 from tests.properties.trees import Planner
 from toolloop.core import events as ev
+from toolloop.core.effects import EndTurn
 from toolloop.core.limits import time_left
-from toolloop.core.machine import fold, step
-from toolloop.core.setup import Limits
+from toolloop.core.machine import fold, outstanding, step
+from toolloop.core.setup import Budget, Limits
 from toolloop.core.states import Finished, Running
+from toolloop.core.terminations import BudgetExceeded
 from toolloop.core.tree import loop_at
 from toolloop.stores.audit import audit
 
@@ -94,3 +96,18 @@ def _inside(state: Any, *path: str, **changes: Any) -> Any:
     within = (*above.ledger.setup.within, (above.round.iteration, path[-1], 1))
     setup = m.setup(within=within, depth=above.ledger.setup.depth + 1, **changes)
     return step(state, ev.Opened(setup, (m.user(),), path=path))
+
+
+def test_what_two_budgets_hold_back_is_ended_by_the_one_that_can() -> None:
+    """A tool waits for the budget of its own loop, a request beside it for that of a loop above: the latter ends."""
+    used = {"input_tokens": 9, "output_tokens": 1}
+    asked = m.replied("tool_use", m.call("p"), usage=used)
+    state = m.after(asked, ev.Judged(), limits=Limits(budget=Budget(input_tokens=18)))
+    state = _inside(state, "p", limits=Limits(budget=Budget(tool_calls=1)))
+    asked = evolve(m.replied("tool_use", m.call("a"), m.call("b"), usage=used), path=("p",))
+    state = m.go(state, ev.Requested(path=("p",)), asked, ev.Judged(path=("p",)))
+    state = _inside(state, "p", "a")  # it is about to make a request, and `b` is the second tool of its loop
+    assert outstanding(state) == (EndTurn(),)
+    ended = step(state, ev.TurnEnded())
+    assert isinstance(ended, Finished)
+    assert ended.termination == BudgetExceeded("input_tokens", 18, 18)

@@ -29,9 +29,9 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
     if len(turn) < _SHORTEST:
         return None
     requested, replied, *runs, ended, continued = turn
-    if type(requested) is not ev.Requested or type(replied) is not ev.Replied or any(event.path for event in turn):
+    if type(requested) is not ev.Requested or type(replied) is not ev.Replied:
         return None
-    if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued:
+    if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued or any(event.path for event in runs):
         return None
     if type(state) is not Ready or state.tail or state.ledger.held or requested.seconds > 0 or _blocked(state):
         return None

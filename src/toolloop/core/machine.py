@@ -219,8 +219,9 @@ def fold(events: Iterable[ev.Event]) -> State:
 def implied(event: ev.Event, following: ev.Event) -> bool:
     """Whether a journal may leave an event out, because the one that follows it says it too."""
     match event, following:
-        case ev.Judged(verdicts=(), stop=False, seconds=0), ev.Started():
-            return following.at >= event.at and following.path == event.path
+        case ev.Judged(verdicts=(), stop=False, seconds=0), ev.Started() | ev.Opened():
+            where = following.path[:-1] if isinstance(following, ev.Opened) else following.path  # inside of its call
+            return following.at >= event.at and where == event.path
     return False
 
 

@@ -55,9 +55,9 @@ def held_by(state: Running) -> BudgetExceeded | None:
     blocked = room.tools == 0 and bool(startable(state.ledger.setup, state.round))
     held = _TOOL if blocked else _NOTHING
     held = held.union(*(_look(child, (), room).held for _, child in children(state.round)))
-    if not held:
-        return None
-    return limits.over_budget(state.ledger, limits.BEFORE_TOOLS if held >= _TOOL else limits.BEFORE_REQUESTS_BELOW)
+    tools = limits.BEFORE_TOOLS if held >= _TOOL else ()
+    requests = limits.BEFORE_REQUESTS_BELOW if held >= _REQUEST else ()
+    return limits.over_budget(state.ledger, (*tools, *requests))
 
 
 def is_unfinished(state: Running) -> bool:

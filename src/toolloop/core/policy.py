@@ -93,11 +93,11 @@ def decide(setup: Setup, round_: Round, rulings: Iterable[tuple[str, Ruling]]) -
     for call_id, ruling in rulings:
         call = round_.find(call_id)
         if call is None:
-            known = tuple(other.id for other in round_.having(Status.WAITING))
+            known = tuple(_name(setup, other.id) for other in round_.having(Status.WAITING))
             raise UnknownCall(
-                f"{ruling.kind} names the call {call_id!r}, which is not of the open round; "
+                f"{ruling.kind} names the call {_name(setup, call_id)!r}, which is not of the open round; "
                 f"the calls that wait are: {', '.join(known) or 'none'}",
-                call=call_id,
+                call=_name(setup, call_id),
                 known=known,
             )
         if (decided := _decided(setup, round_, call, ruling)) is not call:
@@ -105,21 +105,26 @@ def decide(setup: Setup, round_: Round, rulings: Iterable[tuple[str, Ruling]]) -
     return round_
 
 
+def _name(setup: Setup, call_id: str) -> str:
+    """How a caller names a call: by its id, or inside of a call by its path."""
+    return "/".join((*setup.path, call_id))
+
+
 def _decided(setup: Setup, round_: Round, call: Call, ruling: Ruling) -> Call:
+    name = _name(setup, call.id)
     if call.status is not Status.WAITING:
-        _check_repeat(call, ruling)
+        _check_repeat(name, call, ruling)
         return call
     if ruling.digest is not None and ruling.digest != digest_of(setup, round_.iteration, call):
         raise DecisionConflict(
-            f"{ruling.kind} of the call {call.id!r} was made for another call than it is now (the digests differ); "
+            f"{ruling.kind} of the call {name!r} was made for another call than it is now (the digests differ); "
             "look at handle.pending and decide what is there",
-            call=call.id,
+            call=name,
         )
     why = call.why or Why.APPROVAL
     if ruling.kind not in _TAKES[why]:
         raise IllegalCommand(
-            f"{ruling.kind} of the call {call.id!r} is not possible: {_BECAUSE[why]}. "
-            f"It takes: {', '.join(_TAKES[why])}",
+            f"{ruling.kind} of the call {name!r} is not possible: {_BECAUSE[why]}. It takes: {', '.join(_TAKES[why])}",
             state=str(call.status),
             asked=ruling.kind,
             allowed=_TAKES[why],
@@ -133,28 +138,28 @@ def _decided(setup: Setup, round_: Round, call: Call, ruling: Ruling) -> Call:
             return _settle_by(call, ruling, setup.texts)
 
 
-def _check_repeat(call: Call, ruling: Ruling) -> None:
+def _check_repeat(name: str, call: Call, ruling: Ruling) -> None:
     """A decision for a call that does not wait is allowed only as a repetition of the one it had."""
     if call.ruling is not None:
         if call.ruling.same_as(_named(ruling, call)):
             return
         raise DecisionConflict(
-            f"the call {call.id!r} was decided already ({call.ruling.kind}); {ruling.kind} says something else, "
+            f"the call {name!r} was decided already ({call.ruling.kind}); {ruling.kind} says something else, "
             "and a decision cannot be taken back",
-            call=call.id,
+            call=name,
         )
     if call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None:
         when = datetime.fromtimestamp(call.expires_at, UTC).isoformat(timespec="seconds")
         raise UnknownCall(
-            f"the call {call.id!r} expired at {when}: nobody decided on it in time, and {ruling.kind} comes too late. "
+            f"the call {name!r} expired at {when}: nobody decided on it in time, and {ruling.kind} comes too late. "
             "It does not run; go on with the loop",
-            call=call.id,
+            call=name,
             known=(),
         )
     if call.status is Status.SETTLED:
-        raise UnknownCall(f"the call {call.id!r} has its result; nothing is left to decide", call=call.id, known=())
+        raise UnknownCall(f"the call {name!r} has its result; nothing is left to decide", call=name, known=())
     raise IllegalCommand(
-        f"{ruling.kind} of the call {call.id!r} is not possible: it is {call.status}, and does not wait for you. "
+        f"{ruling.kind} of the call {name!r} is not possible: it is {call.status}, and does not wait for you. "
         "Go on with next_turn(), or stop the loop",
         state=str(call.status),
         asked=ruling.kind,

@@ -16,6 +16,7 @@ from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.usage import MAPPING, IterationUsage, Usage, billed_in, context_in, has_passes, word
 from toolloop.core.values import Call
 
+_OWN = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ASSISTANT = '{"role":"assistant","content":'
@@ -46,7 +47,9 @@ class Reply:
     def entry(self, iteration: int, seconds: float) -> IterationUsage:
         """Its line of the usage log: made here alone, for the machine and for quick folding."""
         told = self.told
-        credit = _mapping(_mapping(told.get("fallback_credit")).get("status"))
+        by_server = not has_passes(self.stop_reason, self.usage) and self._is_by_server()
+        details = "iterations" in told or "fallback_credit" in told  # hardly any has them
+        credit = _mapping(_mapping(told.get("fallback_credit")).get("status")) if details else told
         return IterationUsage(
             iteration=iteration,
             model=self.model,
@@ -57,16 +60,17 @@ class Reply:
             service_tier=word(told.get("service_tier")),
             speed=word(told.get("speed")),
             inference_geo=word(told.get("inference_geo")),
-            fallback_credit=word(credit.get("type")),
-            billed=billed_in(told),
-            context=context_in(told, unsaid=not has_passes(self.stop_reason, self.usage) and self._is_by_server()),
+            fallback_credit=word(credit.get("type")) if details else None,
+            billed=billed_in(told) if details else (),
+            context=context_in(told, unsaid=by_server) if details or by_server else None,
         )
 
     def _is_by_server(self) -> bool:
         """Whether the server's tools took part in it, be it that it goes on with what their code began."""
-        return self.told.get("server_tool_use") is not None or any(
-            block["type"] in _SERVER_CALLS or block["type"].endswith("_tool_result") for block in self.blocks
-        )
+        if self.told.get("server_tool_use") is not None:
+            return True
+        kinds = {block["type"] for block in self.blocks} - _OWN
+        return any(kind in _SERVER_CALLS or kind.endswith("_tool_result") for kind in kinds)
 
     def calls(self) -> tuple[Call, ...]:
         """The client's calls in it, in the model's order. Server calls are the server's affair."""

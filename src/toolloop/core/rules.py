@@ -204,7 +204,7 @@ def _decided(state: Open, rulings: Sequence[tuple[str, Ruling]]) -> Open:
 def _nowhere(state: Open, name: str, ruling: Ruling) -> UnknownCall:
     known = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     return UnknownCall(
-        f"{ruling.kind} names the call {name!r}, and inside of no call is a loop with an open round that it is of; "
+        f"{ruling.kind} names the call {name!r}, and there is no such call in an open round; "
         f"the calls that wait are: {', '.join(known) or 'none'}",
         call=name,
         known=known,

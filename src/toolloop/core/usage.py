@@ -20,6 +20,7 @@ MAPPING: Final = (dict, Mapping)
 # (source: `BetaFallbackMessageIterationUsage` of anthropic 2.12).
 _SAMPLING = frozenset({"message", "fallback_message"})
 
+_NONE: Final[Mapping[str, Any]] = {}
 _MOST = 2**63  # a number of thousands of digits is no count, and no JSON could be written of it
 
 
@@ -73,7 +74,30 @@ class Usage:
         Where it has `iterations`, they are added up. Details come from them too where they have any, else from the
         top level: so a detail is of no more than the count that it details.
         """
-        return _read(_iterations(usage) or [usage], usage) if isinstance(usage, MAPPING) else cls()
+        if not isinstance(usage, MAPPING):
+            return cls()
+        parts = _iterations(usage) if "iterations" in usage else ()
+        return _read(parts, usage) if parts else _plain(usage)
+
+
+def _plain(usage: Mapping[str, Any]) -> Usage:
+    """The counts of an object without iterations: nearly every one, so it is read at once."""
+    cached, output, server = (
+        usage.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use")
+    )
+    cached = cached if isinstance(cached, MAPPING) else _NONE
+    server = server if isinstance(server, MAPPING) else _NONE
+    return Usage(
+        _count(usage.get("input_tokens")),
+        _count(usage.get("output_tokens")),
+        _count(usage.get("cache_creation_input_tokens")),
+        _count(usage.get("cache_read_input_tokens")),
+        _count(cached.get("ephemeral_5m_input_tokens")),
+        _count(cached.get("ephemeral_1h_input_tokens")),
+        _count(output.get("thinking_tokens")) if isinstance(output, MAPPING) else 0,
+        _count(server.get("web_search_requests")),
+        _count(server.get("web_fetch_requests")),
+    )
 
 
 def _read(parts: Iterable[Mapping[str, Any]], whole: Mapping[str, Any]) -> Usage:
@@ -176,7 +200,7 @@ def billed_in(usage: Mapping[str, Any]) -> tuple[Billed, ...]:
     sums: dict[tuple[str, str | None], Usage] = {}
     for part in _iterations(usage):
         key = (word(part.get("type")) or "", word(part.get("model")))
-        used = _read([part], part)
+        used = _plain(part)
         sums[key] = sums[key] + used if key in sums else used
     return tuple(Billed(*key, used) for key, used in sums.items())
 
@@ -193,7 +217,7 @@ def context_in(usage: Mapping[str, Any], *, unsaid: bool) -> int | None:
     if not iterations:
         return 0 if unsaid else None
     last = next((part for part in reversed(iterations) if word(part.get("type")) in _SAMPLING), None)
-    return 0 if last is None else _read([last], last).total_tokens
+    return 0 if last is None else _plain(last).total_tokens
 
 
 def word(value: object) -> str | None:

@@ -13,7 +13,7 @@ from toolloop.core.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.core.jsontext import decode
 from toolloop.core.machine import begin
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, State, TooDeep
-from toolloop.core.tree import loop_at
+from toolloop.core.tree import everywhere, loop_at
 from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, to_texts
@@ -114,6 +114,8 @@ class HandleCore:
         self._secrets = secrets
         root = Kit.of(state.ledger.setup, tools, config, caller_state=context.state, secrets=secrets)
         self._kits = Kits(root, context.state)
+        for path, _ in everywhere(state):
+            self._kits.at(state, path)  # so that their observers are told from the first event on
         self._recorder: Recorder = Recorder(state, clock, self._kits.audience)
         self._stored: StoringRecorder | None = None
         if store is not None:

@@ -37,17 +37,17 @@ class Reading(HandleCore):
 
     @property
     def iterations(self) -> int:
-        """How many requests were answered."""
+        """How many requests of this loop were answered; those of loops inside its calls are not counted."""
         return self._state.ledger.iterations
 
     @property
     def total_usage(self) -> Usage:
-        """What all answered requests used together."""
+        """What all answered requests used together, those of loops inside its calls too."""
         return self._state.ledger.total_usage
 
     @property
     def usage_log(self) -> tuple[IterationUsage, ...]:
-        """What each answered request used."""
+        """What each answered request used, those of loops inside its calls too: see `IterationUsage.path`."""
         return tuple(self._state.ledger.usage_log)
 
     @property

@@ -116,14 +116,14 @@ class SubLoop(Tool[..., Never]):
         """
         self.function(prepared, context)
 
-    def compared(self) -> JSON:
+    def compared(self) -> dict[str, JSON]:
         """What is compared when a loop wakes up with a tool of this name: the definition, and what the child has."""
         inner = [facts_of(tool) for tool in sorted(self.registry, key=lambda tool: tool.name)]
         return {
             "definition": self.definition(),
-            "tools": [[facts.name, facts.effect, facts.approval, facts.digest] for facts in inner],
+            "inner tools": [[facts.name, facts.effect, facts.approval, facts.digest] for facts in inner],
             "callables": sorted(self.config.callables()),
-            "params": self._params.stored if isinstance(self._params, Beginning) else None,
+            "parameters": self._params.stored if isinstance(self._params, Beginning) else None,
         }
 
     def opened(self, parent: Setup, iteration: int, call: Call, *, at: float, seconds: float = 0.0) -> ev.Opened:

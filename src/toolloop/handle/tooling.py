@@ -6,7 +6,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeGuard
 
 from attrs import define, field
@@ -304,8 +304,28 @@ def facts_of(tool: Tool[..., Any]) -> ToolFacts:
     approval: Literal["always", "never", "predicate"] = "predicate"
     if isinstance(needs, bool):
         approval = "always" if needs else "never"
-    digest = hashlib.sha256(canonical(tool.compared()).encode()).hexdigest()
-    return ToolFacts(tool.name, tool.effect, approval, digest)
+    return ToolFacts(tool.name, tool.effect, approval, _digest(tool.compared()))
+
+
+def _digest(parts: Mapping[str, JSON]) -> str:
+    """Of what is compared; where it has several parts, so that it can be said later which of them changed."""
+    digests = {name: hashlib.sha256(canonical(part).encode()).hexdigest() for name, part in parts.items()}
+    if len(digests) == 1:
+        return "".join(digests.values())
+    return ",".join(f"{name}={digest[:16]}" for name, digest in digests.items())
+
+
+def changed_parts(then: ToolFacts, now: ToolFacts) -> list[str]:
+    """Which parts of a tool are others than they were."""
+    old, new = _parts(then), _parts(now)
+    if old.keys() != new.keys():
+        return ["definition"]
+    return [name for name, digest in new.items() if old[name] != digest]
+
+
+def _parts(facts: ToolFacts) -> dict[str, str]:
+    named = (part.partition("=") for part in facts.digest.split(","))
+    return {name if digest else "definition": digest or name for name, _, digest in named}
 
 
 def facts_in_order(setup: Setup, tools: ToolRegistry) -> tuple[ToolFacts, ...]:

@@ -22,7 +22,7 @@ from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
 from toolloop.handle.making import registry_of
 from toolloop.handle.params import Secrets, check_params, split
-from toolloop.handle.tooling import facts_in_order
+from toolloop.handle.tooling import changed_parts, facts_in_order
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
@@ -198,8 +198,7 @@ def _changes(old: Setup, new: Setup, config: LoopConfig) -> tuple[str, ...]:
     changes += [f"the tool {name!r} is gone" for name in then if name not in now]
     changes += [f"the tool {name!r} is new" for name in now if name not in then]
     for name in (name for name in then if name in now):
-        if then[name].digest != now[name].digest:
-            changes.append(f"the definition of the tool {name!r} changed")
+        changes += [f"the {part} of the tool {name!r} changed" for part in changed_parts(then[name], now[name])]
         if then[name].approval != now[name].approval:
             changes.append(f"the approval of the tool {name!r} was {then[name].approval}, and is {now[name].approval}")
         if then[name].effect != now[name].effect:

@@ -108,9 +108,9 @@ class Tool(Generic[P, R]):
         schema: dict[str, JSON] = self.definition().get("input_schema", {})
         return schema
 
-    def compared(self) -> JSON:
-        """What is compared when a loop wakes up with a tool of this name: here the definition."""
-        return self.definition()
+    def compared(self) -> dict[str, JSON]:
+        """What is compared when a loop wakes up with a tool of this name, part by part: here the definition alone."""
+        return {"definition": self.definition()}
 
     def prepare(self, input: Mapping[str, JSON]) -> dict[str, Any]:  # noqa: A002 - the API's own word for it
         """The arguments that a call's input stands for. The function does not run.
