@@ -214,7 +214,7 @@ WORDS: dict[str, dict[str, str]] = {
         "callables": "which callables the configuration set",
         "decision_timeout": "seconds that a call waits for a decision, where its policy does not say",
         "loop_detection": "what is done about a model that goes in circles; null does not look",
-        "within": "the calls that the loop runs inside of, outermost first: of each iteration, id and number of the run",
+        "within": "the calls that the loop runs inside of, outermost first: of each its iteration, id and run",
     },
     "StandingGrant": {
         "id": "iteration and id of the call that it was given with",

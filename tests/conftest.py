@@ -1,7 +1,32 @@
-"""How the property tests run."""
+"""How the property tests run, and what the tests counted, brought together from all processes that ran some."""
 
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+from tests import counted
 
 # One example may be the whole life of a loop, and a busy machine takes its time over it: a deadline says nothing here.
 settings.register_profile("lives", deadline=None)
 settings.load_profile("lives")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["counted"] = counted.told()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A process of `pytest-xdist` is over."""
+    counted.hear(getattr(node, "workeroutput", {}).get("counted", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for section, counts in sorted(counted.COUNTS.items()):
+        terminalreporter.section(f"{section}: {sum(counts.values())}")
+        for what, count in sorted(counts.items(), key=lambda item: (item[1], item[0])):
+            terminalreporter.write_line(f"{count:7} {what}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from tests.handle.test_cancel_interrupts import Strike, ask, results_of
 from toolloop import AsyncToolLoopHandle, Stop, ToolContext, ToolLoopHandle, tool
 from toolloop.core.states import Ready, Running
 from toolloop.core.tree import loop_at
+from toolloop.handle.bell import Bell
 from toolloop.terminations import StopCondition
 from toolloop.testing import call, reply
 
@@ -103,10 +103,10 @@ def test_ctrl_c_while_children_are_at_work_leaves_a_tree_that_goes_on() -> None:
     handle = family.loop()
     assert isinstance(handle, ToolLoopHandle)
 
-    class Interrupting(threading.Event):
+    class Interrupting(Bell):
         """What a Ctrl-C does to a wait."""
 
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait(self, seconds: float) -> None:
             awaited(gate.arrived)
             awaited(asked.arrived)
             raise KeyboardInterrupt

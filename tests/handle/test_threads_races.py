@@ -23,6 +23,7 @@ from toolloop import (
     Yielded,
     tool,
 )
+from toolloop.handle.bell import Bell
 from toolloop.terminations import NaturalEnd, StopCondition
 from toolloop.testing import call, reply
 
@@ -205,10 +206,10 @@ def _interrupted_while_tools_run(
         run_async(kind, cancelled)
         return
 
-    class Interrupting(threading.Event):
+    class Interrupting(Bell):
         """What a Ctrl-C does to a wait."""
 
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait(self, seconds: float) -> None:
             for gate in gates.values():
                 awaited(gate.arrived)
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The process that forks all others, and what came of them, printed where everybody sees it."""
+"""The process that forks all others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.counting import COUNTS
 from tests.processes.scene import Scene
 from tests.processes.zygote import Zygote
 
@@ -28,10 +27,3 @@ def scene(forking: Zygote, tmp_path: Path) -> Iterator[Scene]:
         yield Scene(forking, tmp_path)
     finally:
         forking.clear_away()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if COUNTS:
-        terminalreporter.section("processes")
-        for what, count in sorted(COUNTS.items()):
-            terminalreporter.write_line(f"{count:6}  {what}")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from tests import counted
 
-COUNTS: Counter[str] = Counter()
+COUNTS = counted.COUNTS["processes"]

@@ -130,7 +130,7 @@ class Answering(Reading):
 
 
 def _path_of(named: Named) -> Path:
-    return named if isinstance(named, tuple) else tuple(part for part in named.split("/") if part) or ("",)
+    return named if isinstance(named, tuple) else (named,)
 
 
 def _joined(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""How a thread wakes an async driver."""
+"""How a thread wakes a driver."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,29 @@ def _set(token: Any, event: anyio.Event) -> None:
     soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
     with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
         soon(event.set)
+
+
+class Bell:
+    """What a sync driver waits with. A Ctrl-C may strike at any place in it, which an `Event` does not outlive."""
+
+    def __init__(self) -> None:
+        """Nobody has rung."""
+        self._rung: SimpleQueue[None] = SimpleQueue()
+
+    def ring(self) -> None:
+        """Wake whoever waits, or will."""
+        self._rung.put(None)
+
+    def clear(self) -> None:
+        """Forget that it was rung."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._rung.get_nowait()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is rung, at most so long."""
+        with contextlib.suppress(Empty):
+            self._rung.get(timeout=max(seconds, 0.0))
 
 
 class AsyncBell:

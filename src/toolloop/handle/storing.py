@@ -179,8 +179,8 @@ class StoringRecorder(StagingRecorder):
                 known = {entry.id for entry in journal.entries}
                 for item in self._waiting:
                     item.stored = item.id in known
-                self._waiting = [item for item in self._waiting if not item.stored]
-                self._stored, self._rev = state, journal.rev
+                rest = [item for item in self._waiting if not item.stored]
+                self._rev, self._stored, self._waiting = journal.rev, state, rest  # at once, as in `_store`
                 if self.lease is not None and any(isinstance(event, DRIVING) for event in foreign):
                     self._mark_lost(taken_over(self.loop_id))
                 if known:
@@ -241,10 +241,10 @@ class StoringRecorder(StagingRecorder):
             self.read_on()  # it is in, but others may have been there before
             return
         with self.lock:
-            self._rev, self._stored = rev, last
             for item in batch:
                 item.stored = True
-            self._waiting = [item for item in self._waiting if item not in batch]
+            rest = [item for item in self._waiting if item not in batch]
+            self._rev, self._stored, self._waiting = rev, last, rest  # at once: no Ctrl-C comes between
             for item in batch:
                 self._note(item.seen)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judg
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.machine import under_way
 from toolloop.core.values import Result
+from toolloop.handle.bell import Bell
 from toolloop.handle.calls import outcome, thread_of
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.driving import Driving
@@ -376,7 +376,7 @@ class ToolLoopHandle(Driving):
         self._end(job, ask_each(self._filtering(job, result)))
 
     def _make_bell(self) -> None:
-        self._bell = threading.Event()
+        self._bell = Bell()
 
     def _ring(self) -> None:
-        self._bell.set()
+        self._bell.ring()
