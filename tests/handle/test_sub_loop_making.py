@@ -101,5 +101,5 @@ def test_another_tool_deep_inside_is_drift() -> None:
     assert "outer" in ToolLoopHandle.restore(asleep, provider, tools=[within(add)])._tools
     with pytest.raises(Drift) as caught:
         ToolLoopHandle.restore(asleep, provider, tools=[within(write)])
-    assert caught.value.changes == ("the definition of the tool 'outer' changed",)
+    assert caught.value.changes == ("the inner tools of the tool 'outer' changed",)
     assert "outer" in ToolLoopHandle.restore(asleep, provider, tools=[within(write)], on_drift="accept")._tools
