@@ -13,13 +13,15 @@ from attrs import define, field
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, Conflict, StoreError
 from toolloop.core.states import Deciding, Executed, Judging, Paused, Running, State
+from toolloop.core.tree import loop_at, round_of
 from toolloop.handle.decisions import nothing_waits
 from toolloop.handle.watching import WatchEvent
 from toolloop.stores.protocol import Lease
 
 # fact: what happened. late: an end that counts only if nobody was first; it merges into the journal, whatever the
-# revision. intent: what is about to be done. word: what the caller says. firm: a word about the loop as it stands.
-# edit: another history, which is such a word, too, but is kept where the store fails, for it may be long work.
+# revision. intent: what is about to be done, and an end that only follows from what may not be stored yet. word: what
+# the caller says. firm: a word about the loop as it stands. edit: another history, which is such a word, too, but is
+# kept where the store fails, for it may be long work.
 Kind = Literal["fact", "late", "intent", "word", "firm", "edit"]
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Staged:
 
 def kind_of(event: ev.Event, before: State) -> Kind:
     """What becomes of an event, recorded in that state, if it cannot be stored."""
-    if isinstance(event, _INTENTS):
+    if isinstance(event, _INTENTS) or _is_derived(event, before):
         return "intent"
     if isinstance(event, ev.HistoryEdited):
         return "edit"
@@ -73,6 +75,14 @@ def kind_of(event: ev.Event, before: State) -> Kind:
     if isinstance(event, ev.Ticked) and event.seconds:  # a driver says so, whose time it was
         return "fact"
     return "word" if isinstance(event, (*_WORDS, ev.Injected)) else "fact"
+
+
+def _is_derived(event: ev.Event, before: State) -> bool:
+    """Whether it is the end of a call with a loop inside: no tool told it, and it can be made of that loop again."""
+    loop = loop_at(before, event.path) if isinstance(event, ev.Ended) else None
+    round_ = None if loop is None else round_of(loop)
+    call = round_.find(event.call_id) if isinstance(event, ev.Ended) and round_ is not None else None
+    return call is not None and call.child is not None
 
 
 def fate_of(event: ev.Event, state: State, error: CallerError) -> CallerError:

@@ -81,9 +81,9 @@ class StagingRecorder(Recorder):
         """Stage an event: it is stored by the next `flush()`. See `Recorder.record`."""
         with self.lock:
             before = self.state
-            kind = kind_of(event, before)
+            kind = "intent" if self._begins_too(event) else kind_of(event, before)
             if self.lease is None and kind in ("fact", "intent"):  # it is not for this driver to say any more
-                if isinstance(event, ev.Ended | ev.Spent):
+                if kind == "fact" and isinstance(event, ev.Ended | ev.Spent):
                     self.record_late(event, by=id_of(event, kind))
                 return before
             after = step(before, event)
@@ -95,6 +95,13 @@ class StagingRecorder(Recorder):
             self._waiting.append(Staged(id_of(event, kind), event, kind, after, lease, seen))
             self.state = after
             return after
+
+    def _begins_too(self, event: ev.Event) -> bool:
+        """Whether it is the end of a call whose start waits beside it: nothing ran, and without that it is no end."""
+        if not isinstance(event, ev.Ended):
+            return False
+        starts = (item.event for item in self._waiting if isinstance(item.event, ev.Started))
+        return any((start.path, start.call_id) == (event.path, event.call_id) for start in starts)
 
     def forget_intents(self) -> None:
         """What was about to be done, and is not on its way yet, is not done: whoever wanted to was interrupted."""
@@ -121,7 +128,7 @@ class StagingRecorder(Recorder):
         for item in self._waiting:
             if item.lease is None or item.lease is but:
                 continue
-            if isinstance(item.event, ev.Ended | ev.Spent):
+            if item.kind == "fact" and isinstance(item.event, ev.Ended | ev.Spent):
                 item.kind, item.lease = "late", None
             else:
                 item.fate = conflict

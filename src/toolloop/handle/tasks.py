@@ -100,8 +100,9 @@ class AsyncDriving(Driving):
                     await self._fan_out(group)
                     group.cancel_scope.cancel()  # what the caller stopped meanwhile; nothing runs otherwise
         except BaseExceptionGroup as errors:
-            # No task lets anything out, so what is in the group befell the driver itself: a Ctrl-C under trio.
-            raise (errors.exceptions[0] if len(errors.exceptions) == 1 else errors) from None
+            # No task lets anything out, so what is in the group befell the driver itself: a Ctrl-C under trio; or its
+            # store, beside a cancellation, and then that is what is told.
+            raise _told_of(errors, anyio.get_cancelled_exc_class()) from None
 
     async def _fan_out(self, group: TaskGroup) -> None:
         import anyio  # noqa: PLC0415 - loaded already
@@ -306,3 +307,12 @@ def _but(cancelled: type[BaseException], error: BaseException) -> BaseException 
     if isinstance(error, BaseExceptionGroup):
         return error.split(cancelled)[1]
     return None if isinstance(error, cancelled) else error
+
+
+def _told_of(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
+    """What is raised for a group of exceptions: what is no cancellation, alone where it is one."""
+    rest = errors.split(cancelled)[1]
+    error: BaseException = errors if rest is None else rest
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,90 @@
+"""What went wrong once with ends that no tool told: they follow from what is stored, and go with it where it is not."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.handle.concurrency import each_kind, run_async
+from tests.handle.family import Family, bare, kid, parallel
+from tests.handle.support import completed
+from toolloop import AsyncToolLoopHandle, ToolLoopHandle, sub_loop
+from toolloop.core.machine import begin, step
+from toolloop.errors import StoreError
+from toolloop.handle.staged import kind_of
+from toolloop.stores import audit
+from toolloop.stores.events import decode_event
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import reply
+
+SAID = {"go": parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}
+
+
+class Failing(MemoryStore):
+    """A store that fails at one of its appends, before or after it obeyed."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        super().__init__()
+        self.calls, self.number, self.after = itertools.count(1), number, after
+
+    def append(self, loop_id: str, entries: Any, **more: Any) -> int:
+        fails = next(self.calls) == self.number
+        if fails and not self.after:
+            raise OSError("the disk is full")
+        rev = super().append(loop_id, entries, **more)
+        if fails:
+            raise OSError("the disk is full")
+        return rev
+
+
+def run_to_the_end(handle: ToolLoopHandle | AsyncToolLoopHandle, kind: str) -> Any:
+    """Drive on, whatever the store does once."""
+
+    def once() -> Any:
+        return handle.run() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.run)
+
+    try:
+        return once()
+    except StoreError:
+        return once()
+
+
+@each_kind
+@pytest.mark.parametrize("after", [False, True])
+def test_a_tree_outlives_a_store_that_fails_once_anywhere(kind: str, *, after: bool) -> None:
+    """What a call with a loop inside came to is said again, if that was not stored; and so is what began nothing."""
+    for number in range(1, 30):
+        asked: list[str] = []
+
+        def params_of(given: dict[str, Any], asked: list[str] = asked) -> dict[str, Any]:
+            asked.append(str(given["prompt"]))
+            if given["prompt"] == "two":
+                raise RuntimeError("there are no parameters")
+            return bare()
+
+        store = Failing(number, after=after)
+        family = Family(kind, SAID, [sub_loop("kid", "Do a part of it.", params=params_of)])
+        done = completed(run_to_the_end(family.loop(store=store), kind))
+        assert done.text == "all done"
+        assert "two" in asked
+        found = audit(store.load("loop"))
+        assert found.problems == (), number
+        if next(store.calls) <= number:
+            return
+    pytest.fail("the story never ends")
+
+
+def test_the_answer_of_a_loop_inside_a_call_is_only_kept_with_what_it_follows_from() -> None:
+    """A tool's own end is a fact: nobody could say it again."""
+    family = Family("sync", {"go": parallel("one"), "one": [reply("back")]}, [kid()])
+    store = MemoryStore()
+    completed(run_to_the_end(family.loop(store=store), "sync"))
+    first, *events = (decode_event(entry.body) for entry in store.load("loop").entries)
+    state, kinds = begin(first), []  # type: ignore[arg-type]  # it is the first one
+    for event in events:
+        if type(event).__name__ == "Ended":
+            kinds.append(kind_of(event, state))
+        state = step(state, event)
+    assert kinds == ["intent"]
