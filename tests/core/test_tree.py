@@ -19,6 +19,7 @@ from toolloop.core.texts import Texts
 from toolloop.core.tree import (
     answer_of,
     children,
+    everywhere,
     is_over,
     loop_at,
     loops,
@@ -217,3 +218,12 @@ def test_what_has_no_round_has_none_to_change() -> None:
         assert round_of(state) is None
         assert with_round(state, Round(1, None)) is state
         assert children(round_of(state)) == []
+
+
+def test_a_loop_that_stands_still_may_go_on_with_what_is_inside() -> None:
+    """After a limit the loops inside are no part of the open tree, but they are there."""
+    state = begun("p", limits=Limits(timeout=1.0))
+    assert list(everywhere(state)) == list(loops(state))
+    ended = m.go(state, ev.Ticked(seconds=2.0), ev.TurnEnded())
+    assert [path for path, _ in loops(ended)] == [()]
+    assert [path for path, _ in everywhere(ended)] == [(), ("p",)]

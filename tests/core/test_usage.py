@@ -337,3 +337,10 @@ def test_a_stride_writes_the_same_line_as_the_steps() -> None:
     (line,) = quick.ledger.usage_log
     assert (line.service_tier, line.context_tokens, len(line.billed)) == ("batch", 8, 1)
     assert list(m.go(m.after(), *turn).ledger.usage_log) == [line]
+
+
+def test_the_size_of_a_context_is_not_known_after_a_pause() -> None:
+    """The reply was one of several passes; its counts are their sum."""
+    paused = IterationUsage(1, stop_reason="pause_turn", usage=Usage(input_tokens=9, output_tokens=1))
+    assert paused.context_tokens is None
+    assert IterationUsage(1, stop_reason="end_turn", usage=paused.usage).context_tokens == 10
