@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
 
-from tests.handle.concurrency import each_kind, run_async
-from tests.handle.family import Family, bare, kid, parallel
+from tests.handle.concurrency import DEADLINE, each_kind, run_async
+from tests.handle.family import Family, bare, join, kid, parallel
 from tests.handle.support import completed
-from toolloop import AsyncToolLoopHandle, ToolLoopHandle, sub_loop
+from toolloop import AsyncToolLoopHandle, ToolLoopHandle, sub_loop, tool
 from toolloop.core.machine import begin, step
 from toolloop.errors import StoreError
 from toolloop.handle.staged import kind_of
 from toolloop.stores import audit
 from toolloop.stores.events import decode_event
 from toolloop.stores.memory import MemoryStore
-from toolloop.testing import reply
+from toolloop.testing import call, reply
 
 SAID = {"go": parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}
 
@@ -88,3 +89,24 @@ def test_the_answer_of_a_loop_inside_a_call_is_only_kept_with_what_it_follows_fr
             kinds.append(kind_of(event, state))
         state = step(state, event)
     assert kinds == ["intent"]
+
+
+def test_a_tool_that_nobody_waits_for_any_more_keeps_no_lease() -> None:
+    """The time of its loop was up, and that is over; whatever the tool may still say counts nowhere."""
+    gate = threading.Event()
+
+    @tool
+    def hang() -> None:
+        """Hang."""
+        gate.wait(DEADLINE)
+
+    said = {"go": parallel("one"), "one": [reply(calls=[call("hang", {}, id="h")])]}
+    store = MemoryStore()
+    try:
+        handle = Family("sync", said, [kid([hang], timeout=0.05)]).loop(store=store)
+        assert completed(run_to_the_end(handle, "sync")).text == "all done"
+        assert store.lease("loop") is None
+    finally:
+        gate.set()
+        join()
+    assert audit(store.load("loop")).problems == ()

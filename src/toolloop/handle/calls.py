@@ -174,6 +174,9 @@ class Calling(Flying):
             return False
         return call.status is Status.RUNNING and call.attempts == job.call.attempts
 
+    def _has_running_jobs(self) -> bool:
+        return any(job.has_runner and self._counts(job) for job in tuple(self._jobs.values()))
+
     def _is_live(self, job: Job) -> bool:
         """Whether the loop waits for the end of this very run now."""
         return self._counts(job) and isinstance(self._at(job.setup.path), Running)
