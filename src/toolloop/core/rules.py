@@ -187,7 +187,7 @@ def _decided(state: Open, rulings: Sequence[tuple[str, Ruling]]) -> Open:
         above = None if state.round.find(name) else next((each for each in inside if name.startswith(f"{each}/")), None)
         if above is not None:
             below.setdefault(above, []).append((name.removeprefix(f"{above}/"), ruling))
-        elif "/" in name and state.round.find(name) is None:
+        elif ("/" in name or inside) and state.round.find(name) is None:
             raise _nowhere(state, name, ruling)
         else:
             own.append((name, ruling))
@@ -202,7 +202,9 @@ def _decided(state: Open, rulings: Sequence[tuple[str, Ruling]]) -> Open:
 
 
 def _nowhere(state: Open, name: str, ruling: Ruling) -> UnknownCall:
-    known = tuple("/".join((*path, call.id)) for path, call in waiting(state))
+    above = state.ledger.setup.path
+    known = tuple("/".join((*above, *path, call.id)) for path, call in waiting(state))
+    name = "/".join((*above, name))
     return UnknownCall(
         f"{ruling.kind} names the call {name!r}, and there is no such call in an open round; "
         f"the calls that wait are: {', '.join(known) or 'none'}",
