@@ -15,7 +15,16 @@ settings.load_profile("lives")
 
 
 # These take longest: whoever has nothing else to do any more waits for the last one.
-_FIRST = ("test_whole_loop.py", "test_killed.py", "test_product.py", "test_tree_handles.py", "test_nesting.py")
+_FIRST = (
+    "test_whole_loop.py",
+    "test_killed.py",
+    "test_explorer.py",
+    "test_product.py",
+    "test_tree_handles.py",
+    "test_sync_equals_async.py",
+    "test_stored_at_random.py",
+    "test_nesting.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
