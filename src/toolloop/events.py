@@ -8,6 +8,7 @@ from toolloop.handle.watching import (
     CallProposed,
     CallStarted,
     CallWaiting,
+    Compacted,
     HistoryReplaced,
     LoopDetected,
     LoopFinished,
@@ -16,6 +17,7 @@ from toolloop.handle.watching import (
     RequestFailed,
     RequestStarted,
     ResultFiltered,
+    ThinkingDropped,
     WatchEvent,
 )
 
@@ -27,6 +29,7 @@ __all__ = [
     "CallProposed",
     "CallStarted",
     "CallWaiting",
+    "Compacted",
     "HistoryReplaced",
     "LoopDetected",
     "LoopFinished",
@@ -35,5 +38,6 @@ __all__ = [
     "RequestFailed",
     "RequestStarted",
     "ResultFiltered",
+    "ThinkingDropped",
     "WatchEvent",
 ]

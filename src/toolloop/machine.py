@@ -4,6 +4,7 @@ from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.events import (
     Adopted,
     Cancelled,
+    Compacted,
     Continued,
     Decided,
     Ended,
@@ -65,6 +66,7 @@ __all__ = [
     "TRANSITIONS",
     "Adopted",
     "Cancelled",
+    "Compacted",
     "Continued",
     "Decided",
     "Deciding",

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from toolloop.core.replies import Reply
 from toolloop.core.setup import Limits, Setup
+from toolloop.core.splicing import Splice
 from toolloop.core.states import Failure, State
 from toolloop.core.usage import IterationUsage
 from toolloop.core.values import Result, Ruling, Verdict
@@ -42,7 +43,9 @@ class Adopted(Event):
 
 @frozen
 class Requested(Event):
-    """A request goes out. Recorded before it happens."""
+    """A request goes out. Recorded before it happens. `summary`: it asks for a summary of the history, for itself."""
+
+    summary: bool = False
 
 
 @frozen
@@ -161,9 +164,37 @@ class Stopped(Event):
 
 @frozen
 class HistoryEdited(Event):
-    """The caller put another history in the place of the closed one."""
+    """The caller put another history in the place of the closed one.
 
-    messages: tuple[str, ...]
+    Attributes:
+        messages: the whole of it, where there are no splices.
+        splices: what changed in it.
+
+    """
+
+    messages: tuple[str, ...] = ()
+    splices: tuple[Splice, ...] = ()
+
+
+@frozen
+class Compacted(Event):
+    """The closed history was compacted. It ends the request for a summary, if there was one.
+
+    Attributes:
+        strategy: which one did it.
+        splices: what changed in it; none where nothing did.
+        before, after: about how many tokens there were, and are.
+        summary: what the request for a summary used, if that was answered.
+        problem: why nothing changed.
+
+    """
+
+    strategy: str
+    splices: tuple[Splice, ...] = ()
+    before: int = 0
+    after: int = 0
+    summary: IterationUsage | None = None
+    problem: str | None = None
 
 
 @frozen

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from toolloop.core import events as ev
 from toolloop.core import limits
+from toolloop.core.binding import within_reach
 from toolloop.core.closing import result_text, user_message
 from toolloop.core.detection import circle, follow
 from toolloop.core.evolving import evolve
@@ -29,13 +30,13 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
     if len(turn) < _SHORTEST:
         return None
     requested, replied, *runs, ended, continued = turn
-    if type(requested) is not ev.Requested or type(replied) is not ev.Replied:
+    if type(requested) is not ev.Requested or requested.summary or type(replied) is not ev.Replied:
         return None
     if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued or any(event.path for event in runs):
         return None
     if type(state) is not Ready or state.tail or state.ledger.held or requested.seconds > 0 or _blocked(state):
         return None
-    ledger, reply = state.ledger, replied.reply
+    ledger, reply = within_reach(state.ledger, 0), replied.reply
     iteration = ledger.iterations + 1
     asked = _calls(replied)
     ran, results = _runs(runs, iteration)

@@ -39,8 +39,8 @@ from typing import Any, Literal
 
 from attrs import frozen
 
+from toolloop.core import compacting, grants, nesting, requests, rules, waking
 from toolloop.core import events as ev
-from toolloop.core import grants, nesting, requests, rules, waking
 from toolloop.core.chain import Chain
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.expiry import expire
@@ -95,7 +95,8 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.TurnEnded: Rule(requests.end_before_request, to=(Finished, TooDeep)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Ready,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Ready,)),
+        ev.Compacted: Rule(compacting.compact, to=(Ready,)),
     },
     Requesting: {
         **_here(Requesting),
@@ -103,6 +104,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Replied: Rule(requests.take_reply, to=(Judging, Paused, Ready, Finished, Failed)),
         ev.RequestFailed: Rule(requests.fail, to=(Failed, Finished)),
         ev.RequestCancelled: Rule(requests.give_up, to=(Ready, Finished)),
+        ev.Compacted: Rule(compacting.compact, to=(Ready, Finished)),
         ev.Injected: Rule(requests.hold_back, to=(Requesting,)),
         ev.Stopped: Rule(requests.stop_after, to=(Requesting,)),
         ev.Woken: Rule(waking.wake, to=(Ready, Finished)),
@@ -115,7 +117,8 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Decided: Rule(rules.decide_calls, to=(Judging,)),
         ev.Injected: Rule(rules.inject, to=(Judging,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Judging,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Judging,)),
+        ev.Compacted: Rule(compacting.compact, to=(Judging,)),
     },
     Deciding: {
         **_here(Deciding),
@@ -123,7 +126,8 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Continued: Rule(rules.run_decided, to=(Judging, Running)),
         ev.Injected: Rule(rules.inject, to=(Judging, Running)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Deciding,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Deciding,)),
+        ev.Compacted: Rule(compacting.compact, to=(Deciding,)),
     },
     Running: {
         **_here(Running),
@@ -134,7 +138,8 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Decided: Rule(rules.decide_calls, to=(Running,)),
         ev.Injected: Rule(rules.inject, to=(Running,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Running,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Running,)),
+        ev.Compacted: Rule(compacting.compact, to=(Running,)),
         ev.Woken: Rule(waking.wake, to=(Running, Judging)),
     },
     Executed: {
@@ -142,26 +147,30 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Continued: Rule(rules.next_request, to=(Ready,)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Executed,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Executed,)),
+        ev.Compacted: Rule(compacting.compact, to=(Executed,)),
     },
     Paused: {
         **_here(Paused),
         ev.Continued: Rule(rules.next_request, to=(Ready,)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Paused,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Paused,)),
+        ev.Compacted: Rule(compacting.compact, to=(Paused,)),
     },
     Finished: {
         **_here(Finished),
         ev.FollowedUp: Rule(rules.follow_up, to=(Ready,)),
         ev.Extended: Rule(rules.extend, to=(Finished, Ready, Judging, Running)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Finished,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Finished,)),
+        ev.Compacted: Rule(compacting.compact, to=(Finished,)),
     },
     Failed: {
         **_here(Failed),
         ev.Retried: Rule(rules.retry, to=(Ready, Judging, Running)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
-        ev.HistoryEdited: Rule(rules.edit_history, to=(Failed,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Failed,)),
+        ev.Compacted: Rule(compacting.compact, to=(Failed,)),
     },
     TooDeep: {},
 }

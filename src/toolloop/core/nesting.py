@@ -31,6 +31,7 @@ BELOW = (
     ev.Spent,
     ev.Cancelled,
     ev.TurnEnded,
+    ev.Compacted,
     ev.GrantRevoked,
     ev.Woken,
 )
@@ -123,7 +124,7 @@ def _counted(ledger: Ledger, call_id: str, before: Ledger, after: Ledger) -> Led
     """The ledger with what the loop inside a call used and started."""
     if after.usage_log is not before.usage_log:
         for entry in after.usage_log[len(before.usage_log) :]:
-            ledger = _used(ledger, evolve(entry, path=(call_id, *entry.path)))
+            ledger = used(ledger, evolve(entry, path=(call_id, *entry.path)))
     if after.ran is not before.ran:
         started = [f"{call_id}/{name}" for name in after.ran[len(before.ran) :]]
         ledger = evolve(ledger, ran=ledger.ran.extend(started))
@@ -132,9 +133,10 @@ def _counted(ledger: Ledger, call_id: str, before: Ledger, after: Ledger) -> Led
 
 def spend(state: State, event: ev.Spent) -> State:
     """The tool of a call drove a loop of its own: what that used counts here, whatever became of the call."""
-    used = evolve(event.usage, path=(*event.path, event.call_id, *event.usage.path))
-    return evolve(state, ledger=_used(state.ledger, used))
+    entry = evolve(event.usage, path=(*event.path, event.call_id, *event.usage.path))
+    return evolve(state, ledger=used(state.ledger, entry))
 
 
-def _used(ledger: Ledger, entry: IterationUsage) -> Ledger:
+def used(ledger: Ledger, entry: IterationUsage) -> Ledger:
+    """The ledger with what an answered request used."""
     return evolve(ledger, usage_log=ledger.usage_log.append(entry), total_usage=ledger.total_usage + entry.usage)

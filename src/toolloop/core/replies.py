@@ -254,10 +254,14 @@ def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
         return list(messages)
     kept, bound = [], False
     for text in messages:
-        message, blocks = decode(text), _blocks(text)
-        left = [block for block in blocks if _own_id(block) not in lost and not (bound and block["type"] in _THINKING)]
-        bound = bound or len(left) < len(blocks)
-        left = acceptable(left) if message["role"] == "assistant" else left
+        message, blocks, left = decode(text), _blocks(text), []
+        for block in blocks:
+            if _own_id(block) in lost:
+                bound = True
+            elif not (bound and block["type"] in _THINKING):
+                left.append(block)
+        if len(left) < len(blocks) and message["role"] == "assistant":
+            left = acceptable(left)
         if left:
             kept.append(encode({**message, "content": left}))
     return kept

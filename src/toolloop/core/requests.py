@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from toolloop.core import events as ev
 from toolloop.core import limits
+from toolloop.core.binding import within_reach
 from toolloop.core.closing import end, finish, is_system, join, settled_and_joined
+from toolloop.core.compacting import asked_to_compact, replace_all
 from toolloop.core.detection import unwarned
 from toolloop.core.errors import ProtocolError
 from toolloop.core.evolving import evolve
@@ -20,7 +22,7 @@ def send(state: Ready, event: ev.Requested) -> Requesting:
     """A request goes out, unless a limit forbids it."""
     if limits.too_deep(state.ledger) or limits.before_request(state):
         raise not_now(state, event, "a limit forbids the request")
-    return Requesting(state.ledger, state.tail)
+    return Requesting(within_reach(state.ledger, len(state.tail)), state.tail, summary=event.summary)
 
 
 def end_before_request(state: Ready, event: ev.TurnEnded) -> Finished | TooDeep:
@@ -35,6 +37,8 @@ def end_before_request(state: Ready, event: ev.TurnEnded) -> Finished | TooDeep:
 
 def take_reply(state: Requesting, event: ev.Replied) -> State:
     """A reply is in: its stop reason decides (the table is in `stops`). A stop that was said meanwhile comes after."""
+    if state.summary:
+        raise not_now(state, event, "the request that is under way is for a summary")
     then = _take(state, event)
     if state.stopped and not isinstance(then, Finished):
         return end(then, StopCondition(state.reason))
@@ -83,6 +87,8 @@ def _count(state: Requesting, event: ev.Replied) -> Ledger:
 def conclude(state: Judging) -> Paused | Ready | Finished:
     """A reply after which nothing is to be run: the loop pauses, or ends."""
     ledger, round_ = state.ledger, state.round
+    if asked_to_compact(state):
+        return replace_all(state)
     if state.fate is Fate.PAUSE:
         tail = (*round_.tail, *([round_.reply] if round_.reply else []))
         return Paused(ledger if tail else evolve(ledger, container=None), tail)
@@ -95,6 +101,8 @@ def conclude(state: Judging) -> Paused | Ready | Finished:
 
 def fail(state: Requesting, event: ev.RequestFailed) -> Failed | Finished:
     """The request failed: nothing was consumed. Who said stop meanwhile has no use for the failure."""
+    if state.summary:
+        raise not_now(state, event, "the request that is under way is for a summary")
     if state.stopped:
         return end(state, StopCondition(state.reason))
     return Failed(state.ledger, event.failure, state.tail)

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 from toolloop.core import events as ev
 from toolloop.core import limits
+from toolloop.core.binding import cut_off, same_beginning, unbind
 from toolloop.core.chain import Chain
 from toolloop.core.closing import close_round, end, last_user_turn
+from toolloop.core.compacting import asked_to_compact, replace_all
 from toolloop.core.detection import detected, forget, heed, stops
 from toolloop.core.effects import EndTurn
 from toolloop.core.errors import UndecidedCalls, UnknownCall
@@ -22,7 +24,6 @@ from toolloop.core.outstanding import held_by, is_unfinished, outstanding
 from toolloop.core.policy import decide, error_result, judge, lose, replace_call, settle, startable, to_judge
 from toolloop.core.requests import conclude
 from toolloop.core.states import (
-    Back,
     Deciding,
     Executed,
     Failed,
@@ -47,7 +48,7 @@ from toolloop.core.values import Call, Outcome, Round, Ruling, Status, Verdict, 
 def take_judgement(state: Judging, event: ev.Judged) -> State:
     """The policies had their say; what they did not name may run."""
     if event.stop:
-        return end(state, StopCondition(event.reason))
+        return _stopped(state, event.reason)
     if state.fate is not Fate.RUN:
         return conclude(state)
     if (circle := detected(state)) is not None:
@@ -261,20 +262,19 @@ def inject(state: Ready | Open | Executed | Paused, event: ev.Injected) -> State
 
 def stop(state: Ready | Open | Executed | Paused | Failed, event: ev.Stopped) -> Finished:
     """End the loop, wherever it stands."""
-    return end(state, StopCondition(event.reason))
+    return _stopped(state, event.reason)
 
 
-def edit_history(state: State, event: ev.HistoryEdited) -> State:
-    """Another closed history. A limit's end goes on from it, not from what it replaced."""
-    ledger = evolve(state.ledger, messages=Chain(event.messages))
-    if isinstance(state, Finished) and state.back is not None:
-        return evolve(state, ledger=ledger, back=Back(ledger.messages, ledger.held, (), None))
-    return evolve(state, ledger=ledger)
+def _stopped(state: Ready | Open | Executed | Paused | Failed, reason: str | None) -> Finished:
+    """The end of a loop that somebody stopped; what the server compacted until then is not lost."""
+    return end(replace_all(state) if asked_to_compact(state) else state, StopCondition(reason))
 
 
 def change_params(state: State, event: ev.ParamsChanged) -> State:
     """Other parameters from the next request on. A container that is named, or taken away, counts while code waits."""
     changed = set_up(state, params=event.params)
+    if not same_beginning(state.ledger.setup, changed.ledger.setup, state.ledger.unbound):
+        changed = unbind(changed)
     if "container" not in event.changed:
         return changed
     if isinstance(changed, Finished) and changed.back is not None:
@@ -304,7 +304,8 @@ def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
     if event.replace_last:
         kept = Chain(kept[: last_user_turn(kept)])
     messages = kept.extend((*event.messages, *ledger.held))
-    return Ready(evolve(ledger, messages=messages, held=(), turn_iterations=0, pauses=0, active=0.0))
+    unbound = cut_off(ledger.unbound, len(kept))
+    return Ready(evolve(ledger, messages=messages, held=(), turn_iterations=0, pauses=0, active=0.0, unbound=unbound))
 
 
 def retry(state: Failed, event: ev.Retried) -> Ready | Judging | Running:

@@ -29,6 +29,10 @@ class Ledger:
         pauses: how many times in a row the model paused.
         now: the latest time that was heard of, in seconds since the epoch; it never runs backwards.
         grants: in the order in which they were given; the used up and the expired stay, the revoked do not.
+        unbound: where thinking stands that was born after other words than those before it now: from which place on,
+            and up to which, of the messages, those beside them, and the open reply.
+        edited_at: how many requests had been answered when another history was last put in the place of this one.
+        compacted: by its name, how many tokens each compaction left the last time.
         trail: what the model did in this user turn, where it is noticed that it goes in circles.
 
     """
@@ -48,6 +52,9 @@ class Ledger:
     now: float = 0.0
     grants: tuple[StandingGrant, ...] = ()
     trail: Trail = NOTHING_SEEN
+    unbound: tuple[tuple[int, int], ...] = ()
+    edited_at: int = 0
+    compacted: tuple[tuple[str, int], ...] = ()
 
 
 @frozen
@@ -85,12 +92,19 @@ class Ready:
 
 @frozen
 class Requesting:
-    """A request is under way. `stopped`, for `reason`: the caller said stop, and the loop ends once it is over."""
+    """A request is under way.
+
+    Attributes:
+        stopped: the caller said stop, for `reason`, and the loop ends once the request is over.
+        summary: it is one for a summary of the history.
+
+    """
 
     ledger: Ledger
     tail: tuple[str, ...] = ()
     stopped: bool = False
     reason: str | None = None
+    summary: bool = False
 
 
 @frozen

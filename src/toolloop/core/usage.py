@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import add, attrgetter
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from attrs import field, fields, frozen
 
@@ -161,6 +161,7 @@ class IterationUsage:
         service_tier: the API's words for how it was served, as are `speed` and `inference_geo`.
         fallback_credit: what became of the credit that the request presented, "redeemed" or "not_applied".
         billed: what `usage` is the sum of, if the reply says so; details may be in the sum only.
+        kind: "summary" where the request was for a summary of the history; else "reply".
         context: what `context_tokens` is, if not the sum in `usage`; 0 is not known.
 
     """
@@ -178,6 +179,7 @@ class IterationUsage:
     fallback_credit: str | None = None
     billed: tuple[Billed, ...] = ()
     context: int | None = field(default=None, repr=False)
+    kind: Literal["reply", "summary"] = "reply"
 
     @property
     def context_tokens(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolloop.core import events as ev
+from toolloop.core.binding import same_beginning, unbind
 from toolloop.core.evolving import evolve
 from toolloop.core.moves import not_now, ready, run, set_up
 from toolloop.core.policy import ask_again, lose
@@ -17,7 +18,10 @@ def wake(state: State, event: ev.Woken) -> State:
     setup = event.setup or state.ledger.setup
     if setup.within != state.ledger.setup.within:
         raise not_now(state, event, "the setup is that of a loop in another place")
+    is_same = same_beginning(state.ledger.setup, setup, state.ledger.unbound)
     state = evolve(state, ledger=evolve(state.ledger, setup=setup))
+    if not is_same:
+        state = unbind(state)
     match state:
         case Requesting():
             return give_up(state, event)

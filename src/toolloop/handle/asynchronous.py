@@ -16,16 +16,16 @@ from typing import Any, Self
 from toolloop.core.errors import Conflict, IllegalCommand
 from toolloop.handle.apart import OpeningLoop, in_thread
 from toolloop.handle.awaiting import settled
+from toolloop.handle.by_hand import AsyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.making import to_open
-from toolloop.handle.tasks import AsyncDriving
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
 
-class AsyncToolLoopHandle(AsyncDriving):
+class AsyncToolLoopHandle(AsyncByHand):
     """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
 
     The same as `ToolLoopHandle`, over an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before

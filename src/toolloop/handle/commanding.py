@@ -13,6 +13,7 @@ from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import refusal, step
 from toolloop.core.setup import Budget
+from toolloop.core.splicing import spliced
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, TooDeep
 from toolloop.core.values import Command, Continue, InjectMessages, Stop
 from toolloop.handle.answering import Answering
@@ -230,7 +231,7 @@ class Commanding(Answering):
             step(self._state, event)
             if _SHAPING & given.keys():
                 edit = self._edit()  # what the caller has mended by now is what will go out
-                closed = self._state.ledger.messages if edit is None else edit.messages
+                closed = spliced(self._state.ledger.messages, () if edit is None else edit.splices)
                 params = all_params(new, self._tools)
                 if params["tools"] is None:
                     params["tools"] = []  # it is known that there are none

@@ -10,6 +10,7 @@ from attrs import field, fields, frozen
 
 from toolloop.core.setup import Budget, Execution, Limits, LoopAction, LoopDetection
 from toolloop.core.texts import PLACES, Texts
+from toolloop.history.compaction import Strategy
 from toolloop.tools import ToolContext
 from toolloop.tools.function import is_async
 
@@ -85,6 +86,19 @@ def _filters(_config: Any, attribute: Any, value: Any) -> None:
         )
 
 
+def _strategies(value: Any) -> Any:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, Strategy) else _tuple(value)
+
+
+def _compaction(_config: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(each, Strategy) for each in value):
+        raise ValueError(
+            f"{attribute.name} is {value!r}; give MaskResults, DropRounds or Summarize, a list of them, or None"
+        )
+
+
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, Sequence) else value
 
@@ -141,6 +155,7 @@ class LoopConfig:
             One that raises leaves the result as it was.
         observers: each is called with every event of `toolloop.events`; one that raises is logged.
         loop_detection: what is done about a model that makes the same calls again and again; None does not look.
+        compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request.
         texts: what the model is told of a call that has no result of its own.
 
     Raises:
@@ -166,6 +181,7 @@ class LoopConfig:
         default=(), converter=_tuple, validator=_observers, repr=_how_many
     )
     loop_detection: LoopDetection | None = field(default=None, validator=_detection)
+    compaction: Sequence[Strategy] = field(default=(), converter=_strategies, validator=_compaction, repr=_how_many)
     texts: Texts = field(factory=Texts, validator=_texts, repr=False)
 
     def parts(self) -> dict[str, Any]:
@@ -193,13 +209,14 @@ class LoopConfig:
 
     def callables(self) -> frozenset[str]:
         """The names of the callables that are set."""
-        names = ("on_tool_call", "stop_when", "result_filters")
+        names = ("on_tool_call", "stop_when", "result_filters", "compaction")
         return frozenset(name for name in names if getattr(self, name))
 
     def has_async(self) -> bool:
         """Whether a callable is async, as far as can be known without calling it."""
         given = (self.on_tool_call, self.stop_when, *self.result_filters)
-        return any(each is not None and is_async(each) for each in given)
+        waits = any(getattr(strategy, "awaits", False) for strategy in self.compaction)
+        return waits or any(each is not None and is_async(each) for each in given)
 
 
 @frozen

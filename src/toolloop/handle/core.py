@@ -12,6 +12,7 @@ from toolloop.core import events as ev
 from toolloop.core.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.core.jsontext import decode
 from toolloop.core.machine import begin
+from toolloop.core.splicing import spliced, splices_between
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, State, TooDeep
 from toolloop.core.tree import everywhere, loop_at
 from toolloop.handle.beginning import all_params, begin_with, missing
@@ -26,6 +27,7 @@ from toolloop.handle.recording import Path, Recorder, read_clock
 from toolloop.handle.storing import StoringRecorder
 from toolloop.handle.tooling import Flight, Job, Stopwatch
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
+from toolloop.handle.writers import refuse_misfits
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
@@ -40,9 +42,19 @@ _AS_IT_STANDS = (
     ev.Spent,
     ev.ParamsChanged,
     ev.HistoryEdited,
+    ev.Compacted,
     ev.Woken,
 )
-_CLOSING = (ev.HistoryEdited, ev.Requested, ev.Continued, ev.TurnEnded, ev.FollowedUp, ev.Stopped, ev.Replied)
+_CLOSING = (
+    ev.HistoryEdited,
+    ev.Compacted,
+    ev.Requested,
+    ev.Continued,
+    ev.TurnEnded,
+    ev.FollowedUp,
+    ev.Stopped,
+    ev.Replied,
+)
 _DRIVING = (ev.Woken, ev.Requested, ev.Started, ev.Opened)
 
 
@@ -107,6 +119,7 @@ class HandleCore:
         rev: int = 0,
         first: ev.Event | None = None,
     ) -> None:
+        refuse_misfits(config.compaction, is_async=self._is_async)
         self._provider = provider
         self._tools = tools
         self._config = config
@@ -257,7 +270,8 @@ class HandleCore:
         """
         edit = self._edit()
         if edit is not None:
-            self._refuse(outgoing(self._state, edit.messages, injected), asked)
+            closed = spliced(self._state.ledger.messages, edit.splices)
+            self._refuse(outgoing(self._state, closed, injected), asked)
         self._take_edit(edit)
 
     def _refuse(self, texts: Sequence[str], asked: str) -> None:
@@ -270,8 +284,8 @@ class HandleCore:
             return None
         closed = list(self._state.ledger.messages)
         texts = to_texts(self._working, known=frozenset(closed))
-        changed = list(texts) != closed
-        return ev.HistoryEdited(texts, at=self._recorder.now()) if changed else None
+        splices = splices_between(closed, texts)
+        return ev.HistoryEdited(splices=splices, at=self._recorder.now()) if splices else None
 
     def _take_edit(self, edit: ev.HistoryEdited | None) -> None:
         if edit is not None:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
+from attrs import evolve
+
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.effects import SendRequest
@@ -24,17 +26,17 @@ from toolloop.core.states import Ready, Requesting, State
 from toolloop.core.stops import STOP_REASONS
 from toolloop.core.tree import loops
 from toolloop.handle.beginning import all_params
+from toolloop.handle.compacting import Compacting
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
 from toolloop.handle.failing import failure_of
 from toolloop.handle.kits import Kit, driven_at
-from toolloop.handle.opening import Opening
 from toolloop.handle.recording import LOG, Path
 from toolloop.handle.tooling import Flight
 from toolloop.providers.protocol import Request
 
 
-class Flying(Opening):
+class Flying(Compacting):
     """Requests and time."""
 
     # --- where things stand ---
@@ -116,20 +118,24 @@ class Flying(Opening):
             kit, loop = self._ready_kit(path), self._at(path)
             if kit is None or not isinstance(loop, Ready) or SendRequest(path) not in outstanding(self._state):
                 return None
-            request = None
+            flight = None
             if problem is None:
                 try:
-                    request = self._request_of(kit, loop, path)
+                    first = self._compact_first(kit, loop, path)
+                    if first is None:
+                        return None
+                    flight = first if isinstance(first, Flight) else Flight(path, self._request_of(kit, first, path))
                 except InvalidHistory as error:
                     if not path:
                         raise
                     problem = ModelError(str(error))  # nobody can edit the history of a loop inside a call
-            requested = ev.Requested(at=self._recorder.now(), path=path)
-            if request is None:
+            is_summary = flight is not None and flight.wanted is not None
+            requested = ev.Requested(summary=is_summary, at=self._recorder.now(), path=path)
+            if flight is None:
                 self._record(requested)
                 self._failed(path, problem or ModelError("there is no request"), 0.0)
                 return None
-            flight = self._flights[path] = Flight(path, request)
+            self._flights[path] = flight
             self._record(requested)
             flight.recorded = None if self._stored is None else self._stored.staged(requested)
             return flight
@@ -155,7 +161,13 @@ class Flying(Opening):
 
         """
         ledger = loop.ledger
-        request = kit.requests.make(ledger.setup.params, [*ledger.messages, *loop.tail], ledger.container)
+        request = kit.requests.make(
+            ledger.setup.params,
+            [*ledger.messages, *loop.tail],
+            ledger.container,
+            unbound=ledger.unbound,
+            resumes=bool(loop.tail),
+        )
         if kit.requests.may_add_up() or kit.is_unjudged:  # over rounds that were each judged by themselves
             texts = outgoing(loop, list(ledger.messages))
             if path:
@@ -178,9 +190,13 @@ class Flying(Opening):
 
     def _answer(self, flight: Flight, reply: Any) -> None:
         with self._recorder.lock:
-            if self._lands(flight):
-                took = round(time.monotonic() - flight.begun, 6) if flight.path else 0.0
-                self._answered(flight.path, reply, self._lap(), took)
+            if not self._lands(flight):
+                return
+            took = round(time.monotonic() - flight.begun, 6)
+            if flight.wanted is not None:
+                self._summed(flight, reply, took)
+            else:
+                self._answered(flight.path, reply, self._lap(), took if flight.path else 0.0)
 
     def _fault(self, flight: Flight, error: Exception) -> None:
         """A provider raised. Whatever it was, the outside world failed, and the loop is as it was before."""
@@ -189,8 +205,18 @@ class Flying(Opening):
             wrapped.__cause__ = error
             error = wrapped
         with self._recorder.lock:
-            if self._lands(flight):
+            if not self._lands(flight):
+                return
+            if flight.wanted is not None:
+                self._summed(flight, error, 0.0)
+            else:
                 self._failed(flight.path, error, self._lap())
+
+    def _summed(self, flight: Flight, came: Any, took: float) -> None:
+        """A summary was asked for: record what came of it."""
+        if (loop := self._at(flight.path)) is not None:
+            event = self._summed_up(loop.ledger, flight.wanted, came, took)
+            self._record(evolve(event, seconds=self._lap(), path=flight.path))
 
     def _lands(self, flight: Flight) -> bool:
         """A request is over. Whether its loop still waited for it."""

@@ -14,6 +14,7 @@ from toolloop.core.setup import Setup
 from toolloop.core.states import Ledger, Running, State
 from toolloop.core.tree import round_of
 from toolloop.core.values import Status
+from toolloop.handle.compactor import Compactor
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.judging import Judges
 from toolloop.handle.params import RequestMaker, Secrets, external_names
@@ -32,6 +33,7 @@ class Kit:
         requests: makes its requests.
         judges: who is asked about its calls.
         toolbox: prepares its calls.
+        compactor: decides when its history is compacted.
         is_new: the loop was begun elsewhere, and it is still to be looked at whether it has other tools here.
         is_unjudged: its tools changed while it slept, and whether they fit its history is still to be looked at.
         ask: gives the secrets of its parameters, which are not at hand yet.
@@ -44,6 +46,7 @@ class Kit:
     requests: RequestMaker
     judges: Judges
     toolbox: Toolbox
+    compactor: Compactor
     is_new: bool = False
     is_unjudged: bool = False
     ask: Callable[[], Secrets] | None = None
@@ -53,7 +56,8 @@ class Kit:
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, *, caller_state: Any, secrets: Secrets) -> Kit:
         """The kit of a loop that is set up so."""
         requests = RequestMaker(definitions_in_order(setup, tools), secrets)
-        return cls(tools, config, setup.within, requests, Judges(tools, config), Toolbox(tools, caller_state))
+        judges, toolbox = Judges(tools, config), Toolbox(tools, caller_state)
+        return cls(tools, config, setup.within, requests, judges, toolbox, Compactor(config.compaction))
 
     def external(self, setup: Setup) -> frozenset[str]:
         """The names of tools that only the parameters define, looked up once for each change of these."""
@@ -68,6 +72,10 @@ class Kit:
         if not named or any('"tool_addition"' in text for text in ledger.messages):
             return None
         return frozenset(self.tools.names) | self.external(ledger.setup)
+
+    def whole(self, setup: Setup) -> str:
+        """The parameters of its requests with all tools among them, as JSON: the same text until they change."""
+        return self.requests.parameters(setup.params)
 
     def fetch_secrets(self) -> None:
         """Have the secrets at hand. This runs code of the caller's.

@@ -9,6 +9,7 @@ from typing import Any
 from toolloop.core.errors import BadTool, IllegalCommand
 from toolloop.handle.beginning import as_registry
 from toolloop.handle.sub_loops import SubLoop
+from toolloop.handle.writers import refuse_misfits
 from toolloop.tools import Tool, ToolRegistry
 from toolloop.tools.sdk import SdkClosing
 
@@ -49,9 +50,13 @@ def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
 
     Raises:
         BadTool: two of one name, an async tool under the sync handle, something that is no tool.
+        TypeError: a loop among them has summaries written by somebody whom the handle cannot wait for.
 
     """
     registry = as_registry(tools)
+    for tool in _all_tools(registry):
+        if isinstance(tool, SubLoop):
+            refuse_misfits(tool.config.compaction, is_async=is_async)
     if not is_async:
         for tool in _all_tools(registry):
             _refuse_async(tool)

@@ -8,9 +8,11 @@ from typing import Any
 
 from attrs import define, field
 
+from toolloop.core.binding import Places
 from toolloop.core.blocks import MANY_IMAGES
 from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
+from toolloop.handle.binding import Unbound, leaves_out
 from toolloop.history import RULES, Problem
 from toolloop.history.images import large_images
 from toolloop.history.models import FEWEST_IMAGES
@@ -188,6 +190,23 @@ def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
     return str(server.get("name")), str(server.get("url"))
 
 
+def without_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The parameters of a request whose reply is a summary: without those that only shape an answer.
+
+    Source: the tool runner of anthropic 2.12, which leaves out the same.
+    """
+    kept = {name: value for name, value in params.items() if name not in _ONLY_OF_ANSWERS}
+    choice, output = kept.get("tool_choice"), kept.get("output_config")
+    if isinstance(choice, Mapping) and choice.get("type") in ("any", "tool"):
+        del kept["tool_choice"]
+    if isinstance(output, Mapping):
+        kept["output_config"] = {name: value for name, value in output.items() if name != "format"}
+    return kept
+
+
+_ONLY_OF_ANSWERS = frozenset({"context_management", "stop_sequences", "output_format"})
+
+
 def _in_container(body: str, container: str) -> str:
     params = decode(body)
     given = params.get("container")
@@ -210,13 +229,26 @@ class RequestMaker:
         self._counts: list[tuple[int, ...]] = []  # of all messages up to each
         self._body_count = _NOTHING
         self._passed: list[int] | None = None
+        self._compacting: str | None = None  # the body of a request that only compacts
+        self._leaves_out = False
+        self._unbound = Unbound()
 
-    def make(self, stored: str, messages: Sequence[str], container: str | None = None) -> Request:
+    def make(
+        self,
+        stored: str,
+        messages: Sequence[str],
+        container: str | None = None,
+        *,
+        unbound: Places = (),
+        resumes: bool = False,
+    ) -> Request:
         """The request for these stored parameters and messages, all JSON texts.
 
         Args:
             stored: the parameters but `messages`.
             messages: what goes out.
+            unbound: where thinking stands that was born after other words; see `leaves_out`.
+            resumes: it goes on with a paused turn, so the server is not asked to compact instead.
             container: the id of the container in which the code of the open turn runs; it takes the place of another
                 that the parameters name, and their skills stay (source: rule 25 of the Messages API).
 
@@ -226,8 +258,10 @@ class RequestMaker:
         """
         if stored is not self._stored:
             self._prepare(stored)
-        texts = list(messages)
-        body = self._body if container is None else _in_container(self._body, container)
+        texts = self._unbound.without(messages, unbound) if unbound and self._leaves_out else list(messages)
+        body = self._body if self._compacting is None or resumes else self._compacting
+        if container is not None:
+            body = _in_container(body, container)
         request = Request(body, texts, self._options, self._encode(texts))
         if (size := self._total()[-1] + _AROUND) > _MOST_BYTES:
             raise self._too_large(size)
@@ -292,15 +326,53 @@ class RequestMaker:
         self.secrets.mcp_tokens.update(secrets.mcp_tokens)
         self._stored = ""
 
+    def parameters(self, stored: str) -> str:
+        """The text of the parameters, with all tools; the same object until they change."""
+        if stored is not self._stored:
+            self._prepare(stored)
+        return self._body
+
+    def alone(
+        self, params: Mapping[str, JSON], messages: Sequence[str], unbound: Places, *, foreign: bool = False
+    ) -> Request:
+        """A request beside the loop's own.
+
+        Args:
+            params: the stored parameters, or others in their place.
+            messages: what goes out.
+            unbound: as for `make`.
+            foreign: it is for another provider than the loop's, to which nothing secret goes.
+
+        """
+        body = {name: value for name, value in params.items() if name not in OPTION_NAMES and name != "compaction"}
+        options = {name: value for name, value in params.items() if name in OPTION_NAMES}
+        if foreign:
+            options = {name: value for name, value in options.items() if name == "betas"}
+        else:
+            options |= self.secrets.options
+        texts = Unbound().without(messages, unbound) if unbound and leaves_out(params) else list(messages)
+        return Request(encode(self._whole(body, tokens=not foreign)), texts, options)
+
+    def _whole(self, params: Mapping[str, JSON], *, tokens: bool = True) -> dict[str, JSON]:
+        """The parameters with all tools, and with the tokens that nobody stores."""
+        whole = dict(params)
+        if tools := [*self._definitions, *(whole.pop("tools", None) or ())]:
+            whole["tools"] = tools
+        for server in (whole.get("mcp_servers") or ()) if tokens else ():
+            if (token := self.secrets.mcp_tokens.get(_server_key(server))) is not None:
+                server[_MCP_TOKEN] = token
+        return whole
+
     def _prepare(self, stored: str) -> None:
         params = decode(stored)
         self._options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES}
         self._options.update(self.secrets.options)
-        if tools := [*self._definitions, *(params.pop("tools", None) or ())]:
-            params["tools"] = tools
-        for server in params.get("mcp_servers") or ():
-            if (token := self.secrets.mcp_tokens.get(_server_key(server))) is not None:
-                server[_MCP_TOKEN] = token
+        params = self._whole(params)
+        self._compacting = None
+        if params.get("compaction") is not None:
+            self._compacting = encode(without_answers(params))
+            del params["compaction"]
+        self._leaves_out = leaves_out(params)
         self._body = encode(params)
         self._body_count = _count(self._body.encode())
         self._passed = None

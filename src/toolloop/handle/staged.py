@@ -12,7 +12,7 @@ from attrs import define, field
 
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, Conflict, StoreError
-from toolloop.core.states import Deciding, Executed, Judging, Paused, Running, State
+from toolloop.core.states import Deciding, Executed, Judging, Paused, Requesting, Running, State
 from toolloop.core.tree import loop_at, round_of
 from toolloop.handle.decisions import nothing_waits
 from toolloop.handle.watching import WatchEvent
@@ -70,6 +70,8 @@ def kind_of(event: ev.Event, before: State) -> Kind:
         return "intent"
     if isinstance(event, ev.HistoryEdited):
         return "edit"
+    if isinstance(event, ev.Compacted):  # of a summary that was paid for, or of the caller's own
+        return "fact" if isinstance(loop_at(before, event.path), Requesting) else "edit"
     if isinstance(event, _FIRM) or (isinstance(event, ev.Injected) and isinstance(before, _WAITING)):
         return "firm"
     if isinstance(event, ev.Ticked) and event.seconds:  # a driver says so, whose time it was

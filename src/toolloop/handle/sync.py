@@ -15,9 +15,9 @@ from toolloop.core.errors import IllegalCommand
 from toolloop.core.machine import under_way
 from toolloop.core.values import Result
 from toolloop.handle.bell import Bell
+from toolloop.handle.by_hand import SyncByHand
 from toolloop.handle.calls import outcome, thread_of
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.driving import Driving
 from toolloop.handle.judging import ask_each
 from toolloop.handle.making import to_open
 from toolloop.handle.tooling import Flight, Job
@@ -27,7 +27,7 @@ from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
 
-class ToolLoopHandle(Driving):
+class ToolLoopHandle(SyncByHand):
     """A tool-use loop that its caller drives, turn by turn.
 
     Args:
@@ -319,7 +319,7 @@ class ToolLoopHandle(Driving):
         if not self._is_asking(flight):
             return
         try:
-            reply = self._provider.send(flight.request)
+            reply = (flight.provider or self._provider).send(flight.request)
         except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
             self._fault(flight, error)
         else:

@@ -71,7 +71,7 @@ class AsyncDriving(Driving):
         if not self._is_asking(flight):
             return
         try:
-            reply = await self._provider.send(flight.request)
+            reply = await (flight.provider or self._provider).send(flight.request)
         except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
             self._fault(flight, error)
         else:

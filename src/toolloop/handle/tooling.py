@@ -63,12 +63,16 @@ class Flight:
         recorded: that it goes out, on its way to the store, if there is one.
         cancel: ends the task that waits for the reply, if one does.
         begun: when, by `time.monotonic`.
+        wanted: the summary that it asks for, if it does: a `Wanted`.
+        provider: who is to answer it, if that is another than the loop's own.
 
     """
 
     path: tuple[str, ...]
     request: Request
     begun: float = field(factory=time.monotonic)
+    wanted: Any = None
+    provider: Any = None
     recorded: Staged | None = None
     cancel: Callable[[], object] = _nothing
 

@@ -67,7 +67,9 @@ class Yielded:
         self.reason: Reason = _REASONS[type(state)]
         self._state = type(state).__name__
         self.iteration = ledger.iterations
-        self.usage: Usage = next(entry.usage for entry in reversed(ledger.usage_log) if not entry.path)
+        self.usage: Usage = next(
+            entry.usage for entry in reversed(ledger.usage_log) if not entry.path and entry.kind == "reply"
+        )
         self.total_usage = ledger.total_usage
         self.events = events
         self._at = state

@@ -184,6 +184,8 @@ def _setup_now(
     before = decode(old.params)
     # Parameters with a model are those of a whole request; others only bring back what is not stored.
     after = before if stored is None else dict(stored) if "model" in stored else {**before, **stored}
+    if "compaction" not in before:
+        after.pop("compaction", None)  # it is a wish for once, and done
     if canonical(after) != canonical(before):
         new = evolve(new, params=encode(after))
     if config is not None:

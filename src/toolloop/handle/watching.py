@@ -17,6 +17,7 @@ from toolloop.core.terminations import Termination
 from toolloop.core.tree import children
 from toolloop.core.usage import Usage
 from toolloop.core.values import Round, Status
+from toolloop.handle.binding import newly_left_out
 
 
 @frozen
@@ -35,16 +36,19 @@ class WatchEvent:
 
 @frozen
 class RequestStarted(WatchEvent):
-    """A model request goes out."""
+    """A model request goes out. `summary`: it asks for a summary of the history, for a compaction."""
+
+    summary: bool = field(default=False, kw_only=True)
 
 
 @frozen
 class RequestAnswered(WatchEvent):
-    """A model request was answered. `seconds`: how long it took."""
+    """A model request was answered. `seconds`: how long it took; `summary`: it asked for one, for a compaction."""
 
     stop_reason: str | None
     usage: Usage
     seconds: float
+    summary: bool = field(default=False, kw_only=True)
 
 
 @frozen
@@ -148,6 +152,30 @@ class HistoryReplaced(WatchEvent):
 
 
 @frozen
+class Compacted(WatchEvent):
+    """The history was compacted.
+
+    Attributes:
+        strategy: which one did it: the name of its class, or "compaction" where the API did, as the parameter asks.
+        before, after: about how many tokens a request took, and takes now.
+        problem: why nothing changed, where nothing did.
+
+    """
+
+    strategy: str
+    before: int
+    after: int
+    problem: str | None = None
+
+
+@frozen
+class ThinkingDropped(WatchEvent):
+    """What stood before thinking blocks changed, so requests leave them out from now on. `count`: how many more."""
+
+    count: int
+
+
+@frozen
 class BlocksLeftOut(WatchEvent):
     """Blocks of a reply did not join the history, because the API would refuse to take them back."""
 
@@ -177,7 +205,7 @@ def _heard(before: State, event: ev.Event, after: State, iteration: int) -> list
     seen: list[WatchEvent] = []
     match event:
         case ev.Requested():
-            seen.append(RequestStarted(iteration + 1))
+            seen.append(RequestStarted(iteration + 1, summary=event.summary))
         case ev.Replied():
             usage = after.ledger.usage_log[-1]
             seen.append(RequestAnswered(iteration, usage.stop_reason, usage.usage, usage.seconds))
@@ -186,13 +214,41 @@ def _heard(before: State, event: ev.Event, after: State, iteration: int) -> list
                 seen.append(BlocksLeftOut(iteration, dropped))
         case ev.RequestFailed():
             seen.append(RequestFailed(iteration + 1, event.failure.message, event.failure.retryable))
-        case ev.HistoryEdited():
-            seen.append(HistoryReplaced(iteration, len(before.ledger.messages), len(after.ledger.messages)))
         case ev.Injected() if len(after.ledger.held) > len(before.ledger.held):
             seen.append(MessageHeld(iteration, len(event.messages)))
         case ev.Judged(stop=False) | ev.Started() | ev.Opened() if isinstance(before, Judging):
             seen.extend(_circle(before, iteration))
+    return seen + _rewritten(before, event, after, iteration)
+
+
+def _rewritten(before: State, event: ev.Event, after: State, iteration: int) -> list[WatchEvent]:
+    """What is told of another history, and of other words before the thinking in it."""
+    seen: list[WatchEvent] = []
+    match event:
+        case ev.HistoryEdited():
+            seen.append(HistoryReplaced(iteration, len(before.ledger.messages), len(after.ledger.messages)))
+        case ev.Compacted(summary=used):
+            if used is not None:
+                seen.append(RequestAnswered(iteration + 1, used.stop_reason, used.usage, used.seconds, summary=True))
+            seen.append(Compacted(iteration, event.strategy, event.before, event.after, event.problem))
+        case ev.Replied() | ev.Judged() if after.ledger.setup.params is not before.ledger.setup.params:
+            seen.append(_compacted_by_server(before, after, iteration))
+    if isinstance(event, _REWRITING) and (count := newly_left_out(before, after)):
+        seen.append(ThinkingDropped(iteration, count))
     return seen
+
+
+# After these, other words may stand before some thinking.
+_REWRITING = (ev.HistoryEdited, ev.Compacted, ev.ParamsChanged, ev.Woken)
+
+
+def _compacted_by_server(before: State, after: State, iteration: int) -> Compacted:
+    """What is told of a reply that the parameter `compaction` asked for: that is spent then."""
+    used = after.ledger.usage_log[-1].usage
+    if after.ledger.messages is before.ledger.messages:
+        tokens = used.total_input_tokens
+        return Compacted(iteration, "compaction", tokens, tokens, "the API gave no summary")
+    return Compacted(iteration, "compaction", used.total_input_tokens, used.output_tokens)
 
 
 def _inside(before: State, event: ev.Event, after: State) -> list[WatchEvent]:

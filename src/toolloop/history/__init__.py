@@ -6,6 +6,7 @@ from toolloop.history.open_turns import open_code_calls, open_server_calls
 from toolloop.history.repair import NO_WORDS, NOT_RUN, Change, Repaired, repair
 from toolloop.history.rounds import rounds
 from toolloop.history.rules import RULES, Problem, Rule
+from toolloop.history.tokens import estimate_tokens
 
 __all__ = [
     "NOT_RUN",
@@ -17,6 +18,7 @@ __all__ = [
     "Rule",
     "binds_thinking",
     "check",
+    "estimate_tokens",
     "open_code_calls",
     "open_server_calls",
     "repair",

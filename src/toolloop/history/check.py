@@ -6,6 +6,7 @@ from typing import Any
 
 from toolloop.history.images import check_images
 from toolloop.history.pairing import check_open_calls, check_pairing
+from toolloop.history.parameters import check_parameters, check_references
 from toolloop.history.reading import after_compaction, runs_of
 from toolloop.history.rules import Findings, Problem
 from toolloop.history.shape import check_shape
@@ -25,15 +26,17 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
         thinking: the `thinking` parameter of the request.
 
     Returns:
-        The problems, those of shape first. Those of the level `error` are certain.
+        The problems, those of tools and thinking first, then those of shape. Those of the level `error` are certain.
 
     """
     findings = Findings()
+    check_parameters(findings, model=model, tools=tools, thinking=thinking)
     check_shape(messages, findings)
     if isinstance(messages, list | tuple):
         runs = runs_of(messages)
         check_pairing(after_compaction(runs), findings)
         check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
+        check_references(runs, findings, tools=tools)
         check_open_calls(after_compaction(runs), findings, tools=tools)
         check_images(runs, findings, model=model)
     return findings.problems

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from toolloop.history.reading import content_path, is_directive, kind_of, message_path, role_of
+from toolloop.history.reading import content_path, is_directive, is_summary, kind_of, message_path, role_of
 
 
 @frozen(eq=False)
@@ -103,6 +103,6 @@ def live_turns(drafts: list[Draft]) -> list[Turn]:
     for number in range(len(turns) - 1, -1, -1):
         turn = turns[number]
         for index in range(len(turn.places) - 1, -1, -1):
-            if turn.places[index][1].kind == "compaction":
+            if is_summary(turn.places[index][1].block):
                 return [Turn(turn.role, turn.drafts, turn.places[index:]), *turns[number + 1 :]]
     return turns

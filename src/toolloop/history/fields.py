@@ -20,6 +20,10 @@ _FIELDS: Final[dict[str, dict[str, tuple[type, str]]]] = {
     "tool_result": {"tool_use_id": _STRING},
     "server_tool_use": {"id": _STRING, "name": _STRING, "input": _OBJECT},
     "mcp_tool_use": {"id": _STRING, "name": _STRING, "input": _OBJECT, "server_name": _STRING},
+    "compaction": {},
+    "container_upload": {"file_id": _STRING},
+    "tool_addition": {"tool": _OBJECT},
+    "tool_removal": {"tool": _OBJECT},
 }
 _OPTIONAL: Final[dict[str, frozenset[str]]] = {
     "thinking": frozenset(),
@@ -28,19 +32,19 @@ _OPTIONAL: Final[dict[str, frozenset[str]]] = {
     "tool_result": frozenset({"cache_control", "content", "is_error", "toolset_name"}),
     "server_tool_use": frozenset({"cache_control", "caller"}),
     "mcp_tool_use": frozenset({"cache_control"}),
+    "compaction": frozenset({"cache_control", "content", "encrypted_content", "signature", "tool_changes"}),
+    "container_upload": frozenset({"cache_control"}),
+    "tool_addition": frozenset({"cache_control"}),
+    "tool_removal": frozenset({"cache_control"}),
 }
 # Known, but nobody but the API looks into them.
-_OPAQUE: Final = frozenset(
-    {
-        "compaction",
-        "connector_text",
-        "container_upload",
-        "fallback",
-        "mcp_tool_listing",
-        "tool_addition",
-        "tool_removal",
-    }
-)
+_OPAQUE: Final = frozenset({"connector_text", "fallback", "mcp_tool_listing"})
+# Optional keys whose values are strings.
+_WORDS: Final = {
+    "tool_use": ("toolset_name",),
+    "tool_result": ("toolset_name",),
+    "compaction": ("content", "encrypted_content", "signature"),
+}
 _IDS: Final = {
     "tool_use": re.compile(r"[a-zA-Z0-9_-]+"),
     "tool_result": re.compile(r"[a-zA-Z0-9_-]+"),
@@ -86,9 +90,9 @@ def _identity(path: str, kind: str, block: Block, findings: Findings) -> None:
     name: Any = block.get("tool_use_id" if kind == "tool_result" else "id")
     if pattern is not None and isinstance(name, str) and not pattern.fullmatch(name):
         findings.add("block-fields", path, f"the id {name!r} does not match {pattern.pattern}")
-    toolset = block.get("toolset_name")
-    if kind in ("tool_use", "tool_result") and not isinstance(toolset, str | None):
-        findings.add("block-fields", path, f"'toolset_name' is {named(toolset)}, not a string")
+    for key in _WORDS.get(kind, ()):
+        if not isinstance(block.get(key), str | None):
+            findings.add("block-fields", path, f"{key!r} is {named(block[key])}, not a string")
 
 
 def _field(path: str, block: Block, key: str, wanted: tuple[type, str], findings: Findings) -> None:

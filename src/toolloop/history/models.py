@@ -1,8 +1,8 @@
 """What a model takes in a history, read off its id.
 
-Four questions, each with None for the answer "unknown": an unknown model is never refused anything. The answers
-are those of the public documentation in November 2026 (pages on prefill, mid-conversation system messages, preserved
-thinking, vision and context windows); a later version of a family is taken to do what its predecessor does.
+Five questions, each with None for the answer "unknown": an unknown model is never refused anything. The answers
+are those of the public documentation in November 2026 (pages on prefill, mid-conversation system messages, thinking
+and its preservation, vision and context windows); a later version of a family is taken to do what its predecessor does.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _NO_PREFILL_FROM: Final = (4, 6)
 _SYSTEM_FROM: Final = {"fable": (5, 0), "mythos": (5, 0), "opus": (4, 8)}
 # Families of which it is only known that they did not take them up to this version.
 _NO_SYSTEM_UP_TO: Final = {"sonnet": (5, 0), "haiku": (4, 5)}
+
+_NO_MANUAL_FROM: Final = (4, 7)
+_ADAPTIVE_FROM: Final = (4, 6)
+_ALWAYS_THINK: Final = frozenset({"fable", "mythos"})
 
 # From this version on a family binds a thinking block to all that stands before it.
 _BINDS_FROM: Final = {"fable": (5, 1), "mythos": (5, 1), "opus": (5, 5), "sonnet": (5, 5), "haiku": (5, 5)}
@@ -66,6 +70,26 @@ def binds_thinking(model: object) -> bool | None:
     """
     family = _family(model)
     return None if family is None else family[1] >= _BINDS_FROM[family[0]]
+
+
+def takes_thinking(model: object, kind: object) -> bool | None:
+    """Whether this model takes the `thinking` parameter with this type.
+
+    Source: rule 31, the documentation of thinking: `enabled` before 4.7, `adaptive` after 4.5, `disabled` not on Fable
+    and Mythos. Of Mythos Preview and `enabled` nothing certain is known, nor of types that came later.
+    """
+    family = _family(model)
+    if family is None:
+        return None
+    name, version = family
+    match kind:
+        case "enabled":
+            return None if _PREVIEW in str(model) else version < _NO_MANUAL_FROM
+        case "adaptive":
+            return version >= _ADAPTIVE_FROM
+        case "disabled" if name in _ALWAYS_THINK:
+            return False
+    return None
 
 
 def most_images(model: object) -> int | None:

@@ -18,6 +18,8 @@ ROLES: Final = ("user", "assistant", "system")
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 
+_HOLDERS: Final = frozenset({"document", "search_result", "tool_result"})  # kinds of blocks that hold others
+
 #: Stands for the index of a block where the content is a string.
 WHOLE: Final = -1
 
@@ -118,12 +120,20 @@ def runs_of(messages: Any) -> list[Run]:
     return runs
 
 
+def is_summary(block: Any) -> bool:
+    """Whether this is a compaction block that stands for all before it; one without content stands for nothing.
+
+    Source: rule 36; the SDK's `BetaCompactionBlockParam`: content that is null says that the compaction failed.
+    """
+    return kind_of(block) == "compaction" and isinstance(block.get("content"), str) and bool(block["content"])
+
+
 def after_compaction(runs: list[Run]) -> list[Run]:
     """The runs that still count: from the last compaction block on (rule 36; what is before it is ignored)."""
     for number in range(len(runs) - 1, -1, -1):
         run = runs[number]
         for index in range(len(run.spots) - 1, -1, -1):
-            if run.spots[index].kind == "compaction":
+            if is_summary(run.spots[index].block):
                 return [Run(run.role, run.messages, run.spots[index:]), *runs[number + 1 :]]
     return runs
 
@@ -163,6 +173,22 @@ def last_closing_run(runs: list[Run]) -> int:
         if runs[number].role == "user" and not runs[number].results_only:
             return number
     return -1
+
+
+def with_inner(run: Run) -> Iterator[tuple[str, Any]]:
+    """Every block of a run with its path, what is inside results, documents and search results before these."""
+    for spot in run.spots:
+        for block in _inside_first(spot.block):
+            yield spot.path, block
+
+
+def _inside_first(block: Any, depth: int = 2) -> Iterator[Any]:
+    kind = kind_of(block)
+    holder = block.get("source") if kind == "document" else block
+    content = holder.get("content") if kind in _HOLDERS and isinstance(holder, dict) else None
+    for inner in content if isinstance(content, list) and depth else ():
+        yield from _inside_first(inner, depth - 1)
+    yield block
 
 
 def is_blank(text: Any) -> bool:

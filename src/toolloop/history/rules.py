@@ -222,6 +222,13 @@ RULES: Final[dict[str, Rule]] = {
         "Restore the block as it was received, or drop it.",
         "28, reported",
     ),
+    "thinking-config": Rule(
+        "error",
+        "The model takes this kind of thinking: `enabled` before 4.7 and with a budget of at least 1,024 tokens, "
+        "`adaptive` after 4.5, `disabled` unless it is a Fable or Mythos.",
+        "Use `adaptive` with an effort from 4.7 on, `enabled` with a budget up to 4.5, and neither to leave it out.",
+        "31, documented",
+    ),
     "user-citations": Rule("warning", "Text of the user has no citations.", "Drop the citations.", "32, documented"),
     "mixed-search-results": Rule(
         "error",
@@ -256,9 +263,28 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "tool-reference": Rule(
         "error",
-        "A reference in a result names a tool of the request.",
+        "A reference in a result, or in what a system message adds or removes, names a tool of the request.",
         "Send the tool along (it may have `defer_loading`), or drop the reference.",
+        "22 and 35, reported",
+    ),
+    "tool-definition": Rule(
+        "error",
+        "The tools of the request have names of their own, of letters, digits, `_` and `-`, at most 64; one of the "
+        "caller's has an `input_schema`.",
+        "Rename the tool, or give it a schema.",
         "35, reported",
+    ),
+    "compaction-content": Rule(
+        "error",
+        "The content of a compaction block is null, or has at least one character.",
+        "Restore the block as it was received.",
+        "36, SDK",
+    ),
+    "compaction-place": Rule(
+        "error",
+        "A signed compaction block is the very first block of the messages.",
+        "Send it in the place of all messages that it stands for.",
+        "36, SDK",
     ),
     "image-limits": Rule(
         "error",

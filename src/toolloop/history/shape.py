@@ -1,4 +1,4 @@
-"""The shape of messages and blocks: rules 1 to 4, 14, 20, 28, for which no other message need be looked at."""
+"""The shape of messages and blocks: rules 1 to 4, 14, 20, 28, 36, for which no other message need be looked at."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ _ONLY_IN: Final = {
     "redacted_thinking": "assistant",
     "server_tool_use": "assistant",
     "mcp_tool_use": "assistant",
+    "tool_addition": "system",
+    "tool_removal": "system",
 }
 
 
@@ -104,3 +106,5 @@ def _block(path: str, role: str, block: Any, findings: Findings) -> None:
         findings.add("user-citations", path, "a text block of the user has citations")
     elif kind == "thinking" and block.get("thinking") == "" and block.get("signature") == "":
         findings.add("empty-thinking", path, "the thinking block has neither words nor a signature")
+    elif kind == "compaction" and block.get("content") == "":
+        findings.add("compaction-content", path, "the content of the compaction block is an empty string")

@@ -1,4 +1,4 @@
-"""The order of turns, and what a turn may begin and end with: rules 9 to 13, 20, 21, 27, 33 to 35."""
+"""The order of turns, and what a turn may begin and end with: rules 9 to 13, 20, 21, 27, 33, 34, 36."""
 
 from __future__ import annotations
 
@@ -9,44 +9,53 @@ from toolloop.history.models import takes_prefill, takes_system_messages
 from toolloop.history.reading import (
     THINKING,
     Run,
+    after_compaction,
     content_path,
     is_server_result,
+    is_summary,
     kind_of,
     message_path,
     text_key,
     unanswered_server_calls,
+    with_inner,
 )
 from toolloop.history.rules import Findings, Level
 
 _MAX_CACHE_MARKS = 4
-_HOLDERS = frozenset({"document", "search_result", "tool_result"})  # kinds of blocks that hold others
 
 
 def check_turns(  # noqa: PLR0913 - the parts of a request, by name
     messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object, tools: Any, thinking: Any
 ) -> None:
     """Check the order of turns, their ends, and what the model and the request allow."""
-    if runs and runs[0].role == "assistant":
+    if runs and runs[0].role == "assistant" and not (runs[0].spots and is_summary(runs[0].spots[0].block)):
         findings.add("assistant-first", message_path(runs[0].messages[0]), "the history begins with the assistant")
     for run in runs:
         if run.role != "system" and not run.spots and not any(messages[number]["content"] for number in run.messages):
             # Models that take a prefill may take an empty one.
             level: Level | None = "warning" if run is runs[-1] and _may_be_prefill(run, model) else None
             findings.add("empty-content", content_path(run.messages[0]), f"this {run.role} turn is empty", level=level)
+    _compactions(runs, findings)
     _ends(runs, findings)
     _prefill(runs, findings, model=model, thinking=thinking)
     _system(runs, findings, model=model)
     _thinking_first(runs, findings, model=model, thinking=thinking)
     _cache_marks(runs, findings, tools=tools)
     _citations(runs, findings)
-    if isinstance(tools, list):
-        if not tools:
-            _no_tools(runs, findings)
-        _references(runs, findings, tools)
+    if tools == []:
+        _no_tools(runs, findings)
 
 
 def _may_be_prefill(run: Run, model: object) -> bool:
     return run.role == "assistant" and takes_prefill(model) is True
+
+
+def _compactions(runs: list[Run], findings: Findings) -> None:
+    spots = [spot for run in runs for spot in run.spots]
+    for spot in spots[1:]:
+        # Those that a reply begins with are not signed, and may stand anywhere.
+        if is_summary(spot.block) and spot.block.get("signature") is not None:
+            findings.add("compaction-place", spot.path, "a signed compaction block stands behind another block")
 
 
 def _ends(runs: list[Run], findings: Findings) -> None:
@@ -101,11 +110,16 @@ def _ends_in_server_result(run: Run) -> bool:
 def _thinking_first(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled" or takes_prefill(model) is None:
         return
-    turns = [run for run in runs if run.role != "system"]
+    turns = [run for run in after_compaction(runs) if run.role != "system"]
     replies = list(_open_turn(turns))
     # The API thinks once at the start of a turn or before each call; both kinds of history must pass.
-    if replies and not any(run.spots and run.spots[0].kind in THINKING for run in replies):
+    if replies and not any(_begins_with_thinking(run) for run in replies):
         findings.add("thinking-first", message_path(replies[0].messages[0]), "no thinking begins this turn of calls")
+
+
+def _begins_with_thinking(run: Run) -> bool:
+    # What the server compacted leads its reply.
+    return next((kind for kind in run.kinds if kind != "compaction"), None) in THINKING
 
 
 def _open_turn(turns: list[Run]) -> Iterator[Run]:
@@ -133,7 +147,7 @@ def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
             yield f"tools[{index}]", mark
     for run in runs:
-        for path, block in _with_inner(run):
+        for path, block in with_inner(run):
             if isinstance(block, dict) and isinstance(mark := block.get("cache_control"), dict):
                 yield path, mark
 
@@ -141,7 +155,7 @@ def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 def _citations(runs: list[Run], findings: Findings) -> None:
     cited: bool | None = None
     for run in runs:
-        for path, block in _with_inner(run):
+        for path, block in with_inner(run):
             if kind_of(block) in ("document", "search_result"):
                 switch = block.get("citations")
                 is_on = isinstance(switch, dict) and bool(switch.get("enabled"))
@@ -149,34 +163,6 @@ def _citations(runs: list[Run], findings: Findings) -> None:
                     findings.add("mixed-citations", path, "citations are on for some sources, and not for others")
                     return
                 cited = is_on
-
-
-def _with_inner(run: Run) -> Iterator[tuple[str, Any]]:
-    """Every block of a run with its path, what is inside results, documents and search results before these."""
-    for spot in run.spots:
-        for block in _inside_first(spot.block):
-            yield spot.path, block
-
-
-def _inside_first(block: Any, depth: int = 2) -> Iterator[Any]:
-    kind = kind_of(block)
-    holder = block.get("source") if kind == "document" else block
-    content = holder.get("content") if kind in _HOLDERS and isinstance(holder, dict) else None
-    for inner in content if isinstance(content, list) and depth else ():
-        yield from _inside_first(inner, depth - 1)
-    yield block
-
-
-def _references(runs: list[Run], findings: Findings, tools: list[Any]) -> None:
-    """References inside results, as a client's own tool search gives them."""
-    named = {tool.get("name") for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
-    if len(named) < len(tools) or any("tool_addition" in run.kinds for run in runs):
-        return  # what the tools of an MCP server are called, and what was added on the way, is not looked up here
-    for run in runs:
-        for path, block in _with_inner(run):
-            name = text_key(block, "tool_name") if kind_of(block) == "tool_reference" else None
-            if name is not None and name not in named:
-                findings.add("tool-reference", path, f"there is no tool {name!r} to refer to")
 
 
 def _no_tools(runs: list[Run], findings: Findings) -> None:

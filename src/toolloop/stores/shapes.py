@@ -22,6 +22,7 @@ from toolloop.core.errors import ToolLoopError, UnreadableSnapshot
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.replies import Reply
 from toolloop.core.setup import Setup
+from toolloop.core.splicing import Splice
 from toolloop.core.states import Back, Executed, Failed, Ledger, Paused, Ready, Requesting, State
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
@@ -35,6 +36,7 @@ MESSAGES: dict[type, tuple[str, ...]] = {
     ev.Opened: ("messages",),
     ev.Injected: ("messages",),
     ev.HistoryEdited: ("messages",),
+    Splice: ("messages",),
     ev.FollowedUp: ("messages",),
     Ledger: ("messages", "held"),
     Back: ("messages", "held", "tail"),

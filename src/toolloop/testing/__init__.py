@@ -4,6 +4,7 @@ from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
 from toolloop.testing.crash import Crash, CrashReport, crash_everywhere
 from toolloop.testing.replies import (
     call,
+    compacted,
     delayed,
     dropped,
     fault,
@@ -25,6 +26,7 @@ __all__ = [
     "ScriptedProvider",
     "call",
     "check_store",
+    "compacted",
     "crash_everywhere",
     "delayed",
     "dropped",

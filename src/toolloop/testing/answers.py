@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from toolloop.providers.scripted import Completion
 from toolloop.testing import sse
+from toolloop.testing.counting import counted
 from toolloop.testing.http import Answered
+from toolloop.testing.models import model
+from toolloop.testing.refusals import THINKING_CONTROLS
 from toolloop.testing.replies import Delayed, Dropped, Fault, Verbatim
 from toolloop.testing.runs import runs_of
 from toolloop.testing.signing import Prefix
 
 if TYPE_CHECKING:
     from toolloop.testing.memory import Memory
-    from toolloop.testing.refusals import Refusal
+    from toolloop.testing.refusals import Context, Refusal
     from toolloop.testing.signing import Signer
 
 Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim
@@ -43,12 +46,15 @@ class Answering:
         self._signer = signer
         self._complete = Completion()
 
-    def next(self, raw: bytes, body: dict[str, Any], request_id: str) -> tuple[Answered | None, list[Delayed]]:
+    def next(
+        self, raw: bytes, body: dict[str, Any], context: Context, request_id: str
+    ) -> tuple[Answered | None, list[Delayed]]:
         """The next answer, ready to be sent, and the delays before it. None is a dropped connection.
 
         Args:
             raw: the body as it came; a function gets a decoded copy of its own.
             body: the same, decoded.
+            context: the headers and the memory of the server.
             request_id: names the answer.
 
         """
@@ -59,11 +65,11 @@ class Answering:
             while isinstance(answer, Delayed):
                 delays.append(answer)
                 answer = answer.answer
-            return self._ready(answer, body, request_id), delays
+            return self._ready(answer, body, context, request_id), delays
         except Exception as error:  # noqa: BLE001 - see above
             return _error(request_id, 500, "api_error", f"the script raised {error!r}", {"x-should-retry": "false"}), []
 
-    def _ready(self, answer: Answer | None, body: dict[str, Any], request_id: str) -> Answered | None:
+    def _ready(self, answer: Answer | None, body: dict[str, Any], context: Context, request_id: str) -> Answered | None:
         match answer:
             case None:
                 text = f"the script has run out: there is no answer for {request_id}"
@@ -77,14 +83,21 @@ class Answering:
                 raw = content if isinstance(content, bytes) else _raw(content)
                 return Answered(status, {"content-type": _JSON, **headers}, raw)
             case Mapping():
-                message = self._message(answer, body)
+                message = self._message(answer, body, context)
                 streams = bool(body.get("stream"))
                 raw = sse.stream(message) if streams else sse.dumps(message)
                 return Answered(200, {"content-type": _EVENTS if streams else _JSON, "request-id": request_id}, raw)
         raise TypeError(f"{answer!r} is no answer: give what reply, fault, dropped, delayed, html or verbatim makes")
 
-    def _message(self, answer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    def _message(self, answer: Mapping[str, Any], body: dict[str, Any], context: Context) -> dict[str, Any]:
         message = self._complete(answer, body.get("model"))
+        if body.get("compaction"):
+            self._answer_with_summary(message)
+        if body.get("context_management"):
+            message.setdefault("context_management", {"applied_edits": []})
+        if context.has_beta(THINKING_CONTROLS):
+            lost = self._signer.dropped(body, model(body["model"])) if self._signer else []
+            message.setdefault("input_transformations", lost)
         if any(block["type"] in {"thinking", "redacted_thinking"} for block in message["content"]):
             if self._signer:
                 prefix = Prefix(body, runs_of(body["messages"]))
@@ -96,6 +109,17 @@ class Answering:
                     block.setdefault("data", "unsigned")
         self._memory.add(message["content"], message["stop_reason"])
         return message
+
+    def _answer_with_summary(self, message: dict[str, Any]) -> None:
+        if [block["type"] for block in message["content"]] != ["compaction"] or message["stop_reason"] != "compaction":
+            raise ValueError("a request with `compaction` is answered with a summary alone: give what compacted makes")
+        if self._signer:
+            message["content"] = [self._signer.sign_summary(message["content"][0])]
+
+
+def counts(body: dict[str, Any], request_id: str) -> Answered:
+    """The answer to a request to count tokens."""
+    return Answered(200, {"content-type": _JSON, "request-id": request_id}, sse.dumps(counted(body)))
 
 
 def refused(refusal: Refusal, request_id: str) -> Answered:

@@ -47,6 +47,12 @@ def _source(**keys: Key | Shape) -> Shape:
     return fields({"type": string, **keys})
 
 
+def _some_text(value: Any, path: str, context: Context) -> Found:
+    yield from string(value, path, context)
+    if not value and isinstance(value, str):
+        yield False, f"{path}: String should have at least 1 character"
+
+
 _URL = _source(url=need(string))
 _FILE = _source(file_id=need(string))
 
@@ -126,7 +132,10 @@ BLOCKS: dict[str, Shape] = {
     "mcp_tool_listing": _block(mcp_server_name=string, tools=anything),
     "container_upload": _block(file_id=need(string)),
     "compaction": _block(
-        content=optional(string), encrypted_content=anything, signature=anything, tool_changes=anything
+        content=optional(_some_text),
+        encrypted_content=optional(string),
+        signature=optional(string),
+        tool_changes=optional(array(mapping)),
     ),
     "fallback": fields({"type": string, "from": anything, "to": anything, "trigger": anything}),
     "tool_addition": _block(tool=need(mapping)),

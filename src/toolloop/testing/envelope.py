@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from toolloop.testing.blocks import CACHE, TEXT, content_block
-from toolloop.testing.refusals import NEWEST_VERSION, Context, Refusal
+from toolloop.testing.context_management import COMPACTION, CONTEXT_MANAGEMENT
+from toolloop.testing.refusals import NEWEST_VERSION, THINKING_CONTROLS, Context, Refusal
 from toolloop.testing.schema import (
     EXTRA,
     Found,
@@ -36,7 +37,7 @@ _EFFORT = optional(one_of("low", "medium", "high", "xhigh", "max"))
 _BINDING = fields({"prefix_mismatch_behavior": optional(one_of("error", "drop_block"))})
 _BOUND: dict[str, Key | Shape] = {
     "display": optional(one_of("summarized", "omitted", "updates")),
-    "block_binding": Key(optional(_BINDING), beta="thinking-binding-controls-2026-08-01"),
+    "block_binding": Key(optional(_BINDING), beta=THINKING_CONTROLS),
 }
 _CHOICE: dict[str, Key | Shape] = {"type": string, "disable_parallel_tool_use": optional(boolean)}
 _CALLERS = optional(array(string))
@@ -148,48 +149,54 @@ def _tool_choice(value: Any, path: str, context: Context) -> Found:
     yield from tagged(tags)(value, path, context)
 
 
-_BODY = fields(
-    {
-        "model": need(string),
-        "messages": need(array(_message)),
-        "max_tokens": need(at_least(0)),
-        "cache_control": CACHE,
-        "container": optional(text_or(mapping)),
-        "diagnostics": anything,
-        "inference_geo": optional(string),
-        "metadata": optional(fields({"user_id": optional(string)})),
-        "output_config": optional(
-            fields({"effort": _EFFORT, "format": optional(mapping), "task_budget": Key(mapping, beta="task-budgets-")})
-        ),
-        "service_tier": optional(string),
-        "speed": optional(string),
-        "stop_sequences": optional(array(string)),
-        "stream": optional(boolean),
-        "system": optional(text_or(array(tagged({"text": TEXT})))),
-        "thinking": optional(
-            tagged(
-                {
-                    "enabled": fields({"type": string, "budget_tokens": need(at_least(1024)), **_BOUND}),
-                    "adaptive": fields({"type": string, **_BOUND}),
-                    "disabled": fields({"type": string}),
-                    "between_tools": fields({"type": string}),
-                }
-            )
-        ),
-        "tool_choice": optional(_tool_choice),
-        "tools": optional(array(_tool)),
-        "temperature": number,
-        "top_p": number,
-        "top_k": number,
-        "context_management": Key(anything, beta="context-management-"),
-        "mcp_servers": Key(anything, beta="mcp-client-"),
-        "fallbacks": Key(anything, beta="server-side-fallback-"),
-        "fallback_credit_token": Key(anything, beta="fallback-credit-"),
-        "compaction": Key(anything, beta="compact-"),
-        "thread": Key(anything, beta="message-threads-"),
-        "billing_policy": Key(anything, beta=""),
-    }
+_KEYS: dict[str, Key | Shape] = {
+    "model": need(string),
+    "messages": need(array(_message)),
+    "max_tokens": need(at_least(0)),
+    "cache_control": CACHE,
+    "container": optional(text_or(mapping)),
+    "diagnostics": anything,
+    "inference_geo": optional(string),
+    "metadata": optional(fields({"user_id": optional(string)})),
+    "output_config": optional(
+        fields({"effort": _EFFORT, "format": optional(mapping), "task_budget": Key(mapping, beta="task-budgets-")})
+    ),
+    "service_tier": optional(string),
+    "speed": optional(string),
+    "stop_sequences": optional(array(string)),
+    "stream": optional(boolean),
+    "system": optional(text_or(array(tagged({"text": TEXT})))),
+    "thinking": optional(
+        tagged(
+            {
+                "enabled": fields({"type": string, "budget_tokens": need(at_least(1024)), **_BOUND}),
+                "adaptive": fields({"type": string, **_BOUND}),
+                "disabled": fields({"type": string}),
+                "between_tools": fields({"type": string}),
+            }
+        )
+    ),
+    "tool_choice": optional(_tool_choice),
+    "tools": optional(array(_tool)),
+    "temperature": number,
+    "top_p": number,
+    "top_k": number,
+    "context_management": CONTEXT_MANAGEMENT,
+    "mcp_servers": Key(anything, beta="mcp-client-"),
+    "fallbacks": Key(anything, beta="server-side-fallback-"),
+    "fallback_credit_token": Key(anything, beta="fallback-credit-"),
+    "compaction": COMPACTION,
+    "output_format": Key(optional(mapping), beta="structured-outputs-"),
+    "thread": Key(anything, beta="message-threads-"),
+    "billing_policy": Key(anything, beta=""),
+}
+# What `MessageCountTokensParams` of the SDK has.
+_COUNTED = (
+    *("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control", "speed"),
+    *("context_management", "compaction", "mcp_servers", "billing_policy"),
 )
+_BODY = fields(_KEYS)
+_COUNTED_BODY = fields({name: _KEYS[name] for name in _COUNTED})
 
 
 def encodable(body: Any) -> Refusal | None:
@@ -201,9 +208,20 @@ def encodable(body: Any) -> Refusal | None:
     return None
 
 
-def shape(body: Any, context: Context) -> Refusal | None:
-    """The first wrong type of a request, else the first unknown key."""
-    found = list(_BODY(body, "", context)) if isinstance(body, dict) else [(False, "Input should be an object")]
+def shape(body: Any, context: Context, *, counts: bool) -> Refusal | None:
+    """The first wrong type of a request, else the first unknown key.
+
+    Args:
+        body: the decoded body.
+        context: the headers and the memory of the server.
+        counts: whether tokens are to be counted, and no reply is asked for.
+
+    """
+    found = (
+        list((_COUNTED_BODY if counts else _BODY)(body, "", context))
+        if isinstance(body, dict)
+        else [(False, "Input should be an object")]
+    )
     wrong = [message for unknown_key, message in found if not unknown_key]
     unknown = [message for unknown_key, message in found if unknown_key]
     if isinstance(body, dict) and context.version >= _NO_SAMPLING:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NEWEST_VERSION = "2026-10-21"
+THINKING_CONTROLS = "thinking-binding-controls-2026-08-01"
 
 
 def _yes(_thing: Any) -> bool:
@@ -57,6 +58,6 @@ class Context:
     is_own: Callable[[dict[str, Any]], bool] = _no
     is_paused: Callable[[list[dict[str, Any]]], bool] = _no
 
-    def has_beta(self, prefix: str) -> bool:
-        """Whether a beta of this name, whatever its date, is switched on."""
+    def has_beta(self, prefix: str | tuple[str, ...]) -> bool:
+        """Whether a beta of this name, or one of these, whatever its date, is switched on."""
         return any(beta.startswith(prefix) for beta in self.betas)

@@ -26,6 +26,8 @@ _ERROR_TYPES = {
     529: "overloaded_error",
 }
 _EXPIRES = "2099-12-31T23:59:59Z"
+_REPLY_USAGE = {"input_tokens": 10, "output_tokens": 5}
+_SUMMARY_USAGE = {"input_tokens": 100, "output_tokens": 20}
 
 
 def reply(  # noqa: PLR0913 - the parts of a message, each of which some test says
@@ -80,6 +82,38 @@ def server_result(name: str, content: Any = (), *, id: str | None = None) -> Blo
     """The result block of a server tool. Without an id it answers the oldest server call that has no result yet."""
     found = list(content) if isinstance(content, tuple) else content
     return {"type": f"{name}_tool_result", "tool_use_id": id, "content": found}
+
+
+def compacted(
+    summary: str | None,
+    then: Mapping[str, Any] | None = None,
+    *,
+    usage: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """A reply in which the server compacted the conversation: alone, or at the head of the reply that goes on.
+
+    Alone is what `pause_after_compaction` and a request with the `compaction` parameter give; the server signs the
+    latter. What the summary used is an iteration of its own and no part of the totals.
+
+    Args:
+        summary: None for a compaction that failed.
+        then: what `reply` makes. The block leads its content, and its usage becomes the second iteration.
+        usage: what the summary used; small counts unless given.
+        fields: anything else that the block may hold, such as `encrypted_content`.
+
+    """
+    block = {"type": "compaction", "content": summary, **fields}
+    used = {"type": "compaction", **(_SUMMARY_USAGE if usage is None else usage)}
+    if then is None:
+        return {
+            "content": [block],
+            "stop_reason": "compaction",
+            "usage": {"input_tokens": 0, "output_tokens": 0, "iterations": [used]},
+        }
+    total = then.get("usage", _REPLY_USAGE)
+    iterations = [used, {"type": "message", **total}]
+    return {**then, "content": [block, *then["content"]], "usage": {**total, "iterations": iterations}}
 
 
 @frozen

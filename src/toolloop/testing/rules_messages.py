@@ -97,7 +97,9 @@ def _resumes(body: dict[str, Any], runs: list[Run], context: Context) -> bool:
     is_open = any(number == len(runs) - 1 for number, _ in open_server_calls(runs))
     blocks = runs[-1].blocks
     compacted = bool(blocks) and blocks[-1]["type"] == "compaction"
-    return is_open or compacted or "fallback_credit_token" in body or bool(context.is_paused(blocks))
+    # A whole conversation may be summarized, whoever spoke last in it.
+    said = body.get("compaction") or "fallback_credit_token" in body
+    return is_open or compacted or bool(said) or bool(context.is_paused(blocks))
 
 
 def system_messages(body: dict[str, Any], runs: list[Run], model: Model, context: Context) -> Refusal | None:

@@ -39,15 +39,22 @@ def _manual(body: dict[str, Any], budget: int) -> Refusal | None:
     return None
 
 
-def blocks(body: dict[str, Any], runs: list[Run]) -> Refusal | None:
-    """No hollow thinking block, and in manual mode one at the start of the open turn (rules 27, 28)."""
+def blocks(body: dict[str, Any], runs: list[Run], kept: list[Run]) -> Refusal | None:
+    """No hollow thinking block, and in manual mode one at the start of the open turn (rules 27, 28).
+
+    Args:
+        body: the request.
+        runs: its turns.
+        kept: the same, without what stands before a compaction.
+
+    """
     for number, run in enumerate(runs):
         for place, block in enumerate(run.blocks):
             if block["type"] == "thinking" and not block["thinking"] and not block["signature"]:
                 return Refusal(f"messages.{number}.content.{place}.thinking: each thinking block must contain thinking")
     if (body.get("thinking") or {}).get("type") != "enabled":
         return None
-    return _start_of_open_turn(runs)
+    return _start_of_open_turn(kept)
 
 
 def _start_of_open_turn(runs: list[Run]) -> Refusal | None:
@@ -58,7 +65,8 @@ def _start_of_open_turn(runs: list[Run]) -> Refusal | None:
     replies = []
     for number, run in reversed(spoken):
         if run.role == "assistant":
-            replies.append((number, run.blocks[0]["type"] if run.blocks else "nothing"))
+            kinds = (block["type"] for block in run.blocks if block["type"] != "compaction")  # it leads a reply
+            replies.append((number, next(kinds, "nothing")))
         elif not _has_result(run):
             break
     if any(first in THINKING for _, first in replies):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 Block = dict[str, Any]
 
@@ -43,3 +43,28 @@ def runs_of(messages: list[dict[str, Any]]) -> list[Run]:
         runs[-1].blocks.extend(blocks_of(message.get("content")))
         runs[-1].messages.append(message)
     return runs
+
+
+def summarizes(block: Block) -> bool:
+    """Whether this is a compaction block with a summary: one without is a compaction that failed, and does nothing."""
+    return block["type"] == "compaction" and block.get("content") is not None
+
+
+def after_compaction(runs: list[Run]) -> list[Run]:
+    """The same turns, with a compaction block that does nothing in the place of all that no longer counts.
+
+    That is what stands before the last block with a summary (rule 36).
+    """
+    number = next((n for n in reversed(range(len(runs))) if any(map(summarizes, runs[n].blocks))), None)
+    if number is None:
+        return runs
+    place = max(index for index, block in enumerate(runs[number].blocks) if summarizes(block))
+    return [
+        *(_passed(run, len(run.blocks)) for run in runs[:number]),
+        _passed(runs[number], place),
+        *runs[number + 1 :],
+    ]
+
+
+def _passed(run: Run, count: int) -> Run:
+    return evolve(run, blocks=[{"type": "compaction"}] * count + run.blocks[count:])

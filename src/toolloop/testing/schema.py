@@ -114,13 +114,13 @@ class Key:
     Args:
         shape: the shape of its value.
         required: whether it must be there.
-        beta: the start of the beta's name that switches it on; `""` is any beta.
+        beta: the start of the beta's name that switches it on, or of several; `""` is any beta.
 
     """
 
     shape: Shape
     required: bool = False
-    beta: str | None = None
+    beta: str | tuple[str, ...] | None = None
 
 
 def need(shape: Shape) -> Key:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attrs import frozen
 
-from toolloop.testing.answers import Answering, Script, refused
+from toolloop.testing.answers import Answering, Script, counts, refused
 from toolloop.testing.http import Answered, Asked, Loopback
 from toolloop.testing.memory import Memory
 from toolloop.testing.models import exists
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from toolloop.testing.replies import Delayed
 
 MOST_BYTES = 32 * 1024 * 1024
+_MESSAGES = "/v1/messages"
+_COUNTING = "/v1/messages/count_tokens"
 _KEY = "test-key"  # no secret: nobody checks it
 
 
@@ -59,6 +61,8 @@ class RecordedRequest:
 class FakeMessagesAPI:
     """A Messages API on loopback, as a context manager; it runs from construction until `close`.
 
+    Requests to count tokens are judged and recorded like the others, and answered without the script.
+
     Args:
         script: answers in order, or a function that makes one of a request's JSON. It is called for one request at a
             time; to wait, it returns a `delayed`. An answer is a `reply`, or a `fault`, `dropped`, `delayed`, `html` or
@@ -67,7 +71,7 @@ class FakeMessagesAPI:
             or a number.
         enforce: whether to refuse what the API refuses. False serves recordings.
         verify_signatures: whether thinking blocks that come back must be ones that were handed out, where the model
-            binds them in the same conversation. False takes recorded ones.
+            binds them in the same conversation, and signed compaction blocks likewise. False takes recorded ones.
         secret: the key of the signatures. Servers of one secret know each other's.
 
     """
@@ -151,13 +155,20 @@ class FakeMessagesAPI:
 
     def _respond(self, asked: Asked) -> Answered | None:
         body, unreadable = _decoded(asked.body)
-        refusal = self._refusal(asked, body, unreadable)
+        counting = asked.path.partition("?")[0] == _COUNTING
+        context = self._context(asked)
+        refusal = self._refusal(asked, body, unreadable, context)
         with self._lock:
             number = next(self._ids)
             request_id = f"req_fake_{number:06}"
-            answered, delays = (
-                (refused(refusal, request_id), []) if refusal else self._answering.next(asked.body, body, request_id)
-            )
+            answered: Answered | None
+            delays: list[Delayed] = []
+            if refusal:
+                answered = refused(refusal, request_id)
+            elif counting:
+                answered = counts(body, request_id)
+            else:
+                answered, delays = self._answering.next(asked.body, body, context, request_id)
             self._requests.append(
                 RecordedRequest(
                     method=asked.method,
@@ -181,8 +192,18 @@ class FakeMessagesAPI:
         delay.arrived.set()
         delay.released.wait(delay.seconds)
 
-    def _refusal(self, asked: Asked, body: Any, unreadable: str | None) -> Refusal | None:
-        if asked.method != "POST" or asked.path.partition("?")[0] != "/v1/messages":
+    def _context(self, asked: Asked) -> Context:
+        return Context(
+            betas=frozenset(filter(None, map(str.strip, asked.headers.get("anthropic-beta", "").split(",")))),
+            version=asked.headers.get("anthropic-version", NEWEST_VERSION),
+            has_model=self._has_model,
+            is_own=self._memory.is_own,
+            is_paused=self._memory.is_paused,
+        )
+
+    def _refusal(self, asked: Asked, body: Any, unreadable: str | None, context: Context) -> Refusal | None:
+        path = asked.path.partition("?")[0]
+        if asked.method != "POST" or path not in {_MESSAGES, _COUNTING}:
             return Refusal(f"Not found: {asked.method} {asked.path}", 404, "not_found_error")
         if unreadable:
             return Refusal(f"The request body is not valid JSON: {unreadable}")
@@ -192,14 +213,7 @@ class FakeMessagesAPI:
             return Refusal("x-api-key header is required", 401, "authentication_error")
         if len(asked.body) > MOST_BYTES:
             return Refusal("Request exceeds the maximum size", 413, "request_too_large")
-        context = Context(
-            betas=frozenset(filter(None, map(str.strip, asked.headers.get("anthropic-beta", "").split(",")))),
-            version=asked.headers.get("anthropic-version", NEWEST_VERSION),
-            has_model=self._has_model,
-            is_own=self._memory.is_own,
-            is_paused=self._memory.is_paused,
-        )
-        return judge(body, context, self._signer)
+        return judge(body, context, self._signer, counts=path == _COUNTING)
 
     def _has_model(self, name: str) -> bool:
         return exists(name) if self._models is None else name in self._models

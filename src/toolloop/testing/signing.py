@@ -1,7 +1,8 @@
-"""Signed thinking: what the fake API hands out it knows again (messages-api.md, rules 26 and 29).
+"""Signed thinking and summaries: what the fake API hands out it knows again (messages-api.md, rules 26, 29 and 36).
 
-A signature holds digests of system prompt, tools and earlier blocks, the number of those blocks, and a keyed hash over
-all of that and the thinking itself. So a changed thinking block and a changed conversation can be told apart.
+The signature of thinking holds digests of system prompt, tools and earlier blocks, the number of those blocks, and a
+keyed hash over all of that and the thinking itself. So a changed thinking block and a changed conversation can be told
+apart. The signature of a compaction block holds a digest of its summary in the same way.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from toolloop.testing.blocks import THINKING
-from toolloop.testing.refusals import Context, Refusal
-from toolloop.testing.runs import Block, Run, blocks_of
+from toolloop.testing.refusals import THINKING_CONTROLS, Context, Refusal
+from toolloop.testing.runs import Block, Run, after_compaction, blocks_of, runs_of, summarizes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from toolloop.testing.models import Model
 
 _PART = 12  # bytes of each digest: short signatures read better in a failed test
 _COUNT = 4
-_CONTROLS = "thinking-binding-controls-2026-08-01"
+_SUMMARY = b"compaction"
 
 
 def _canonical(value: Any) -> bytes:
@@ -89,34 +92,77 @@ class Signer:
         return {**block, "data": f"{self._signature('redacted_thinking', hidden, said)}.{_text(hidden.encode())}"}
 
     def _signature(self, kind: str, text: str, said: bytes) -> str:
-        seal = hmac.digest(self._secret, b"\0".join((kind.encode(), said, json.dumps(text).encode())), "sha256")[:_PART]
-        return _text(said + seal)
+        return _text(said + self._seal(kind.encode(), said, json.dumps(text).encode()))
+
+    def sign_summary(self, block: Block) -> Block:
+        """A compaction block, signed if it has a summary."""
+        if not summarizes(block):
+            return block
+        said = _summary(block)
+        return {**block, "signature": _text(said + self._seal(_SUMMARY, said))}
 
     def check(self, body: dict[str, Any], runs: list[Run], model: Model, context: Context) -> Refusal | None:
-        """Every thinking block is one that was handed out, and, where the model binds, in this conversation."""
-        places = [
-            (number, place, block)
-            for number, run in enumerate(runs)
-            for place, block in enumerate(run.blocks)
-            if block["type"] in THINKING
-        ]
-        if not places:
-            return None
-        prefix = Prefix(body, runs)
-        starts = [sum(len(run.blocks) for run in runs[:number]) for number in range(len(runs))]
-        binding = (body.get("thinking") or {}).get("block_binding") or {}
-        drops = binding.get("prefix_mismatch_behavior") == "drop_block"
-        for number, place, block in places:
+        """Every block that is signed was handed out, and thinking, where the model binds it, in this conversation.
+
+        What stands before a compaction is not looked at: nobody is shown it.
+        """
+        placed = list(_placed(after_compaction(runs)))
+        for number, place, block, _ in placed:
+            if summarizes(block) and (refusal := self._check_summary(f"messages.{number}.content.{place}", block)):
+                return refusal
+        thoughts = [each for each in placed if each[2]["type"] in THINKING]
+        prefix = Prefix(body, runs if thoughts else [])
+        for number, place, block, before in thoughts:
             field = "signature" if block["type"] == "thinking" else "data"
             invalid = f"messages.{number}.content.{place}: Invalid `{field}` in `{block['type']}` block"
             said = self._said(block)
             if said is None:
                 return Refusal(invalid)
-            if model.binds_thinking and not drops:
-                differs = _difference(prefix, said, starts[number] + place)
+            if model.binds_thinking and not _drops(body):
+                differs = _difference(prefix, said, before)
                 if differs is not None:
                     return Refusal(invalid + _other_conversation(context, differs))
         return None
+
+    def dropped(self, body: dict[str, Any], model: Model) -> list[dict[str, str]]:
+        """The thinking that a request without fault loses, as `input_transformations` of its reply tells it.
+
+        With a block goes the thinking that follows it directly (`BetaThinkingDroppedInputTransformation` of the SDK).
+        """
+        if not (model.binds_thinking and _drops(body)):
+            return []
+        runs = runs_of(body["messages"])
+        prefix = Prefix(body, runs)
+        sent = [
+            f"messages.{number}.content.{place}"
+            for number, message in enumerate(body["messages"])
+            for place in range(len(blocks_of(message.get("content"))))
+        ]
+        paths, goes_on = [], False
+        for _, place, block, before in _placed(after_compaction(runs)):
+            if block["type"] in THINKING:
+                goes_on = (goes_on and place > 0) or _difference(prefix, self._said(block) or b"", before) is not None
+            else:
+                goes_on = False
+            if goes_on:
+                paths.append(sent[before])
+        return [{"type": "thinking_dropped", "path": path, "reason": "prefix_binding_mismatch"} for path in paths]
+
+    def _check_summary(self, where: str, block: Block) -> Refusal | None:
+        if block.get("signature") is None:  # in threshold mode
+            return None
+        told = _bytes(block["signature"])
+        said, is_now = told[:-_PART], _summary(block)
+        if not said or told[-_PART:] != self._seal(_SUMMARY, said):
+            return _refused(where, "signature_invalid", "Invalid `signature` in `compaction` block")
+        if said[:_PART] != is_now[:_PART]:
+            return _refused(where, "content_mismatch", "`content` differs from the text its `signature` recorded")
+        if said != is_now:
+            return _refused(where, "tool_changes_mismatch", "`tool_changes` differs from what was returned")
+        return None
+
+    def _seal(self, *parts: bytes) -> bytes:
+        return hmac.digest(self._secret, b"\0".join(parts), "sha256")[:_PART]
 
     def _said(self, block: Block) -> bytes | None:
         """What the block's signature says of its conversation, or None for a block that was not signed here."""
@@ -127,6 +173,28 @@ class Signer:
             text = _bytes(hidden).decode(errors="replace")
         said = _bytes(signature)[:-_PART]
         return said if said and self._signature(block["type"], text, said) == signature else None
+
+
+def _refused(where: str, code: str, text: str) -> Refusal:
+    return Refusal(f"{where}.compaction: {text}", error_code=f"compaction_{code}")
+
+
+def _summary(block: Block) -> bytes:
+    return digest(block["content"]) + digest(block.get("tool_changes"))
+
+
+def _placed(runs: list[Run]) -> Iterator[tuple[int, int, Block, int]]:
+    """Every block: the number of its turn, its place there, and how many blocks there are before it."""
+    before = 0
+    for number, run in enumerate(runs):
+        for place, block in enumerate(run.blocks):
+            yield number, place, block, before
+            before += 1
+
+
+def _drops(body: dict[str, Any]) -> bool:
+    binding = (body.get("thinking") or {}).get("block_binding") or {}
+    return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
 
 
 def _difference(prefix: Prefix, said: bytes, before: int) -> str | None:
@@ -144,8 +212,8 @@ def _difference(prefix: Prefix, said: bytes, before: int) -> str | None:
 def _other_conversation(context: Context, differs: str) -> str:
     controls = (
         ""
-        if context.has_beta(_CONTROLS)
-        else (f" That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header.")
+        if context.has_beta(THINKING_CONTROLS)
+        else (f" That setting requires the `{THINKING_CONTROLS}` value in the `anthropic-beta` header.")
     )
     return (
         ". The block is bound to a different conversation. Remove the block, or set "

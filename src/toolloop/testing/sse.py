@@ -74,8 +74,8 @@ def _taken_apart(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
                 {"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(written))
             ]
         case "compaction":
-            delta = {"type": "compaction_delta", "content": block.get("content")}
-            return {**block, "content": None}, [{**delta, "encrypted_content": block.get("encrypted_content")}]
+            delta: dict[str, Any] = {name: block[name] for name in ("content", "encrypted_content") if name in block}
+            return {**block, **dict.fromkeys(delta)}, [{"type": "compaction_delta", **delta}]
     return block, []  # server results, redacted thinking and what is unknown come whole
 
 

@@ -31,6 +31,9 @@ _SAID: list[Any] = ["seen", "", [{"type": "text", "text": "seen"}], []]
 _SHOWN = [[_IMAGE], [{"type": "text", "text": "seen"}, _IMAGE]]
 _IN_TOOLSETS = [*_SHOWN, [_IMAGE, _BROWSER_STATE]]
 _ANYTHING = [*_SHOWN, [_SEARCH_RESULT, _SEARCH_RESULT], [_DOCUMENT], [_REFERENCE]]
+_ATTACHED = st.sampled_from([[], [], [_IMAGE], [_IMAGE, _IMAGE], [_DOCUMENT], [_IMAGE, _DOCUMENT, _SEARCH_RESULT]])
+_COMPACTION: Block = {"type": "compaction", "content": "So far: little."}
+_COMPACTED = st.sampled_from([[], [], [], [_COMPACTION], [{"type": "compaction", "content": None}]])
 _INPUTS: SearchStrategy[Any] = st.dictionaries(
     st.sampled_from(["a", "b"]), st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2
 )
@@ -39,9 +42,10 @@ _INPUTS: SearchStrategy[Any] = st.dictionaries(
 def histories() -> SearchStrategy[list[Message]]:
     """Valid histories, as they stand at any moment of a loop.
 
-    Among them: parallel calls, calls made by code, members of toolsets, results of all kinds, server tools (also in
-    flight), thinking, paused replies with and without their resume, system messages, images, messages of one role in a
-    row, several user turns; the last message is of any role.
+    Among them: parallel calls, calls made by code, members of toolsets, results of all kinds, tools of the server and
+    of MCP servers (also in flight), thinking, paused replies with and without their resume, compactions that the server
+    made by itself or failed to make, system messages, images, documents, cache marks, messages of one role in a row,
+    several user turns; the last message is of any role.
     """
     return _histories(simple=False)
 
@@ -73,13 +77,17 @@ class _Writer:
         if self.chance():
             self.messages.append({"role": "user", "content": self.draw(_WORDS)})
         for _ in range(self.draw(st.integers(0 if self.messages else 1, 2))):
-            self.add("user", [self.text(), *([_IMAGE] if self.chance() else [])])
+            self.add("user", [self.text(), *self.draw(_ATTACHED)])
         self.system()
 
     def system(self) -> None:
         if not self.simple and self.messages[-1]["role"] == "user":
             for _ in range(self.draw(st.integers(0, 2))):
                 self.add("system", [self.text()])
+
+    def reply(self, *blocks: Block) -> None:
+        """A reply that ends in these blocks; the server may have compacted all that was before it."""
+        self.add("assistant", [*self.draw(_COMPACTED), *self.opening(), *blocks])
 
     def opening(self) -> list[Block]:
         """What a reply may begin with: thinking, text, a server call with its result."""
@@ -96,6 +104,9 @@ class _Writer:
         return blocks
 
     def server_call(self) -> Block:
+        if self.chance():
+            call = {"type": "mcp_tool_use", "id": f"mcptoolu_{next(self.ids)}", "name": "ask", "server_name": "s"}
+            return call | {"input": self.draw(_INPUTS)}
         return {"type": "server_tool_use", "id": f"srvtoolu_{next(self.ids)}", "name": "web_search", "input": {}}
 
     def call(self, *, by_code: bool) -> Block:
@@ -109,7 +120,7 @@ class _Writer:
         in_flight = self.server_call() if self.chance() else None
         by_code = not self.simple and self.chance()
         calls = [self.call(by_code=by_code) for _ in range(self.draw(st.integers(1, 4)))]
-        self.add("assistant", [*self.opening(), *([in_flight] if in_flight else []), *calls])
+        self.reply(*([in_flight] if in_flight else []), *calls)
         results = [self.result(call) for call in self.draw(st.permutations(calls))]
         cut = self.draw(st.integers(0, len(results)))
         for part in (results[:cut], results[cut:]):
@@ -120,7 +131,7 @@ class _Writer:
                 self.system()
             self.add("assistant", [_server_result(in_flight), self.text()])
         elif not by_code and self.chance():
-            self.add("user", [self.text(), _IMAGE])
+            self.add("user", [self.text(), *self.draw(_ATTACHED)])
         if self.messages[-1]["role"] == "user":
             self.system()
 
@@ -135,11 +146,11 @@ class _Writer:
     def pause(self) -> None:
         """A paused reply and its resume."""
         call = self.server_call()
-        self.add("assistant", [*self.opening(), call])
+        self.reply(call)
         self.add("assistant", [_server_result(call), *self.opening(), self.text()])
 
     def answer(self) -> None:
-        self.add("assistant", [*self.opening(), self.text()])
+        self.reply(self.text())
 
     def turn(self) -> None:
         """What follows a user turn: rounds, pauses, an answer."""
@@ -150,22 +161,37 @@ class _Writer:
 
     def end(self) -> None:
         """Stop at any moment at which a loop may stand: an answer, the user's turn, results, or a pause."""
-        match self.draw(st.sampled_from(["answer", "user", "results", "pause"])):
+        match self.draw(st.sampled_from(["answer", "user", "results", "pause", "compaction"])):
             case "user":
                 self.user_turn()
             case "results":
                 self.user_turn()
                 calls = [self.call(by_code=False) for _ in range(self.draw(st.integers(1, 3)))]
                 open_call = [self.server_call()] if self.chance() else []
-                self.add("assistant", [*self.opening(), *open_call, *calls])
+                self.reply(*open_call, *calls)
                 self.add("user", [self.result(call) for call in calls])
             case "pause":
                 self.user_turn()
                 self.add("assistant", [self.text(), self.server_call()])
+            case "compaction":  # and a pause after it
+                self.user_turn()
+                self.add("assistant", [_COMPACTION])
+
+    def mark(self) -> None:
+        """Set a few cache marks."""
+        places = [
+            block
+            for message in self.messages
+            for block in (message["content"] if isinstance(message["content"], list) else ())
+            if block["type"] in ("text", "tool_result")
+        ]
+        for block in self.draw(st.lists(st.sampled_from(places), max_size=2)) if places else ():
+            block["cache_control"] = {"type": "ephemeral"}
 
 
 def _server_result(call: Block) -> Block:
-    return {"type": "web_search_tool_result", "tool_use_id": call["id"], "content": []}
+    kind = "mcp_tool_result" if call["type"] == "mcp_tool_use" else "web_search_tool_result"
+    return {"type": kind, "tool_use_id": call["id"], "content": []}
 
 
 @composite
@@ -177,6 +203,7 @@ def _histories(draw: DrawFn, *, simple: bool) -> list[Message]:
     writer.end()
     if not writer.messages:
         writer.user_turn()
+    writer.mark()
     return writer.messages
 
 
@@ -200,7 +227,7 @@ def _listed(messages: list[Message], *roles: str) -> list[Message]:
 
 def _drop_block(draw: DrawFn, messages: list[Message]) -> None:
     """Lose a result, a call or a server's result."""
-    kinds = ("tool_result", "web_search_tool_result", "tool_use")
+    kinds = ("tool_result", "web_search_tool_result", "mcp_tool_result", "tool_use")
     if place := _at(draw, _places(messages, lambda _, block: block["type"] in kinds)):
         del messages[place[0]]["content"][place[1]]
 
@@ -270,6 +297,12 @@ def _change_toolset(draw: DrawFn, messages: list[Message]) -> None:
         messages[place[0]]["content"][place[1]] = {**kept, "content": content, **other}
 
 
+def _compact(draw: DrawFn, messages: list[Message]) -> None:
+    """Let a compaction stand anywhere in a reply, be it between a call and its result."""
+    if target := _at(draw, _listed(messages, "assistant")):
+        target["content"].insert(draw(st.integers(0, len(target["content"]))), dict(_COMPACTION))
+
+
 def _insert_system(draw: DrawFn, messages: list[Message]) -> None:
     """Put a system message before a user message with words, be it between a call and its results."""
     wordy = {place[0] for place in _places(messages, lambda m, block: m["role"] == "user" and block["type"] == "image")}
@@ -290,6 +323,7 @@ _FAULTS = (
     _end_in_thinking,
     _silence_an_error,
     _change_toolset,
+    _compact,
 )
 
 

@@ -1,0 +1,82 @@
+"""Thinking that newer models bind to what stood before it: what of it is left out of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from toolloop.core.binding import Places, all_messages
+from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.states import State
+from toolloop.history.models import binds_thinking
+from toolloop.history.reading import THINKING
+
+
+def leaves_out(params: Mapping[str, Any]) -> bool:
+    """Whether requests with these parameters leave thinking out that was born after other words.
+
+    That is so for models that bind it, and for those of which nothing is known, unless the caller has said what the API
+    is to do about it. With manual thinking nothing is left out: the API asks for it, and no model has both (source:
+    rules 27, 29 and 31 of the Messages API).
+    """
+    thinking = params.get("thinking")
+    thinking = thinking if isinstance(thinking, Mapping) else {}
+    binding = thinking.get("block_binding")
+    if isinstance(binding, Mapping) and binding.get("prefix_mismatch_behavior") is not None:
+        return False
+    return binds_thinking(params.get("model")) is not False and thinking.get("type") != "enabled"
+
+
+class Unbound:
+    """Messages without their thinking, each made once."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, str | None] = {}
+
+    def without(self, texts: Sequence[str], places: Places) -> list[str]:
+        """The messages, those at these places without thinking; one in which nothing is left is left out."""
+        kept: list[str] = []
+        known: dict[str, str | None] = {}
+        at = 0
+        for start, stop in places:
+            kept += texts[at:start]
+            for text in texts[start:stop]:
+                known[text] = left = self._known[text] if text in self._known else _without_thinking(text)
+                if left is not None:
+                    kept.append(left)
+            at = max(at, stop)
+        self._known = known
+        return [*kept, *texts[at:]]
+
+
+def _without_thinking(text: str) -> str | None:
+    message = decode(text)
+    content = message["content"]
+    if message["role"] != "assistant" or not isinstance(content, list):
+        return text
+    left = [block for block in content if block["type"] not in THINKING]
+    if len(left) == len(content):
+        return text
+    return encode({**message, "content": left}) if left else None
+
+
+def newly_left_out(before: State, after: State) -> int:
+    """How many thinking blocks requests leave out from now on that they did not leave out before."""
+    if not after.ledger.unbound:
+        return 0
+    known = set(_thinking(before))
+    return sum(block not in known for block in _thinking(after))
+
+
+def _thinking(state: State) -> Iterator[str]:
+    """The thinking that requests leave out, each block as a text."""
+    ledger = state.ledger
+    if not ledger.unbound or not leaves_out(decode(ledger.setup.params)):
+        return
+    texts = all_messages(state)
+    for start, stop in ledger.unbound:
+        for text in texts[start:stop]:
+            message: JSON = decode(text)
+            if message["role"] == "assistant" and isinstance(message["content"], list):
+                yield from (encode(block) for block in message["content"] if block["type"] in THINKING)

@@ -1,0 +1,186 @@
+"""What both drivers do about compaction: between turns, as the configuration wants it, and by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from toolloop.core import events as ev
+from toolloop.core import limits
+from toolloop.core.errors import Conflict, IllegalCommand, InvalidHistory, OutsideError
+from toolloop.core.jsontext import decode
+from toolloop.core.machine import step
+from toolloop.core.replies import read_reply
+from toolloop.core.splicing import splices_between
+from toolloop.core.states import Ledger, Ready, Requesting, TooDeep
+from toolloop.handle.beginning import all_params
+from toolloop.handle.compactor import Step, Wanted
+from toolloop.handle.decisions import refuse_invalid
+from toolloop.handle.editing import outgoing
+from toolloop.handle.kits import Kit, driven_at
+from toolloop.handle.opening import Opening
+from toolloop.handle.params import without_answers
+from toolloop.handle.recording import Path
+from toolloop.handle.tooling import Flight
+from toolloop.handle.watching import Compacted
+from toolloop.handle.writers import writer_of
+from toolloop.history.compaction import Edit, Strategy
+from toolloop.providers.protocol import Request
+
+
+class Compacting(Opening):
+    """Compaction, the pure halves."""
+
+    # --- between turns ---
+
+    def _compact_first(self, kit: Kit, loop: Ready, path: Path) -> Flight | Ready | None:
+        """Do what is to be done before a request: the loop after it, or the request for a summary that it needs.
+
+        None: somebody else was first to do something with the loop, and it is to be looked at anew.
+        """
+        while kit.compactor:
+            found = kit.compactor.next_step(loop.ledger, loop.tail, kit.whole(loop.ledger.setup))
+            if found is None:
+                return loop
+            if isinstance(found, Wanted):
+                try:
+                    return self._summary_flight(kit, loop.ledger, path, found)
+                except InvalidHistory as error:
+                    event = self._unchanged(found, str(error))
+            else:
+                event = self._compacted(loop.ledger, found, found.edit)
+            self._record(evolve(event, path=path))
+            after = driven_at(self._state, path)
+            if not isinstance(after, Ready) or after is loop:
+                return None
+            loop = after
+        return loop
+
+    def _compacted(self, ledger: Ledger, step: Step | Wanted, edit: Edit) -> ev.Compacted:
+        """The event of a compaction."""
+        splices = splices_between(list(ledger.messages), edit.texts)
+        after = max(0, step.before - edit.before + edit.after)
+        return ev.Compacted(step.label, splices, step.before, after, at=self._recorder.now())
+
+    def _unchanged(self, step: Step | Wanted, problem: str) -> ev.Compacted:
+        """The event of a compaction that came to nothing."""
+        now = self._recorder.now()
+        return ev.Compacted(step.label, before=step.before, after=step.before, problem=problem, at=now)
+
+    # --- summaries ---
+
+    def _summary_flight(self, kit: Kit, ledger: Ledger, path: Path, wanted: Wanted) -> Flight:
+        """The request for a summary.
+
+        Raises:
+            InvalidHistory: the API would refuse it.
+
+        """
+        provider = writer_of(wanted.strategy, wanted.summary, is_async=self._is_async)
+        messages = wanted.summary.request
+        params = {**decode(ledger.setup.params), **(wanted.strategy.params or {})}
+        refuse_invalid(messages, all_params(params, kit.tools), asked=f"the request for a summary by {wanted.label}")
+        params.pop("container", None)
+        request = kit.requests.alone(without_answers(params), messages, ledger.unbound, foreign=provider is not None)
+        return Flight(path, request, provider=provider, wanted=wanted)
+
+    def _summed_up(self, ledger: Ledger, wanted: Wanted, came: Any, took: float) -> ev.Compacted:
+        """The event of a summary that was asked for. Whatever went wrong, the history is as it was.
+
+        Args:
+            ledger: of the loop.
+            wanted: the summary.
+            came: the reply of a provider, or the text of a function, or the exception that it raised.
+            took: seconds.
+
+        """
+        if isinstance(came, Exception):
+            return self._unchanged(wanted, _told(came))
+        entry = None
+        try:
+            if isinstance(came, Mapping):
+                text, request_id = getattr(came, "text", None), getattr(came, "request_id", None)
+                read = read_reply(came, text=text, request_id=request_id)
+                entry = evolve(read.entry(ledger.iterations + 1, took), kind="summary")
+                edit = wanted.summary.finish(came)
+            else:
+                edit = wanted.summary.finish_text(came)
+        except OutsideError as error:  # no reply, or no summary
+            return evolve(self._unchanged(wanted, _told(error)), summary=entry)
+        return evolve(self._compacted(ledger, wanted, edit), summary=entry)
+
+    # --- by hand ---
+
+    def _begin_by_hand(self, strategy: Strategy) -> Compacted | Flight:
+        """Compact the history now; or, where that needs a summary, the request for it.
+
+        What the caller has edited is taken over first.
+
+        Raises:
+            IllegalCommand: the caller has not the word.
+            InvalidHistory: the API would refuse the edited history, or the request for the summary.
+
+        """
+        asked = f"{strategy.name}(handle)"
+        with self._recorder.lock:
+            if isinstance(self._state, TooDeep | Requesting):
+                raise IllegalCommand(
+                    f"{asked}: the caller has not the word; wait until next_turn() returns",
+                    state=type(self._state).__name__,
+                    asked=asked,
+                    allowed=(),
+                )
+            self._say(lambda: self._adopt(asked))
+            kit, ledger = self._kits.root, self._state.ledger
+            compactor, tail = kit.compactor, getattr(self._state, "tail", ())
+            tokens = compactor.meter.request(ledger, tail, kit.whole(ledger.setup))
+            found = compactor.plan(strategy.name, strategy, ledger, tokens) if strategy.is_due(tokens) else None
+            if found is None:
+                return Compacted(ledger.iterations, strategy.name, tokens, tokens)
+            if isinstance(found, Step):
+                return self._told(self._compacted(ledger, found, found.edit))
+            if spent := limits.over_budget(ledger):
+                why = f"{spent.what} of the budget are spent: {spent.spent} of {spent.limit}"
+                return Compacted(ledger.iterations, strategy.name, tokens, tokens, why)
+            return self._summary_flight(kit, ledger, (), found)
+
+    def _end_by_hand(self, flight: Flight, came: Any) -> Compacted:
+        """The request for a summary is over: what came of it."""
+        took = round(time.monotonic() - flight.begun, 6)
+        with self._recorder.lock:
+            event = self._summed_up(self._state.ledger, flight.wanted, came, took)
+            try:
+                return self._told(event)
+            except Conflict as conflict:  # what it used is counted all the same
+                return self._told(evolve(self._unchanged(flight.wanted, str(conflict)), summary=event.summary))
+
+    def _counter(self) -> Any:
+        """Who counts tokens."""
+        if not hasattr(self._provider, "count_tokens"):
+            raise TypeError(
+                f"count_tokens(): a {type(self._provider).__name__} counts no tokens; toolloop.history.estimate_tokens "
+                "gives an estimate"
+            )
+        return self._provider
+
+    def _to_count(self) -> Request:
+        """The request that would go out next."""
+        with self._recorder.lock:
+            edit = self._edit()
+            state = self._state if edit is None else step(self._state, edit)
+            ledger = state.ledger
+            messages = outgoing(state, list(ledger.messages))
+            return self._kits.root.requests.alone(decode(ledger.setup.params), messages, ledger.unbound)
+
+    def _told(self, event: ev.Compacted) -> Compacted:
+        """Record a compaction by hand, and what to tell of it."""
+        self._say(lambda: self._record(event))
+        return Compacted(self._state.ledger.iterations, event.strategy, event.before, event.after, event.problem)
+
+
+def _told(error: Exception) -> str:
+    """What an exception says of itself; one that only the caller knows, with its class."""
+    return str(error) if isinstance(error, OutsideError) else f"{type(error).__name__}: {error}"

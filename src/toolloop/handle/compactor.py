@@ -1,0 +1,122 @@
+"""When a loop compacts its history between turns, and what comes of it: decided here, performed by the driver.
+
+Nothing here remembers what it did: the ledger does. So a loop that wakes up elsewhere compacts at the same moments, and
+sends the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from toolloop.core.states import Ledger
+from toolloop.handle.measuring import Meter
+from toolloop.handle.summarizing import Summarize
+from toolloop.history.compaction import Edit, Strategy
+from toolloop.history.summarizing import Summary
+
+# A strategy with a threshold tries again once a tenth of that has been added; one without, once an eighth of all has.
+_PART_OF_THRESHOLD = 10
+_PART_OF_ALL = 8
+
+
+@frozen
+class Step:
+    """A compaction that is to be done.
+
+    Attributes:
+        label: by which the ledger knows the strategy.
+        before: about how many tokens the next request has without it.
+        edit: the new history.
+
+    """
+
+    label: str
+    before: int
+    edit: Edit
+
+
+@frozen
+class Wanted:
+    """A compaction that needs a summary first.
+
+    Attributes:
+        label, before: as of a `Step`.
+        summary: the one that is wanted.
+        strategy: which wants it.
+
+    """
+
+    label: str
+    before: int
+    summary: Summary
+    strategy: Summarize
+
+
+class Compactor:
+    """What the configuration of a loop wants of compaction."""
+
+    def __init__(self, strategies: Sequence[Strategy]) -> None:
+        """`strategies`: in the order in which they are tried."""
+        self.meter = Meter()
+        self._strategies = tuple(_labelled(strategies))
+
+    def __bool__(self) -> bool:
+        return bool(self._strategies)
+
+    def next_step(self, ledger: Ledger, tail: Sequence[str], params: str) -> Step | Wanted | None:
+        """The next compaction before a request, if there is one. `params`: with all tools among them, as JSON."""
+        before = self.meter.request(ledger, tail, params)
+        for label, strategy in self._strategies:
+            if not self._is_due(label, strategy, ledger, before, tail):
+                continue
+            step = self.plan(label, strategy, ledger, before)
+            if step is not None and (strategy.at_tokens is not None or _pays(step, ledger.messages)):
+                return step
+        return None
+
+    def plan(self, label: str, strategy: Strategy, ledger: Ledger, before: int) -> Step | Wanted | None:
+        """What a strategy would do with the closed history; None if nothing, or nothing that makes it shorter."""
+        outlines = self.meter.outlines(ledger.messages)
+        if isinstance(strategy, Summarize):
+            summary = strategy.plan(outlines)
+            return None if summary is None else Wanted(label, before, summary, strategy)
+        edit = strategy.plan(outlines)
+        return None if edit is None or edit.after >= edit.before else Step(label, before, edit)
+
+    def _is_due(self, label: str, strategy: Strategy, ledger: Ledger, tokens: int, tail: Sequence[str]) -> bool:
+        left = dict(ledger.compacted).get(label)
+        threshold = strategy.at_tokens
+        if threshold is not None:
+            if tokens < threshold:
+                return False
+            return left is None or tokens >= left + max(1, threshold // _PART_OF_THRESHOLD)
+        if left is not None and tokens < left + max(1, left // _PART_OF_ALL):
+            return False
+        # Looking at the whole history each turn would cost more and more: it is done when that has grown by a part.
+        return _grade(tokens) != _grade(tokens - self.meter.added([*ledger.messages, *tail]))
+
+
+def _pays(step: Step | Wanted, old: Sequence[str]) -> bool:
+    """Whether a compaction frees at least as much as the prompt cache has to take anew after it."""
+    if isinstance(step, Wanted):
+        return getattr(step.summary, "frees", 1) >= getattr(step.summary,"stays",0)
+    new = step.edit.outlines
+    pairs = zip(old, new, strict=False)
+    same = next((at for at, (text, outline) in enumerate(pairs) if text is not outline.text), len(new))
+    return step.edit.before - step.edit.after >= sum(outline.tokens for outline in new[same:])
+
+
+def _labelled(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
+    seen: dict[str, int] = {}
+    for strategy in strategies:
+        name = type(strategy).__name__
+        seen[name] = seen.get(name, 0) + 1
+        yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), strategy
+
+
+def _grade(tokens: int) -> int:
+    """Grows by one as often as a number grows by about an eighth."""
+    size = max(tokens, 1).bit_length()
+    return 8 * size + ((tokens >> max(0, size - 4)) & 7)

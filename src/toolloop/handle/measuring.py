@@ -1,0 +1,81 @@
+"""How many tokens the history of a loop has, where each message is looked at once, however often that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+
+from toolloop.core.jsontext import decode
+from toolloop.core.states import Ledger
+from toolloop.history.outline import Outline, outline
+from toolloop.history.tokens import estimate_tokens
+
+
+class Meter:
+    """The outlines of a list of messages that grows, and is now and then another."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, Outline] = {}
+        self._outlines: list[Outline] = []
+        self._sums: list[int] = [0]  # of the tokens up to each message
+        self._starts: list[int] = [0]  # from which message on those up to each count
+        self._params = ""
+        self._fixed = 0
+
+    def outlines(self, texts: Sequence[str]) -> list[Outline]:
+        """The outline of each message."""
+        known = self._outlines
+        same = next(
+            (at for at, pair in enumerate(zip(texts, known, strict=False)) if not is_(pair[0], pair[1].text)),
+            min(len(texts), len(known)),
+        )
+        if same < len(known):
+            self._known = {each.text: each for each in known}
+            del known[same:], self._sums[same + 1 :], self._starts[same + 1 :]
+        for text in texts[same:]:
+            each = self._known.get(text) or outline(text)
+            self._starts.append(len(known) if each.compacts else self._starts[-1])
+            self._sums.append(self._sums[-1] + each.tokens)
+            known.append(each)
+        return list(known)
+
+    def tokens(self, texts: Sequence[str], start: int = 0) -> int:
+        """About how many tokens the messages have from one of them on; those that the API ignores have none."""
+        self.outlines(texts)
+        return self._sums[-1] - self._sums[max(start, self._starts[-1])]
+
+    def fixed(self, params: str) -> int:
+        """About how many tokens there are beside the messages. `params`: with all tools among them, as JSON."""
+        if params is not self._params:
+            body = decode(params)
+            self._params, self._fixed = params, estimate_tokens((), system=body.get("system"), tools=body.get("tools"))
+        return self._fixed
+
+    def request(self, ledger: Ledger, tail: Sequence[str], params: str) -> int:
+        """About how many tokens the next request of a loop has.
+
+        What the API said of the last one is exact, but of no use once the history is another; and a server that counts
+        too little must not keep a history from being compacted. So the larger of the two counts.
+        """
+        texts = [*ledger.messages, *tail]
+        estimate = self.fixed(params) + self.tokens(texts)
+        said = _said(ledger)
+        return estimate if said is None else max(estimate, said + self.tokens(texts, self._answered(texts)))
+
+    def added(self, texts: Sequence[str]) -> int:
+        """About how many tokens came with the last reply and what followed it."""
+        return self.tokens(texts, max(0, self._answered(texts) - 1))
+
+    def _answered(self, texts: Sequence[str]) -> int:
+        """The place after the last message of the model's."""
+        outlines = self.outlines(texts)
+        return next((at for at in range(len(outlines), 0, -1) if outlines[at - 1].role == "assistant"), 0)
+
+
+def _said(ledger: Ledger) -> int | None:
+    """How many tokens the API counted after the last reply; None where that is not known, or of another history."""
+    if ledger.iterations <= ledger.edited_at:
+        return None
+    own = (entry for entry in reversed(ledger.usage_log) if not entry.path and entry.kind == "reply")
+    return next((entry.context_tokens for entry in own), None)
