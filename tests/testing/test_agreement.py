@@ -39,6 +39,11 @@ INTRUDERS: list[dict[str, Any]] = [
     {"type": "image"},
     {"type": "hologram"},
     {"type": "tool_reference", "tool_name": "look"},
+    {"type": "compaction", "content": "w"},
+    {"type": "compaction", "content": "w", "signature": "s"},
+    {"type": "compaction", "content": None},
+    {"type": "compaction", "content": ""},
+    {"type": "mcp_tool_use", "id": "mcptoolu_9", "name": "ask", "server_name": "s", "input": {}},
 ]
 
 

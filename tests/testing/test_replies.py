@@ -8,7 +8,7 @@ import anthropic
 import pytest
 
 from tests.testing.asking import Said, ask
-from toolloop.testing import FakeMessagesAPI, call, delayed, fault, reply, server_call, server_result
+from toolloop.testing import FakeMessagesAPI, call, compacted, delayed, fault, reply, server_call, server_result
 
 HI = {"role": "user", "content": "Hi"}
 GO_ON = {"role": "user", "content": "Go on"}
@@ -149,3 +149,21 @@ def test_a_container_comes_as_the_api_gives_it(stream: bool) -> None:
             message = client.messages.create(**request())
         assert message.container is not None
         assert (message.container.id, message.container.expires_at.year) == ("container_1", 2099)
+
+
+def test_a_compaction_leads_the_reply_that_it_belongs_to() -> None:
+    """Alone it is a pause whose totals are nothing; at the head of a reply its use is an iteration of that."""
+    block = {"type": "compaction", "content": "So far.", "encrypted_content": "E"}
+    used = {"type": "compaction", "input_tokens": 100, "output_tokens": 20}
+    alone = compacted("So far.", encrypted_content="E")
+    nothing = {"input_tokens": 0, "output_tokens": 0}
+    assert alone == {"content": [block], "stop_reason": "compaction", "usage": {**nothing, "iterations": [used]}}
+    then = reply("Four.", calls=[("add", {})], usage={"input_tokens": 7, "output_tokens": 2})
+    led = compacted("So far.", then, usage={"input_tokens": 9, "output_tokens": 1}, encrypted_content="E")
+    assert (led["content"], led["stop_reason"]) == ([block, *then["content"]], "tool_use")
+    assert led["usage"]["iterations"] == [
+        {"type": "compaction", "input_tokens": 9, "output_tokens": 1},
+        {"type": "message", "input_tokens": 7, "output_tokens": 2},
+    ]
+    assert {name: led["usage"][name] for name in then["usage"]} == then["usage"]
+    assert compacted("So far.", reply("x"))["usage"]["iterations"][1]["input_tokens"] == 10

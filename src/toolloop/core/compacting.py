@@ -66,7 +66,8 @@ def replace_all(state: Judging) -> Paused:
     if reply is not None and _has_summary(reply):
         state = evolve(state, round=Round(state.round.iteration, None))
         state = rewritten(state, (Splice(0, len(state.ledger.messages), (reply,)),))
-    return Paused(evolve(state.ledger, container=None), ())
+    # The caller wanted it, so it is none of the pauses that are counted.
+    return Paused(evolve(state.ledger, container=None, pauses=state.ledger.pauses - 1), ())
 
 
 def _has_summary(reply: str) -> bool:

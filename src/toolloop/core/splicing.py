@@ -29,20 +29,26 @@ class Splice:
 def splices_between(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...]:
     """What turns one list into another, from the front; nothing for equal lists.
 
-    What is the same at both ends stays, and between them what is in each list once, in the same order. This takes no
-    longer than sorting the lists.
+    What is the same at both ends stays, and between them what is in each list once, in the same order, with what is
+    the same beside it. This takes no longer than sorting the lists.
     """
-    front = _common(old, new)
-    back = _common(old[front:][::-1], new[front:][::-1])
+    front, back = _ends(old, new)
     stays = _in_order(old[front : len(old) - back], new[front : len(new) - back])
     splices: list[Splice] = []
     start, at = front, front
     for old_place, new_place in (*stays, (len(old) - back - front, len(new) - back - front)):
         stop, upto = front + old_place, front + new_place
-        if start < stop or at < upto:
-            splices.append(Splice(start, stop, tuple(new[at:upto])))
+        before, after = _ends(old[start:stop], new[at:upto])
+        if before + after < max(stop - start, upto - at):
+            splices.append(Splice(start + before, stop - after, tuple(new[at + before : upto - after])))
         start, at = stop + 1, upto + 1
     return tuple(splices)
+
+
+def _ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many items are the same from the front, and of the others from the back."""
+    front = _common(old, new)
+    return front, _common(old[front:][::-1], new[front:][::-1])
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

@@ -12,7 +12,8 @@ from toolloop.core.jsontext import JSON, encode
 from toolloop.core.setup import Setup
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.decisions import refuse_invalid, to_texts
-from toolloop.handle.params import Secrets, check_params, refuse_bad, split
+from toolloop.handle.params import Secrets, check_params, split
+from toolloop.handle.refusals import refuse_bad
 from toolloop.handle.tooling import facts_of
 from toolloop.tools import Tool, ToolRegistry, as_tool
 

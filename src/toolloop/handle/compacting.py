@@ -17,7 +17,7 @@ from toolloop.core.replies import read_reply
 from toolloop.core.splicing import splices_between
 from toolloop.core.states import Ledger, Ready, Requesting, TooDeep
 from toolloop.handle.beginning import all_params
-from toolloop.handle.compactor import Step, Wanted
+from toolloop.handle.compactor import Step, Tried, Wanted
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
 from toolloop.handle.kits import Kit, driven_at
@@ -45,7 +45,9 @@ class Compacting(Opening):
             found = kit.compactor.next_step(loop.ledger, loop.tail, kit.whole(loop.ledger.setup))
             if found is None:
                 return loop
-            if isinstance(found, Wanted):
+            if isinstance(found, Tried):
+                event = self._unchanged(found)
+            elif isinstance(found, Wanted):
                 try:
                     return self._summary_flight(kit, loop.ledger, path, found)
                 except InvalidHistory as error:
@@ -65,7 +67,7 @@ class Compacting(Opening):
         after = max(0, step.before - edit.before + edit.after)
         return ev.Compacted(step.label, splices, step.before, after, at=self._recorder.now())
 
-    def _unchanged(self, step: Step | Wanted, problem: str) -> ev.Compacted:
+    def _unchanged(self, step: Step | Wanted | Tried, problem: str | None = None) -> ev.Compacted:
         """The event of a compaction that came to nothing."""
         now = self._recorder.now()
         return ev.Compacted(step.label, before=step.before, after=step.before, problem=problem, at=now)

@@ -16,9 +16,9 @@ from toolloop.handle.summarizing import Summarize
 from toolloop.history.compaction import Edit, Strategy
 from toolloop.history.summarizing import Summary
 
-# A strategy with a threshold tries again once a tenth of that has been added; one without, once an eighth of all has.
-_PART_OF_THRESHOLD = 10
-_PART_OF_ALL = 8
+# A strategy with a threshold tries again once a tenth has been added; one without, once an eighth has.
+_PART_OVER_THRESHOLD = 10
+_PART = 8
 
 
 @frozen
@@ -54,6 +54,19 @@ class Wanted:
     strategy: Summarize
 
 
+@frozen
+class Tried:
+    """A threshold was reached, and there is nothing to be done about it: not soon again, for it takes a long look.
+
+    Attributes:
+        label, before: as of a `Step`.
+
+    """
+
+    label: str
+    before: int
+
+
 class Compactor:
     """What the configuration of a loop wants of compaction."""
 
@@ -65,14 +78,16 @@ class Compactor:
     def __bool__(self) -> bool:
         return bool(self._strategies)
 
-    def next_step(self, ledger: Ledger, tail: Sequence[str], params: str) -> Step | Wanted | None:
+    def next_step(self, ledger: Ledger, tail: Sequence[str], params: str) -> Step | Wanted | Tried | None:
         """The next compaction before a request, if there is one. `params`: with all tools among them, as JSON."""
         before = self.meter.request(ledger, tail, params)
         for label, strategy in self._strategies:
             if not self._is_due(label, strategy, ledger, before, tail):
                 continue
             step = self.plan(label, strategy, ledger, before)
-            if step is not None and (strategy.at_tokens is not None or _pays(step, ledger.messages)):
+            if strategy.at_tokens is not None:
+                return step or Tried(label, before)
+            if step is not None and _pays(step, ledger.messages):
                 return step
         return None
 
@@ -91,8 +106,8 @@ class Compactor:
         if threshold is not None:
             if tokens < threshold:
                 return False
-            return left is None or tokens >= left + max(1, threshold // _PART_OF_THRESHOLD)
-        if left is not None and tokens < left + max(1, left // _PART_OF_ALL):
+            return left is None or tokens > left + max(threshold, left) // _PART_OVER_THRESHOLD
+        if left is not None and tokens <= left + left // _PART:
             return False
         # Looking at the whole history each turn would cost more and more: it is done when that has grown by a part.
         return _grade(tokens) != _grade(tokens - self.meter.added([*ledger.messages, *tail]))
@@ -101,7 +116,7 @@ class Compactor:
 def _pays(step: Step | Wanted, old: Sequence[str]) -> bool:
     """Whether a compaction frees at least as much as the prompt cache has to take anew after it."""
     if isinstance(step, Wanted):
-        return getattr(step.summary, "frees", 1) >= getattr(step.summary,"stays",0)
+        return getattr(step.summary, "frees", 1) >= getattr(step.summary, "stays", 0)
     new = step.edit.outlines
     pairs = zip(old, new, strict=False)
     same = next((at for at, (text, outline) in enumerate(pairs) if text is not outline.text), len(new))

@@ -230,7 +230,8 @@ def _rewritten(before: State, event: ev.Event, after: State, iteration: int) -> 
         case ev.Compacted(summary=used):
             if used is not None:
                 seen.append(RequestAnswered(iteration + 1, used.stop_reason, used.usage, used.seconds, summary=True))
-            seen.append(Compacted(iteration, event.strategy, event.before, event.after, event.problem))
+            if event.splices or event.problem:
+                seen.append(Compacted(iteration, event.strategy, event.before, event.after, event.problem))
         case ev.Replied() | ev.Judged() if after.ledger.setup.params is not before.ledger.setup.params:
             seen.append(_compacted_by_server(before, after, iteration))
     if isinstance(event, _REWRITING) and (count := newly_left_out(before, after)):
