@@ -30,6 +30,7 @@ MODULES = (
     "terminations",
     "events",
     "responses",
+    "compaction",
     "tools",
     "tools.mcp",
     "providers",
@@ -48,6 +49,7 @@ CONSTANTS = {
     "NO_WORDS": "What `repair` says for a result that is an error and says nothing.",
     "OPTION_NAMES": "The parameters that go beside the body of a request.",
     "RULES": "The rules of a history, by id; see [the rules of a history](history-rules.md).",
+    "SUMMARY_PROMPT": "What `Summarize` asks the model, after the messages that it is to summarize.",
     "SECRET_OPTIONS": "The parameters that never enter a snapshot.",
     "STOP_REASONS": "What becomes of a reply, by its stop reason; see [stop reasons](stop-reasons.md).",
     "TRANSITIONS": "The table: state, event, rule; see [the states of a loop](concepts.md#the-states-of-a-loop).",
@@ -67,7 +69,9 @@ _QUIET = frozenset(
         machine.Woken,
         machine.HistoryEdited,
         machine.GrantRevoked,
+        machine.Compacted,
         machine.Ended,
+        machine.Spent,
         machine.Ticked,
     }
 )

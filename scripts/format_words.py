@@ -39,7 +39,19 @@ WORDS: dict[str, dict[str, str]] = {
     "Cancelled": {"call_id": "which call"},
     "Injected": {"messages": "what the caller added"},
     "Stopped": {"reason": "why"},
-    "HistoryEdited": {"messages": "the whole closed history from here on"},
+    "Requested": {"summary": "it asks for a summary of the history, for itself"},
+    "HistoryEdited": {
+        "messages": "the whole closed history from here on, if there are no `splices`; nobody writes it so any more",
+        "splices": "what changed in it",
+    },
+    "Compacted": {
+        "strategy": "which one did it",
+        "splices": "what changed in the closed history",
+        "before": "about how many tokens it had",
+        "after": "about how many it has",
+        "summary": "what the request for a summary used, if that was answered",
+        "problem": "why nothing changed",
+    },
     "ParamsChanged": {
         "params": "all request parameters from here on, as in `Setup`",
         "changed": "the names of those that the caller gave",
@@ -56,6 +68,7 @@ WORDS: dict[str, dict[str, str]] = {
         "tail": _TAIL,
         "stopped": "the caller said stop while the request is under way",
         "reason": "why",
+        "summary": "it is one for a summary of the history",
     },
     "Judging": {"ledger": _LEDGER, "round": _ROUND, "fate": "what the stop reason of the reply means"},
     "Deciding": {"ledger": _LEDGER, "round": _ROUND},
@@ -136,6 +149,7 @@ WORDS: dict[str, dict[str, str]] = {
         "fallback_credit": "`redeemed` or `not_applied`, if the request presented a credit",
         "billed": "what `usage` is the sum of, if the reply said so",
         "context": "tokens of the context after it, if they are not the sum in `usage`; 0 is not known",
+        "kind": "`summary`: it was for a summary of the history, and is no iteration",
     },
     "Ledger": {
         "setup": "what the loop is set up with",
@@ -153,6 +167,10 @@ WORDS: dict[str, dict[str, str]] = {
         "now": "the latest time that was heard of, in seconds since the epoch",
         "grants": "the standing grants, in the order in which they were given",
         "trail": "what the model did in this user turn, where it is noticed that it goes in circles",
+        "unbound": "where thinking stands that was born after other words: from which place on, and up to which, of "
+        "`messages`, those beside them, and the open reply",
+        "edited_at": "`iterations` when the history was last edited or compacted",
+        "compacted": "how many tokens each compaction left the last time, by the name of its strategy",
     },
     "Limits": {
         "max_iterations": "answered requests in a user turn, at most",
@@ -215,6 +233,11 @@ WORDS: dict[str, dict[str, str]] = {
         "decision_timeout": "seconds that a call waits for a decision, where its policy does not say",
         "loop_detection": "what is done about a model that goes in circles; null does not look",
         "within": "the calls that the loop runs inside of, outermost first: of each its iteration, id and run",
+    },
+    "Splice": {
+        "start": "the first message that goes, counted as the history was before any splice",
+        "stop": "the first after it that stays",
+        "messages": "what comes in their place",
     },
     "StandingGrant": {
         "id": "iteration and id of the call that it was given with",

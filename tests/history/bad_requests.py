@@ -6,6 +6,7 @@ checks the other. Every body is fine but for the one thing its entry names.
 
 from __future__ import annotations
 
+from tests.history.bad_parameters import BAD_COMPACTIONS, BAD_PARAMETERS
 from tests.history.bad_results import BAD_RESULTS
 from tests.history.bodies import (
     BY_CODE,
@@ -25,7 +26,6 @@ from tests.history.bodies import (
     BadRequest,
     answered,
     assistant,
-    bare,
     body,
     call,
     found,
@@ -253,42 +253,6 @@ THINKING = [
         body(HI, assistant(call()), user(result()), model=SONNET_4_5, thinking=MANUAL),
     ),
     BadRequest("thinking-empty", 28, "empty-thinking", body(HI, assistant(thinking("", ""), text()), NEXT)),
-    BadRequest("manual-thinking-on-new-model", 31, "thinking config", body(HI, thinking=MANUAL), checked=None),
-    BadRequest(
-        "adaptive-thinking-on-old-model",
-        31,
-        "thinking config",
-        body(HI, model=SONNET_4_5, thinking={"type": "adaptive"}),
-        checked=None,
-    ),
-    BadRequest(
-        "thinking-off-on-fable",
-        31,
-        "thinking config",
-        body(HI, model="claude-fable-5", thinking={"type": "disabled"}),
-        checked=None,
-    ),
-    BadRequest(
-        "thinking-budget-small",
-        31,
-        "thinking config",
-        body(HI, model=SONNET_4_5, thinking=MANUAL | {"budget_tokens": 1023}),
-        checked=None,
-    ),
-    BadRequest(
-        "thinking-budget-over-max-tokens",
-        31,
-        "thinking config",
-        body(HI, model=SONNET_4_5, thinking=MANUAL, max_tokens=1024),
-        checked=None,
-    ),
-    BadRequest(
-        "manual-thinking-with-forced-tool",
-        31,
-        "thinking config",
-        body(HI, model=SONNET_4_5, thinking=MANUAL, tool_choice={"type": "any"}),
-        checked=None,
-    ),
 ]
 
 _CITATION = {
@@ -330,7 +294,6 @@ OTHER = [
         34,
         "unknown-key",
         body(HI, assistant(thinking(cache_control=EPHEMERAL), text()), NEXT),
-        checked="warning",
     ),
     BadRequest(
         "hour-mark-after-five-minutes",
@@ -338,16 +301,6 @@ OTHER = [
         "cache-marks",
         body(user(text(cache_control=EPHEMERAL | {"ttl": "5m"}), text(cache_control=EPHEMERAL | {"ttl": "1h"}))),
     ),
-    BadRequest("tool-name-with-space", 35, "tools", body(HI, tools=[TOOL | {"name": "look up"}]), checked=None),
-    BadRequest("tool-name-too-long", 35, "tools", body(HI, tools=[TOOL | {"name": "x" * 65}]), checked=None),
-    BadRequest("tool-name-twice", 35, "tools", body(HI, tools=[TOOL, TOOL]), checked=None),
-    BadRequest("tool-without-schema", 35, "tools", body(HI, tools=[without(TOOL, "input_schema")]), checked=None),
-    BadRequest(
-        "choice-of-unknown-tool", 35, "tool_choice", body(HI, tool_choice={"type": "tool", "name": "fly"}), checked=None
-    ),
-    BadRequest("choice-without-tools", 35, "tool_choice", bare(HI, tool_choice={"type": "auto"}), checked=None),
-    BadRequest("choice-a-string", 35, "tool_choice", body(HI, tool_choice="auto"), checked=None),
-    BadRequest("choice-of-unknown-type", 35, "tool_choice", body(HI, tool_choice={"type": "some"}), checked=None),
 ]
 
 BAD_REQUESTS: list[BadRequest] = [
@@ -358,5 +311,7 @@ BAD_REQUESTS: list[BadRequest] = [
     *SERVER_TOOLS,
     *THINKING,
     *OTHER,
+    *BAD_PARAMETERS,
+    *BAD_COMPACTIONS,
     *BAD_RESULTS,
 ]

@@ -42,6 +42,7 @@ class BadRequest:
         checked: what `check` says of it; None: nothing, since a local checker cannot or need not know.
         status: the HTTP status.
         error: the API's `error.type`.
+        beta: the header by which it may say what it says.
 
     """
 
@@ -52,6 +53,7 @@ class BadRequest:
     checked: Level | None = "error"
     status: int = 400
     error: str = "invalid_request_error"
+    beta: str | None = None
 
 
 def body(*messages: Any, **more: Any) -> dict[str, Any]:
@@ -101,6 +103,20 @@ def png(width: int, height: int) -> dict[str, Any]:
     """The beginning of a PNG of this size, which is all that anybody reads."""
     header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height)
     return image(header + b"\x08\x02\x00\x00\x00\x00\x00\x00\x00")
+
+
+def compaction(content: Any = "So far: nothing.", **more: Any) -> dict[str, Any]:
+    """Without a signature: as a compaction leaves it that the server makes by itself."""
+    return {"type": "compaction", "content": content} | more
+
+
+def tool_change(kind: str, name: str) -> dict[str, Any]:
+    """A `tool_addition` or a `tool_removal` of a tool of the request."""
+    return {"type": kind, "tool": {"type": "tool_reference", "name": name}}
+
+
+def reference(name: str) -> dict[str, Any]:
+    return {"type": "tool_reference", "tool_name": name}
 
 
 def search(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:

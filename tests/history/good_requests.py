@@ -23,6 +23,7 @@ from tests.history.bodies import (
     bare,
     body,
     call,
+    compaction,
     found,
     result,
     search,
@@ -129,6 +130,29 @@ GOOD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("systems-in-a-row", body(HI, system(text()), system(text()), HELLO, NEXT)),
     ("system-after-results", body(HI, assistant(call()), user(result()), system(text()))),
     ("system-between-turns", body(HI, system(text()), HELLO, NEXT, system(text()))),
+    ("compaction-first", body(assistant(compaction()), NEXT)),
+    ("compaction-first-by-the-user", body(user(compaction()), HELLO, NEXT)),
+    ("compaction-of-tool-changes", body(HI, assistant(compaction(tool_changes=[]), text()), NEXT)),
+    ("compaction-signed", body(assistant(compaction(signature="c2ln")), NEXT)),
+    ("compaction-last", body(HI, assistant(compaction()))),
+    (
+        "compactions-in-many-replies",
+        body(HI, assistant(compaction(), text()), NEXT, assistant(compaction(), text()), NEXT),
+    ),
+    ("compaction-failed", body(HI, assistant(compaction(None), text()), NEXT)),
+    ("compaction-failed-with-a-call", body(HI, assistant(compaction(None), call()), user(result()))),
+    ("compaction-signed-without-content", body(HI, assistant(compaction(None, signature="c2ln"), text()), NEXT)),
+    (
+        "calls-before-a-compaction",
+        body(HI, assistant(call("a"), search()), NEXT, assistant(compaction(), text()), NEXT),
+    ),
+    (
+        "thinking-after-a-compaction",
+        body(HI, assistant(compaction(), thinking(), call()), user(result()), model=SONNET_4_5, thinking=MANUAL),
+    ),
+    ("thinking-off", body(HI, thinking={"type": "disabled"})),
+    ("thinking-adaptive-on-4-6", body(HI, model="claude-opus-4-6", thinking={"type": "adaptive"})),
+    ("thinking-manual-on-4-6", body(HI, model="claude-sonnet-4-6", thinking=MANUAL)),
     *NEAREST,
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolloop.history import binds_thinking, takes_prefill, takes_system_messages
-from toolloop.history.models import most_images
+from toolloop.history.models import most_images, takes_thinking
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,26 @@ def test_a_family_answers(model: str | None, prefill: bool | None, system: bool 
 )
 def test_a_large_context_takes_more_images(model: object, images: int | None) -> None:
     assert most_images(model) == images
+
+
+@pytest.mark.parametrize(
+    ("model", "enabled", "adaptive", "disabled"),
+    [
+        ("claude-fable-5-2", False, True, False),
+        ("claude-mythos-5", False, True, False),
+        ("claude-mythos-preview", None, True, False),
+        ("claude-opus-5", False, True, None),
+        ("claude-opus-4-7", False, True, None),
+        ("claude-opus-4-6", True, True, None),
+        ("claude-sonnet-4-5", True, False, None),
+        ("claude-3-opus-20240229", True, False, None),
+        ("claude-saga-7", None, None, None),
+        (7, None, None, None),
+    ],
+)
+def test_a_family_takes_its_kinds_of_thinking(
+    model: object, enabled: bool | None, adaptive: bool | None, disabled: bool | None
+) -> None:
+    """Whether it may be off depends on the effort too, where it may be at all; of other kinds nothing is known."""
+    kinds = ("enabled", "adaptive", "disabled", "between_tools", None)
+    assert [enabled, adaptive, disabled, None, None] == [takes_thinking(model, kind) for kind in kinds]

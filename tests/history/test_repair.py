@@ -188,6 +188,32 @@ def test_a_result_behind_a_reply_that_goes_still_finds_its_call() -> None:
     assert [*messages[:3], messages[4]] == repair(messages).messages
 
 
+def test_a_result_behind_a_server_call_that_goes_still_finds_its_call() -> None:
+    """Likewise; the thinking before that server call goes with it."""
+    calls = assistant(call("a"), call("b"))
+    messages = [HI, calls, user(result("a")), assistant(thinking(), search()), user(result("b"), text())]
+    assert [*messages[:3], messages[4]] == repair(messages).messages
+
+
+def test_thinking_stays_where_the_user_message_behind_it_goes() -> None:
+    """Then it is no longer the end of its turn, be it a part of its message or the whole."""
+    for said in ([thinking()], [text(), thinking(), thinking("ha")]):
+        messages = [HI, assistant(*said), user(result("x")), HELLO, NEXT]
+        repaired = repair(messages)
+        assert [HI, messages[1], HELLO, NEXT] == repaired.messages
+        assert repaired.messages[1] is messages[1]
+        assert (Change("messages[2].content[0]", "orphan-result", "dropped"),) == repaired.changes
+
+
+def test_what_of_the_thinking_still_ends_its_turn_goes() -> None:
+    """What comes next decides: the user, a system message, nothing, or an answer that is made up."""
+    blank, orphan = text(" "), user(result("x"))
+    messages = [HI, assistant(blank, thinking(), thinking("ha")), orphan, HELLO, NEXT, assistant(text(), thinking())]
+    assert [HI, assistant(thinking(), thinking("ha")), HELLO, NEXT, assistant(text())] == repair(messages).messages
+    told = [HI, assistant(call(), thinking()), system(text()), orphan, HELLO]
+    assert repair(told).messages == [HI, assistant(call()), user(not_run("toolu_1")), told[2], HELLO]
+
+
 def test_system_messages_move_behind_the_user_turn() -> None:
     """Also from between a call and its results; what is no message keeps its place."""
     brief, short = system(text("Be brief.")), system(text("Be short."))

@@ -16,7 +16,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOORS = ["toolloop"] + [
     f"toolloop.{name}"
-    for name in ("errors", "terminations", "events", "responses", "machine", "history", "providers", "tools", "testing")
+    for name in (
+        *("errors", "terminations", "events", "responses", "compaction", "machine", "history", "providers", "tools"),
+        "testing",
+    )
 ]
 # Those that need an extra are no part of their floor's door.
 DOORS += ["toolloop.tools.mcp"]

@@ -2,7 +2,8 @@
 
 A thinking block may go out only after the very system prompt, tools and messages after which it was born (source: rule
 29 of the Messages API). Whatever changes these in a loop is known here, so the places are remembered whose thinking was
-born after other words. What is done about it depends on the model, and is the driver's affair.
+born after other words. They stay so where the words come back: a setting that is changed and changed back costs the
+same. What is done about it depends on the model, and is the driver's affair.
 """
 
 from __future__ import annotations

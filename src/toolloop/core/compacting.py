@@ -22,7 +22,11 @@ def edit_history(state: State, event: ev.HistoryEdited) -> State:
     """Another closed history: as what changed in it, or, as it was written once, the whole of it."""
     splices = event.splices or splices_between(list(state.ledger.messages), event.messages)
     state = evolve(state, ledger=evolve(state.ledger, compacted=()))  # what is left of another history says nothing
-    return rewritten(state, splices)
+    edited = rewritten(state, splices)
+    if event.splices:
+        return edited
+    # Snapshots of the time when edits were written so do not know when it was, and are to mean the same.
+    return evolve(edited, ledger=evolve(edited.ledger, edited_at=state.ledger.edited_at))
 
 
 def compact(state: State, event: ev.Compacted) -> State:

@@ -17,6 +17,9 @@ Theory
     call that ran may be repeated or is uncertain.
     Closed rounds are the history. The open round lives beside it, in the state, and joins as a whole; so nothing can
     leave a call without its result.
+    Another closed history, by an edit or a compaction, changes nothing else: no call, no wait, no limit. A request for
+    a summary is a request like any other, but that it comes to nothing else either. What thinking was born after other
+    words than those that stand before it now is remembered.
     A loop inside a call is a value of that call. An event of it carries its path; it is taken there, and what it used
     is counted in every loop above. Such a loop waits for no command: it goes on by itself, until calls of it wait for
     the caller or its request failed. Then the loop above stands still, too, once nothing else of it runs.

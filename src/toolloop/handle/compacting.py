@@ -13,10 +13,11 @@ from toolloop.core import limits
 from toolloop.core.errors import Conflict, IllegalCommand, InvalidHistory, OutsideError
 from toolloop.core.jsontext import decode
 from toolloop.core.machine import step
-from toolloop.core.replies import read_reply
+from toolloop.core.replies import ends_in_server_call, read_reply
 from toolloop.core.splicing import splices_between
-from toolloop.core.states import Ledger, Ready, Requesting, TooDeep
+from toolloop.core.states import Ledger, Ready, Requesting, State, TooDeep
 from toolloop.handle.beginning import all_params
+from toolloop.handle.binding import leaves_out
 from toolloop.handle.compactor import Step, Tried, Wanted
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
@@ -41,7 +42,7 @@ class Compacting(Opening):
 
         None: somebody else was first to do something with the loop, and it is to be looked at anew.
         """
-        while kit.compactor:
+        while kit.compactor and not _hangs_on_thinking(loop):
             found = kit.compactor.next_step(loop.ledger, loop.tail, kit.whole(loop.ledger.setup))
             if found is None:
                 return loop
@@ -53,6 +54,7 @@ class Compacting(Opening):
                 except InvalidHistory as error:
                     event = self._unchanged(found, str(error))
             else:
+                kit.compactor.meter.learn(found.edit.outlines)
                 event = self._compacted(loop.ledger, found, found.edit)
             self._record(evolve(event, path=path))
             after = driven_at(self._state, path)
@@ -139,6 +141,11 @@ class Compacting(Opening):
             kit, ledger = self._kits.root, self._state.ledger
             compactor, tail = kit.compactor, getattr(self._state, "tail", ())
             tokens = compactor.meter.request(ledger, tail, kit.whole(ledger.setup))
+            if _hangs_on_thinking(self._state):
+                why = (
+                    "the model pauses, and what it said so far needs its thinking beside it: continue the turn first"
+                )
+                return Compacted(ledger.iterations, strategy.name, tokens, tokens, why)
             found = compactor.plan(strategy.name, strategy, ledger, tokens) if strategy.is_due(tokens) else None
             if found is None:
                 return Compacted(ledger.iterations, strategy.name, tokens, tokens)
@@ -181,6 +188,17 @@ class Compacting(Opening):
         """Record a compaction by hand, and what to tell of it."""
         self._say(lambda: self._record(event))
         return Compacted(self._state.ledger.iterations, event.strategy, event.before, event.after, event.problem)
+
+
+def _hangs_on_thinking(state: State) -> bool:
+    """Whether a paused reply goes out only with its thinking, which a compaction would take away.
+
+    No server call ends it: without all that it had, the API would not know it as its own, and takes no other last.
+    """
+    tail = getattr(state, "tail", ())
+    if not tail or ends_in_server_call(tail[-1]) or not any('thinking"' in text for text in tail):
+        return False
+    return leaves_out(decode(state.ledger.setup.params))
 
 
 def _told(error: Exception) -> str:

@@ -116,7 +116,7 @@ class Compactor:
 def _pays(step: Step | Wanted, old: Sequence[str]) -> bool:
     """Whether a compaction frees at least as much as the prompt cache has to take anew after it."""
     if isinstance(step, Wanted):
-        return getattr(step.summary, "frees", 1) >= getattr(step.summary, "stays", 0)
+        return step.summary.frees >= step.summary.stays
     new = step.edit.outlines
     pairs = zip(old, new, strict=False)
     same = next((at for at, (text, outline) in enumerate(pairs) if text is not outline.text), len(new))

@@ -87,12 +87,12 @@ def _filters(_config: Any, attribute: Any, value: Any) -> None:
 
 
 def _strategies(value: Any) -> Any:
-    if value is None:
-        return ()
     return (value,) if isinstance(value, Strategy) else _tuple(value)
 
 
 def _compaction(_config: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
     if not isinstance(value, tuple) or not all(isinstance(each, Strategy) for each in value):
         raise ValueError(
             f"{attribute.name} is {value!r}; give MaskResults, DropRounds or Summarize, a list of them, or None"
@@ -155,7 +155,8 @@ class LoopConfig:
             One that raises leaves the result as it was.
         observers: each is called with every event of `toolloop.events`; one that raises is logged.
         loop_detection: what is done about a model that makes the same calls again and again; None does not look.
-        compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request.
+        compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request;
+            None leaves the history as it is.
         texts: what the model is told of a call that has no result of its own.
 
     Raises:
@@ -181,8 +182,14 @@ class LoopConfig:
         default=(), converter=_tuple, validator=_observers, repr=_how_many
     )
     loop_detection: LoopDetection | None = field(default=None, validator=_detection)
-    compaction: Sequence[Strategy] = field(default=(), converter=_strategies, validator=_compaction, repr=_how_many)
+    compaction: Strategy | Sequence[Strategy] | None = field(
+        default=None, converter=_strategies, validator=_compaction, repr=_is_set
+    )
     texts: Texts = field(factory=Texts, validator=_texts, repr=False)
+
+    def strategies(self) -> tuple[Strategy, ...]:
+        """The strategies of compaction, in their order."""
+        return self.compaction if isinstance(self.compaction, tuple) else ()
 
     def parts(self) -> dict[str, Any]:
         """What of it a loop keeps, by the fields of `Setup`."""
@@ -215,7 +222,7 @@ class LoopConfig:
     def has_async(self) -> bool:
         """Whether a callable is async, as far as can be known without calling it."""
         given = (self.on_tool_call, self.stop_when, *self.result_filters)
-        waits = any(getattr(strategy, "awaits", False) for strategy in self.compaction)
+        waits = any(getattr(strategy, "awaits", False) for strategy in self.strategies())
         return waits or any(each is not None and is_async(each) for each in given)
 
 

@@ -119,7 +119,7 @@ class HandleCore:
         rev: int = 0,
         first: ev.Event | None = None,
     ) -> None:
-        refuse_misfits(config.compaction, is_async=self._is_async)
+        refuse_misfits(config.strategies(), is_async=self._is_async)
         self._provider = provider
         self._tools = tools
         self._config = config

@@ -57,7 +57,7 @@ class Kit:
         """The kit of a loop that is set up so."""
         requests = RequestMaker(definitions_in_order(setup, tools), secrets)
         judges, toolbox = Judges(tools, config), Toolbox(tools, caller_state)
-        return cls(tools, config, setup.within, requests, judges, toolbox, Compactor(config.compaction))
+        return cls(tools, config, setup.within, requests, judges, toolbox, Compactor(config.strategies()))
 
     def external(self, setup: Setup) -> frozenset[str]:
         """The names of tools that only the parameters define, looked up once for each change of these."""

@@ -56,7 +56,7 @@ def registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
     registry = as_registry(tools)
     for tool in _all_tools(registry):
         if isinstance(tool, SubLoop):
-            refuse_misfits(tool.config.compaction, is_async=is_async)
+            refuse_misfits(tool.config.strategies(), is_async=is_async)
     if not is_async:
         for tool in _all_tools(registry):
             _refuse_async(tool)

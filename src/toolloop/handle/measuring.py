@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import is_
 
 from toolloop.core.jsontext import decode
@@ -17,11 +17,16 @@ class Meter:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._known: dict[str, Outline] = {}
+        self._learned: dict[str, Outline] = {}
         self._outlines: list[Outline] = []
         self._sums: list[int] = [0]  # of the tokens up to each message
         self._starts: list[int] = [0]  # from which message on those up to each count
         self._params = ""
         self._fixed = 0
+
+    def learn(self, outlines: Iterable[Outline]) -> None:
+        """Know these outlines, which somebody else has made: the messages are about to come."""
+        self._learned = {each.text: each for each in outlines}
 
     def outlines(self, texts: Sequence[str]) -> list[Outline]:
         """The outline of each message."""
@@ -34,7 +39,7 @@ class Meter:
             self._known = {each.text: each for each in known}
             del known[same:], self._sums[same + 1 :], self._starts[same + 1 :]
         for text in texts[same:]:
-            each = self._known.get(text) or outline(text)
+            each = self._known.get(text) or self._learned.get(text) or outline(text)
             self._starts.append(len(known) if each.compacts else self._starts[-1])
             self._sums.append(self._sums[-1] + each.tokens)
             known.append(each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction, unwrap
 from typing import Any, TypeVar, overload
 
 from attrs import field, frozen
@@ -84,7 +85,11 @@ class Summarize(Strategy):
     def awaits(self) -> bool:
         """Whether an async provider, client or function writes the summary."""
         given = self.provider
-        return is_async(getattr(given, "send", None) or getattr(getattr(given, "messages", given), "create", given))
+        if self.function is not None:
+            return is_async(given)
+        if hasattr(given, "send"):
+            return iscoroutinefunction(unwrap(given.send))
+        return given is not None and iscoroutinefunction(unwrap(given.messages.create))
 
     def provider_for(self, *, is_async: bool) -> Provider | AsyncProvider | None:
         """The provider that writes the summary; None: that of the loop, or a function.

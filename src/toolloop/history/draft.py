@@ -52,6 +52,11 @@ class Draft:
         self.pieces = pieces
         self.changed = True
 
+    def put_back(self, piece: Piece) -> None:
+        """Let a piece stand at the end again, where it stood; with all of them this is the message that was given."""
+        self.set([*self.pieces, piece])
+        self.changed = [own.block for own in self.pieces] != self.original["content"]
+
     def message(self) -> Any:
         """The message: the very one that was given, if nothing changed."""
         return self.original | {"content": [piece.block for piece in self.pieces]} if self.changed else self.original

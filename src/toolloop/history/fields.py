@@ -81,8 +81,9 @@ def _fields(path: str, role: str, kind: str, block: Block, findings: Findings) -
 
 
 def _unknown(role: str, key: str) -> Level | None:
-    # A newer API may say more in its replies, and takes its own words back. `parsed_output` is the SDK's own.
-    return "warning" if role == "assistant" and key != "parsed_output" else None
+    # A newer API may say more in its replies, and takes its own words back. These two are not among them: the one is
+    # the SDK's own, the other the caller's.
+    return "warning" if role == "assistant" and key not in ("parsed_output", "cache_control") else None
 
 
 def _identity(path: str, kind: str, block: Block, findings: Findings) -> None:
@@ -90,6 +91,9 @@ def _identity(path: str, kind: str, block: Block, findings: Findings) -> None:
     name: Any = block.get("tool_use_id" if kind == "tool_result" else "id")
     if pattern is not None and isinstance(name, str) and not pattern.fullmatch(name):
         findings.add("block-fields", path, f"the id {name!r} does not match {pattern.pattern}")
+    changes = block.get("tool_changes") if kind == "compaction" else None
+    if changes is not None and not (isinstance(changes, list) and all(isinstance(item, dict) for item in changes)):
+        findings.add("block-fields", path, "'tool_changes' is not a list of objects")
     for key in _WORDS.get(kind, ()):
         if not isinstance(block.get(key), str | None):
             findings.add("block-fields", path, f"{key!r} is {named(block[key])}, not a string")

@@ -17,8 +17,8 @@ from toolloop.history.units import Unit, last_compaction, tail_of, units_of
 class MaskResults(EditStrategy):
     """Puts a short text in the place of old results: of which tool a result was, and how long.
 
-    Calls and all that the model said stay, so it still knows what it did. Results that load tools stay, and those in
-    rounds with a pinned message.
+    Calls and all that the model said stay, so it still knows what it did. Results that load tools stay, those of the
+    API's own tools, which go back only as they came, and those in rounds with a pinned message.
 
     Args:
         keep_rounds: how many rounds at the end keep their results.

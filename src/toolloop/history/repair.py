@@ -12,6 +12,7 @@ empty history, and all that depends on the model or on other parameters of the r
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from typing import Any, Final
@@ -65,6 +66,8 @@ class _Mender:
     def __init__(self, drafts: list[Draft]) -> None:
         self.drafts = drafts
         self.changes: list[Change] = []
+        self.given = drafts
+        self.thoughts: list[tuple[Draft, Piece]] = []  # what thinking was dropped, the last of each message first
 
     def mend(self) -> None:
         self._drop_blank_text()
@@ -75,12 +78,20 @@ class _Mender:
         done = -1
         while done < len(self.changes):
             done = len(self.changes)
-            self._drop_trailing_thinking()
-            self._drop_empty_messages()
+            self._drop_what_ends_badly()
             self._move_system_messages()
             self._pair()
             self._name_toolsets()
+            self._drop_empty_messages()
+        self._bring_back_thinking()
+
+    def _drop_what_ends_badly(self) -> None:
+        """Before calls are paired: where a reply goes, a result behind it may meet its call."""
+        done = -1
+        while done < len(self.changes):
+            done = len(self.changes)
             self._drop_server_calls()
+            self._drop_trailing_thinking()
             self._drop_empty_messages()
 
     def _note(self, path: str, rule: str, what: str) -> None:
@@ -124,12 +135,33 @@ class _Mender:
         return piece
 
     def _drop_trailing_thinking(self) -> None:
-        trailing: dict[Piece, str] = {}
+        trailing: list[tuple[Draft, Piece]] = []
         for turn in turns_of(self.drafts):
             if turn.role == "assistant":
-                own = takewhile(lambda piece: piece.kind in THINKING, (piece for _, piece in reversed(turn.places)))
-                trailing.update(dict.fromkeys(own, "thinking-last"))
-        self._take(self.drafts, trailing)
+                trailing += takewhile(lambda place: place[1].kind in THINKING, reversed(turn.places))
+        self.thoughts += trailing
+        self._take(self.drafts, dict.fromkeys((piece for _, piece in trailing), "thinking-last"))
+
+    def _bring_back_thinking(self) -> None:
+        """Where the user's message went that came after it, thinking is no longer the end of its turn, and may stay."""
+        numbers = {draft: number for number, draft in enumerate(self.given)}
+        there = [draft for draft in self.drafts if draft.pieces and draft.role is not None]
+        stayed, after = set(there), dict(pairwise(there))
+        # These never change places.
+        spoken = [draft for draft in there if draft in numbers and draft.role != "system"]
+        before: dict[Draft, list[Draft]] = {}
+        back: set[Change] = set()
+        for draft, piece in reversed(self.thoughts):
+            at = bisect_right(spoken, numbers[draft], key=numbers.__getitem__)
+            follower = after.get(draft) if draft in stayed else next(iter(spoken[at : at + 1]), None)
+            if follower is None or follower.role != "assistant":
+                continue
+            if not draft.pieces:
+                before.setdefault(follower, []).append(draft)
+            draft.put_back(piece)
+            back.add(Change(piece.path, "thinking-last", "dropped"))
+        self.drafts = [new for draft in self.drafts for new in (*before.get(draft, ()), draft)]
+        self.changes = [change for change in self.changes if change not in back]
 
     def _drop_empty_messages(self) -> None:
         gone: set[Draft] = set()

@@ -8,8 +8,9 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from toolloop.core.jsontext import JSON, well_formed
-from toolloop.history.compaction import Edit, SummaryFailed, edit_of
+from toolloop.history.compaction import Edit, SummaryFailed, edit_of, live_tokens
 from toolloop.history.outline import SUMMARY_START, Outline, outline_of
+from toolloop.history.reading import kind_of, text_key
 from toolloop.history.units import (
     Unit,
     breaks_nothing,
@@ -49,6 +50,16 @@ class Summary:
     _new: tuple[Outline, ...] = field(repr=False)
     _stand_in: Outline = field(repr=False)
 
+    @property
+    def frees(self) -> int:
+        """About how many tokens less the history has after it, the summary aside."""
+        return live_tokens(self._old) - live_tokens(self._new) + self._stand_in.tokens
+
+    @property
+    def stays(self) -> int:
+        """About how many tokens the messages have that stay after the summary."""
+        return sum(outline.tokens for outline in self._new[self._new.index(self._stand_in) + 1 :])
+
     def messages(self) -> list[JSON]:
         """The messages to summarize, decoded, without the prompt."""
         return [outline.message() for outline in self._old[: self.prefix]]
@@ -60,12 +71,13 @@ class Summary:
             SummaryFailed: the reply is no summary, or one that saves nothing.
 
         """
-        stop, content = reply.get("stop_reason"), reply.get("content") or ()
-        if any(block["type"] == "tool_use" for block in content):
+        stop, content = reply.get("stop_reason"), reply.get("content")
+        blocks = content if isinstance(content, list) else []
+        if any(kind_of(block) == "tool_use" for block in blocks):
             raise SummaryFailed("the model made calls instead of a summary")
         if stop not in _COMPLETE:
             raise SummaryFailed(f"the reply is no whole summary: its stop reason is {stop}")
-        return self.finish_text("".join(block["text"] for block in content if block["type"] == "text"))
+        return self.finish_text("".join(text_key(block, "text") or "" for block in blocks if kind_of(block) == "text"))
 
     def finish_text(self, text: object) -> Edit:
         """The compacted history, from the words of a summary.

@@ -56,11 +56,6 @@ class Unit:
         """Whether it has a compaction block of the API."""
         return any(outline.compacts for outline in self.outlines)
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens it has, about."""
-        return sum(outline.tokens for outline in self.outlines)
-
 
 def units_of(outlines: Sequence[Outline]) -> list[Unit]:
     """The units of a history."""
@@ -131,7 +126,10 @@ def kept(units: Sequence[Unit], tail: int, is_pinned: Callable[[Outline], bool],
     keep = {
         number
         for number, unit in enumerate(units)
-        if number >= tail or unit.is_summary or unit.lasts or any(map(is_pinned, unit.outlines))
+        if number >= tail
+        or unit.is_summary
+        or unit.lasts
+        or any(map(is_pinned, unit.outlines))
         or unit.outlines[0].role == "system"  # the first turn's, which moved behind a summary
     }
     keep |= {number for number in (first_turn(units), last_compaction(units)) if number >= 0}

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolloop.core.jsontext import plain
 from toolloop.providers.accumulate import Accumulator
-from toolloop.providers.calls import beside, create_arguments, post_arguments, streams, takes_ready_body
+from toolloop.providers.calls import create_arguments, messages_of, post_arguments, streams, takes_ready_body
+from toolloop.providers.counting import count_arguments, count_in, count_post_arguments, read_count
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.replies import built_reply, read_reply, request_id_of
 
@@ -52,6 +53,31 @@ class AnthropicProvider:
         arguments = post_arguments(self.client, request, stream=stream)
         return self._post_streamed(arguments) if stream else self._post(arguments)
 
+    def count_tokens(self, request: Request) -> int:
+        """Count the input tokens of a request, without sending it: `POST /v1/messages/count_tokens`.
+
+        Of the request it takes what matters to that. It is not billed, and has a rate limit of its own.
+
+        Raises:
+            ModelError: the request failed; its cause is the SDK's exception.
+            ProtocolError: the answer made no sense.
+            TypeError: `extra_body` is not JSON.
+
+        """
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+        import httpx2  # noqa: PLC0415 - likewise
+
+        if takes_ready_body(self.client, anthropic.Anthropic):
+            arguments = count_post_arguments(self.client, request)
+            with outside_errors():
+                response = self.client.post(cast_to=httpx2.Response, **arguments)
+            return read_count(response)
+        messages = messages_of(self.client, request)
+        arguments = count_arguments(messages, request)
+        with outside_errors():
+            raw = messages.with_raw_response.count_tokens(**arguments)
+        return read_count(raw.http_response) if hasattr(raw, "http_response") else count_in(plain(raw))
+
     def _post(self, arguments: dict[str, Any]) -> Reply:
         import httpx2  # noqa: PLC0415 - `import toolloop` must not pay for it
 
@@ -75,7 +101,7 @@ class AnthropicProvider:
         return built_reply(accumulator.message(), request_id_of(response))
 
     def _create(self, request: Request, *, stream: bool) -> Reply:
-        messages = self.client.beta.messages if "betas" in beside(request) else self.client.messages
+        messages = messages_of(self.client, request)
         arguments = create_arguments(messages.create, request)
         if not stream:
             with outside_errors():
@@ -114,6 +140,22 @@ class AsyncAnthropicProvider:
         arguments = post_arguments(self.client, request, stream=stream)
         return await (self._post_streamed(arguments) if stream else self._post(arguments))
 
+    async def count_tokens(self, request: Request) -> int:
+        """Like `AnthropicProvider.count_tokens`."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+        import httpx2  # noqa: PLC0415 - likewise
+
+        if takes_ready_body(self.client, anthropic.AsyncAnthropic):
+            arguments = count_post_arguments(self.client, request)
+            with outside_errors():
+                response = await self.client.post(cast_to=httpx2.Response, **arguments)
+            return read_count(response)
+        messages = messages_of(self.client, request)
+        arguments = count_arguments(messages, request)
+        with outside_errors():
+            raw = await messages.with_raw_response.count_tokens(**arguments)
+        return read_count(raw.http_response) if hasattr(raw, "http_response") else count_in(plain(raw))
+
     async def _post(self, arguments: dict[str, Any]) -> Reply:
         import httpx2  # noqa: PLC0415 - `import toolloop` must not pay for it
 
@@ -139,7 +181,7 @@ class AsyncAnthropicProvider:
         return built_reply(accumulator.message(), request_id_of(response))
 
     async def _create(self, request: Request, *, stream: bool) -> Reply:
-        messages = self.client.beta.messages if "betas" in beside(request) else self.client.messages
+        messages = messages_of(self.client, request)
         arguments = create_arguments(messages.create, request)
         if not stream:
             with outside_errors():

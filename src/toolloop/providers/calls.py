@@ -76,6 +76,11 @@ def post_arguments(client: Any, request: Request, *, stream: bool) -> dict[str, 
     return {"path": _PATH, "content": _body(request, changes), "options": sent}
 
 
+def messages_of(client: Any, request: Request) -> Any:
+    """What has the `create` for a request: betas need another one."""
+    return client.beta.messages if "betas" in beside(request) else client.messages
+
+
 def create_arguments(create: Any, request: Request) -> dict[str, Any]:
     """The arguments of `messages.create`; body parameters that it does not know go into `extra_body`."""
     options = beside(request)

@@ -49,6 +49,10 @@ class Request(Mapping[str, JSON]):
         head = self.params[:-1] + ("," if len(self.params) > len("{}") else "") + '"messages":['
         return b"".join((head.encode(), b",".join(pieces), b"]}"))
 
+    def replaced(self, params: str, options: Mapping[str, Any]) -> Request:
+        """A request of the same messages, with other parameters."""
+        return Request(params, self.messages, options, self._encoded)
+
     def __getitem__(self, key: str) -> JSON:
         if key == "messages":
             return [decode(text) for text in self.messages]

@@ -42,14 +42,15 @@ class Action:
         at: when, aware UTC; None where the journal does not say.
         what: of a loop: `opened`, `adopted`, `requested`, `replied`, `request failed`, `request cancelled`,
             `request lost`, `round closed`, `continued`, `messages injected`, `history replaced`, `parameters changed`,
-            `followed up`, `limits extended`, `retried`, `forked`, `woken`, `grant revoked`, `stopped`, `finished`. Of a
-            call: `proposed`, `asked` (the caller was), `approved`, `denied`, `answered`, `rerun`, `granted` (later
-            calls like it may run), `allowed by grant`, `rejected` (it could not run), `expired`, `started`, `ended`,
-            `late` (an end that did not count), `cancelled`, `lost` (nobody will see it end), `not run`, `uncertain`,
-            `spent` (its tool drove a loop of its own, and a request of that was answered).
+            `followed up`, `limits extended`, `retried`, `forked`, `woken`, `grant revoked`, `stopped`, `finished`,
+            `summary requested`, `compacted`, `not compacted`. Of a call: `proposed`, `asked` (the caller was),
+            `approved`, `denied`, `answered`, `rerun`, `granted` (later calls like it may run), `allowed by grant`,
+            `rejected` (it could not run), `expired`, `started`, `ended`, `late` (an end that did not count),
+            `cancelled`, `lost` (nobody will see it end), `not run`, `uncertain`, `spent` (its tool drove a loop of its
+            own, and a request of that was answered).
         iteration, call_id, tool: which call.
-        by: who decided, also of a call that was started, or which driver woke the loop.
-        reason: why, or how: of an end its outcome, of a reply its stop reason.
+        by: who decided, also of a call that was started, which driver woke the loop, or which strategy compacted it.
+        reason: why, or how: of an end its outcome, of a reply its stop reason, of a compaction its tokens.
         grant: the id of the grant that was given, used or revoked.
         proposed: the input that the model proposed.
         decided: the input that a decision let run.
@@ -133,7 +134,18 @@ class Teller:
                 yield self._spent(event, before)
             case ev.Woken() as event:
                 yield from self._woken(event, before)
-            case event if type(event) in _PLAIN and event.path == self.path:
+            case event if event.path == self.path:
+                yield from self._said_here(event)
+
+    def _said_here(self, event: ev.Event) -> Iterator[Action]:
+        match event:
+            case ev.Requested(summary=True):
+                yield self._act("summary requested")
+            case ev.Compacted(strategy=strategy, splices=(), problem=problem):
+                yield self._act("not compacted", by=strategy, reason=problem)
+            case ev.Compacted(strategy=strategy, before=before, after=after):
+                yield self._act("compacted", by=strategy, reason=f"{before} tokens before, {after} after")
+            case event if type(event) in _PLAIN:
                 yield self._act(_PLAIN[type(event)])
 
     def _woken(self, event: ev.Woken, before: State | None) -> Iterator[Action]:

@@ -22,7 +22,7 @@ _SETTLED = {
     Outcome.ANSWERED: ("started_after_answer", "it was answered"),
 }
 # What replaces or restores history as a whole: rounds close with other events.
-_REPLACING = (ev.HistoryEdited, ev.FollowedUp, ev.Extended)
+_REPLACING = (ev.HistoryEdited, ev.Compacted, ev.FollowedUp, ev.Extended)
 _NOTHING = '{"content":[]}'
 
 

@@ -1,0 +1,184 @@
+"""`DropRounds`: which rounds go, and what stays for whose sake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.history.bodies import BY_CODE, HELLO, HI, NEXT, assistant, call, result, system, text, user
+from tests.history.long import loop_of, places, round_of, thoughtful
+from toolloop.compaction import DropRounds
+from toolloop.core.jsontext import encode
+from toolloop.history import check
+from toolloop.history.compaction import EditStrategy
+from toolloop.history.outline import outline
+
+COMPACTED = {"type": "compaction", "content": "So far: little."}
+
+
+def left(messages: list[Any], keep: int, **settings: Any) -> list[int]:
+    return places(DropRounds(keep, **settings)(messages), messages)
+
+
+def test_the_first_words_and_the_last_rounds_stay() -> None:
+    assert left(loop_of(6), 2) == [0, 9, 10, 11, 12]
+
+
+def test_a_history_of_no_more_rounds_stays_in_a_list_of_its_own() -> None:
+    messages = loop_of(2)
+    after = DropRounds(2)(messages)
+    assert places(after, messages) == [0, 1, 2, 3, 4]
+    assert after is not messages
+    assert left([HI], 1) == [0]
+    assert left([], 1) == []
+
+
+def test_below_the_threshold_nothing_goes() -> None:
+    """Seven rounds of the test's own have about 4,900 tokens."""
+    assert len(left(loop_of(7), 2, at_tokens=10_000)) == 15
+    assert len(left(loop_of(7), 2, at_tokens=4_000)) == 5
+
+
+def test_the_question_of_the_last_rounds_stays() -> None:
+    """Else the model would no longer know what it works on."""
+    messages = [*loop_of(2), HELLO, NEXT, *round_of(7), *round_of(8), *round_of(9)]
+    assert left(messages, 1) == [0, 6, 11, 12]
+
+
+def test_later_words_of_the_user_stay_too() -> None:
+    """Words beside results, with the round that they are in, and the question before them."""
+    said = user(result("toolu_7"), text("Mind the gap."))
+    messages = [*loop_of(1), HELLO, NEXT, assistant(call("toolu_7")), said, *round_of(8), *round_of(9)]
+    assert left(messages, 1) == [0, 4, 5, 6, 9, 10]
+
+
+def test_a_question_after_the_last_round_stays_with_that_of_the_round() -> None:
+    messages = [*loop_of(2), HELLO, NEXT, assistant(text()), user(text())]
+    assert left(messages, 1) == [0, 6, 7, 8]
+
+
+def test_a_pinned_message_holds_its_round() -> None:
+    messages = loop_of(6)
+    assert left(messages, 1, pinned=lambda message: "toolu_2" in str(message)) == [0, 5, 6, 11, 12]
+
+
+def test_pinned_is_asked_once_for_each_message() -> None:
+    """Also over many compactions, as long as somebody keeps the outlines."""
+    asked: list[Any] = []
+    strategy = DropRounds(1, pinned=asked.append)
+    outlines = [outline(encode(message)) for message in loop_of(3)]
+    assert strategy.plan(outlines) is not None
+    assert strategy.plan(outlines) is not None
+    assert asked == loop_of(2)
+
+
+def test_the_last_compaction_of_the_api_stays() -> None:
+    messages = [*loop_of(1), assistant(COMPACTED, text()), NEXT, *round_of(7), HELLO, NEXT, *round_of(8), *round_of(9)]
+    assert left(messages, 1) == [0, 3, 8, 11, 12]
+
+
+@pytest.mark.parametrize(
+    "lasting",
+    [
+        system({"type": "tool_addition", "tool": {"type": "tool_reference", "tool_name": "look"}}),
+        system({"type": "tool_removal", "tool": {"type": "tool_reference", "tool_name": "look"}}),
+        system(output_config={"effort": "low"}),
+    ],
+)
+def test_what_holds_for_all_that_follows_stays(lasting: dict[str, Any]) -> None:
+    """System messages that add or remove tools, or set the output."""
+    messages = [*loop_of(2), lasting, *round_of(7), *round_of(8)]
+    assert left(messages, 1) == [0, 3, 4, 5, 8, 9]
+
+
+def test_a_system_message_moves_behind_the_user_message_that_follows_it_now() -> None:
+    """The API takes none before a user message."""
+    messages = [HI, system(text()), HELLO, NEXT, HELLO, user(text()), HELLO]
+    assert left(messages, 1) == [0, 5, 1, 6]
+
+
+def test_the_models_turn_stays_behind_results_of_calls_that_code_made() -> None:
+    """No words of the user may stand beside these (rule 25)."""
+    by_code = [assistant(call(**BY_CODE)), user(result())]
+    messages = [*by_code, assistant(text("done")), HI, HELLO, NEXT, *round_of(8), *round_of(9)]
+    pinned = {"pinned": lambda message: message == by_code[0]}
+    assert left(messages, 1, **pinned) == [0, 1, 2, 3, 5, 8, 9]
+    messages[2:3] = [assistant(call("toolu_2", **BY_CODE)), user(result("toolu_2")), assistant(text("done"))]
+    assert left(messages, 1, **pinned) == [0, 1, 2, 3, 4, 5, 7, 10, 11]
+
+
+def test_a_turn_that_goes_on_begins_with_thinking_if_it_did() -> None:
+    """With manual thinking the API may think only once in a turn, and asks for it (rule 27)."""
+    messages = [HI, *thoughtful(1), *round_of(2), *round_of(3), *round_of(4)]
+    assert left(messages, 1) == [0, 1, 2, 7, 8]
+    messages = [HI, *thoughtful(1), *thoughtful(2), *round_of(3), *round_of(4)]
+    assert left(messages, 1) == [0, 3, 4, 7, 8]
+    messages = [HI, *thoughtful(1), *round_of(2), *round_of(3), *thoughtful(4)]
+    assert left(messages, 1) == [0, 7, 8]
+    assert left([*messages, HELLO], 1) == [0, 9]
+
+
+def test_a_history_without_words_of_the_user_is_cut_all_the_same() -> None:
+    """What the API compacted may begin with the model's turn."""
+    messages = [assistant(COMPACTED, call("toolu_9")), user(result("toolu_9")), *loop_of(4)[1:]]
+    assert left(messages, 1) == [0, 1, 8, 9]
+
+
+def test_a_history_that_no_cut_leaves_valid_stays() -> None:
+    """Here a broken one: the system message would have to move, and then something else is to be mended as well."""
+    messages = [HI, user(text("")), system(text()), assistant(text()), NEXT, HELLO]
+    assert [problem.rule for problem in check(messages)] == ["blank-text"]
+    assert left(messages, 1) == [0, 1, 2, 3, 4, 5]
+    del messages[1]
+    assert left(messages, 1) == [0, 3, 1, 4]
+
+
+def test_sdk_objects_pass_as_they_are() -> None:
+    """They are read as what the SDK would send for them."""
+
+    class Said:
+        def to_dict(self) -> dict[str, Any]:
+            return HELLO
+
+    said = Said()
+    messages: list[Any] = [HI, HELLO, NEXT, said]
+    assert DropRounds(1)(messages) == [HI, NEXT, said]
+
+
+def test_on_a_handle_the_handle_compacts() -> None:
+    class Handle:
+        def _compact_now(self, strategy: EditStrategy) -> str:
+            return strategy.name
+
+    assert DropRounds(1)(Handle()) == "DropRounds"
+
+
+@pytest.mark.parametrize("target", ["words", b"bytes", 3, None, {"role": "user"}])
+def test_anything_else_is_refused(target: Any) -> None:
+    with pytest.raises(TypeError, match="give a list of messages, or a handle"):
+        DropRounds(1)(target)
+
+
+def test_a_message_that_is_no_json_is_named() -> None:
+    with pytest.raises(TypeError, match=r"messages\[1\] is a object"):
+        DropRounds(1)([HI, object()])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"keep_last": 0}, "keep_last is 0; give a whole number from 1 up$"),
+        ({"keep_last": True}, "keep_last is True"),
+        ({"keep_last": None}, "keep_last is None"),
+        ({"keep_last": 2, "at_tokens": 0}, "at_tokens is 0; give a whole number from 1 up, or None$"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        DropRounds(**settings)
+
+
+def test_what_is_pinned_is_said_by_a_callable() -> None:
+    with pytest.raises(TypeError, match="pinned is 'first'; give a callable that takes one message, or None"):
+        DropRounds(2, pinned="first")  # type: ignore[arg-type]
