@@ -83,7 +83,7 @@ def until_the_users_turn(history: list[Any], model: str) -> list[Any]:
 @pytest.mark.parametrize("bad", BAD_REQUESTS, ids=lambda bad: bad.name)
 def test_a_bad_request_is_refused_over_http_and_found_by_check(bad: BadRequest) -> None:
     """The fake API refuses it with its status and type, and `check` says what it can know."""
-    said = judged(bad.body)
+    said = judged(bad.body, **({"anthropic_beta": bad.beta} if bad.beta else {}))
     assert (said.status, said.type) == (bad.status, bad.error)
     if "messages" not in bad.body:
         return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from toolloop.testing.runs import Block, Run
 
 _ASSISTANT_ONLY = ("tool_use", "server_tool_use", "mcp_tool_use", "thinking", "redacted_thinking", *SERVER_RESULTS)
-_USER_ONLY = ("tool_result", "image", "document", "search_result", "container_upload")
+_USER_ONLY = ("tool_result", "image", "document", "search_result")  # a reply may hold a `container_upload`
 _DIRECTIVES = ("tool_addition", "tool_removal")
 
 
