@@ -30,8 +30,12 @@ def edit_history(state: State, event: ev.HistoryEdited) -> State:
 
 
 def compact(state: State, event: ev.Compacted) -> State:
-    """A compaction: what it changed, what a summary used, and how much it left. Nothing moves, but a wait for it."""
-    if isinstance(state, Requesting) and not state.summary:
+    """A compaction: what it changed, what a summary used, and how much it left. Nothing moves, but a wait for it.
+
+    What a summary by hand used counts also where the loop has gone on meanwhile, so that nothing else comes of it.
+    """
+    ends = isinstance(state, Requesting) and state.summary and not event.by_hand
+    if isinstance(state, Requesting) and not ends and (event.splices or not event.by_hand):
         raise not_now(state, event, "the request that is under way carries the history as it is")
     ledger = state.ledger if event.summary is None else used(state.ledger, event.summary)
     noted = dict(ledger.compacted) | {event.strategy: event.after}
@@ -39,7 +43,7 @@ def compact(state: State, event: ev.Compacted) -> State:
     state = evolve(state, ledger=ledger)
     if event.splices:
         state = rewritten(state, event.splices)
-    if not isinstance(state, Requesting):
+    if not isinstance(state, Requesting) or not ends:
         return state
     if state.stopped:
         return end(state, StopCondition(state.reason))

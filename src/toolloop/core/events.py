@@ -178,7 +178,7 @@ class HistoryEdited(Event):
 
 @frozen
 class Compacted(Event):
-    """The closed history was compacted. It ends the request for a summary, if there was one.
+    """The closed history was compacted. It ends the request for a summary, if the driver made one.
 
     Attributes:
         strategy: which one did it.
@@ -186,6 +186,7 @@ class Compacted(Event):
         before, after: about how many tokens there were, and are.
         summary: what the request for a summary used, if that was answered.
         problem: why nothing changed.
+        by_hand: the caller did it, and not the driver between turns.
 
     """
 
@@ -195,6 +196,7 @@ class Compacted(Event):
     after: int = 0
     summary: IterationUsage | None = None
     problem: str | None = None
+    by_hand: bool = False
 
 
 @frozen

@@ -7,6 +7,7 @@ from typing import Any
 
 from toolloop.core.binding import Places, all_messages
 from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.replies import ends_in_reply, ends_in_server_call
 from toolloop.core.states import State
 from toolloop.history.models import binds_thinking
 from toolloop.history.reading import THINKING
@@ -25,6 +26,23 @@ def leaves_out(params: Mapping[str, Any]) -> bool:
     if isinstance(binding, Mapping) and binding.get("prefix_mismatch_behavior") is not None:
         return False
     return binds_thinking(params.get("model")) is not False and thinking.get("type") != "enabled"
+
+
+def hangs_on_thinking(state: State) -> bool:
+    """Whether a paused reply goes out only with its thinking: then no other words may come before that.
+
+    No server call ends it: without all that it had, the API would not know it as its own, and takes no other last.
+    """
+    tail = getattr(state, "tail", ())
+    if not tail or ends_in_server_call(tail[-1]) or not any('thinking"' in text for text in tail):
+        return False
+    return ends_in_reply(tail) and leaves_out(decode(state.ledger.setup.params))
+
+
+def has_lost_its_pause(state: State) -> bool:
+    """Whether other words came before a paused reply that goes out only with its thinking."""
+    places = state.ledger.unbound
+    return bool(places) and places[-1][1] > len(state.ledger.messages) and hangs_on_thinking(state)
 
 
 class Unbound:

@@ -20,7 +20,7 @@ from toolloop.handle.answering import Answering
 from toolloop.handle.beginning import all_params, check_request
 from toolloop.handle.config import LoopConfig
 from toolloop.handle.decisions import refuse_invalid, to_seconds, to_texts
-from toolloop.handle.editing import explained, landing, outgoing
+from toolloop.handle.editing import explained, landing, outgoing, refuse_lost_pause
 from toolloop.handle.params import check_params, split
 from toolloop.handle.recording import LOG
 from toolloop.handle.turns import Moves
@@ -143,7 +143,7 @@ class Commanding(Answering):
         if edit is None and not replace_last and not _has_marks(event.messages):
             then = landing(self._state, event.messages)  # the rest was judged when it came
         self._refuse(then, "follow_up()")
-        self._take_edit(edit)
+        self._take_edit(edit, "follow_up()")
         self._record(event)
 
     def extend(
@@ -182,7 +182,7 @@ class Commanding(Answering):
         then = step(self._state if edit is None else step(self._state, edit), event)
         if edit is not None:
             self._refuse(outgoing(then, list(then.ledger.messages)), "extend()")
-        self._take_edit(edit)
+        self._take_edit(edit, "extend()")
         self._record(event)
 
     def retry(self) -> None:
@@ -228,7 +228,7 @@ class Commanding(Answering):
             new = old | stored
             check_request(new, self._tools, asked=asked)
             event = ev.ParamsChanged(encode(new), tuple(given), at=self._recorder.now())
-            step(self._state, event)
+            refuse_lost_pause(step(self._state, event), asked=asked)
             if _SHAPING & given.keys():
                 edit = self._edit()  # what the caller has mended by now is what will go out
                 closed = spliced(self._state.ledger.messages, () if edit is None else edit.splices)

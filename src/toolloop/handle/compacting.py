@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -13,22 +13,23 @@ from toolloop.core import limits
 from toolloop.core.errors import Conflict, IllegalCommand, InvalidHistory, OutsideError
 from toolloop.core.jsontext import decode
 from toolloop.core.machine import step
-from toolloop.core.replies import ends_in_server_call, read_reply
+from toolloop.core.replies import read_reply
 from toolloop.core.splicing import splices_between
-from toolloop.core.states import Ledger, Ready, Requesting, State, TooDeep
+from toolloop.core.states import Ledger, Ready, Requesting, TooDeep
 from toolloop.handle.beginning import all_params
-from toolloop.handle.binding import leaves_out
+from toolloop.handle.binding import hangs_on_thinking
 from toolloop.handle.compactor import Step, Tried, Wanted
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
 from toolloop.handle.kits import Kit, driven_at
 from toolloop.handle.opening import Opening
-from toolloop.handle.params import without_answers
+from toolloop.handle.params import Secrets, without_answers
 from toolloop.handle.recording import Path
 from toolloop.handle.tooling import Flight
 from toolloop.handle.watching import Compacted
-from toolloop.handle.writers import writer_of
+from toolloop.handle.writers import refuse_misfits, writer_of
 from toolloop.history.compaction import Edit, Strategy
+from toolloop.providers import OPTION_NAMES
 from toolloop.providers.protocol import Request
 
 
@@ -42,12 +43,12 @@ class Compacting(Opening):
 
         None: somebody else was first to do something with the loop, and it is to be looked at anew.
         """
-        while kit.compactor and not _hangs_on_thinking(loop):
+        while kit.compactor and not hangs_on_thinking(loop):
             found = kit.compactor.next_step(loop.ledger, loop.tail, kit.whole(loop.ledger.setup))
             if found is None:
                 return loop
             if isinstance(found, Tried):
-                event = self._unchanged(found)
+                event = self._unchanged(found, found.problem)
             elif isinstance(found, Wanted):
                 try:
                     return self._summary_flight(kit, loop.ledger, path, found)
@@ -55,7 +56,7 @@ class Compacting(Opening):
                     event = self._unchanged(found, str(error))
             else:
                 kit.compactor.meter.learn(found.edit.outlines)
-                event = self._compacted(loop.ledger, found, found.edit)
+                event = self._compacted(list(loop.ledger.messages), found, found.edit)
             self._record(evolve(event, path=path))
             after = driven_at(self._state, path)
             if not isinstance(after, Ready) or after is loop:
@@ -63,9 +64,9 @@ class Compacting(Opening):
             loop = after
         return loop
 
-    def _compacted(self, ledger: Ledger, step: Step | Wanted, edit: Edit) -> ev.Compacted:
-        """The event of a compaction."""
-        splices = splices_between(list(ledger.messages), edit.texts)
+    def _compacted(self, old: Sequence[str], step: Step | Wanted, edit: Edit) -> ev.Compacted:
+        """The event of a compaction. `old`: the history that it was made of."""
+        splices = splices_between(old, edit.texts)
         after = max(0, step.before - edit.before + edit.after)
         return ev.Compacted(step.label, splices, step.before, after, at=self._recorder.now())
 
@@ -85,10 +86,16 @@ class Compacting(Opening):
         """
         provider = writer_of(wanted.strategy, wanted.summary, is_async=self._is_async)
         messages = wanted.summary.request
-        params = {**decode(ledger.setup.params), **(wanted.strategy.params or {})}
+        changes, own = wanted.strategy.given
+        stored, secrets = decode(ledger.setup.params), kit.requests.secrets
+        if provider is not None:  # to another one goes nothing that is meant for the loop's own
+            stored = {name: value for name, value in stored.items() if name == "betas" or name not in OPTION_NAMES}
+            secrets = Secrets()
+        params = {**stored, **changes}
+        params = {name: value for name, value in params.items() if value is not None or name not in changes}
         refuse_invalid(messages, all_params(params, kit.tools), asked=f"the request for a summary by {wanted.label}")
         params.pop("container", None)
-        request = kit.requests.alone(without_answers(params), messages, ledger.unbound, foreign=provider is not None)
+        request = kit.requests.alone(without_answers(params), messages, ledger.unbound, secrets.joined(own))
         return Flight(path, request, provider=provider, wanted=wanted)
 
     def _summed_up(self, ledger: Ledger, wanted: Wanted, came: Any, took: float) -> ev.Compacted:
@@ -114,7 +121,10 @@ class Compacting(Opening):
                 edit = wanted.summary.finish_text(came)
         except OutsideError as error:  # no reply, or no summary
             return evolve(self._unchanged(wanted, _told(error)), summary=entry)
-        return evolve(self._compacted(ledger, wanted, edit), summary=entry)
+        if tuple(ledger.messages[: len(wanted.old)]) != wanted.old:
+            return evolve(self._unchanged(wanted, "the history changed meanwhile"), summary=entry)
+        # What was said meanwhile stands after it, and stays.
+        return evolve(self._compacted(wanted.old, wanted, edit), summary=entry)
 
     # --- by hand ---
 
@@ -129,6 +139,7 @@ class Compacting(Opening):
 
         """
         asked = f"{strategy.name}(handle)"
+        refuse_misfits((strategy,), is_async=self._is_async)
         with self._recorder.lock:
             if isinstance(self._state, TooDeep | Requesting):
                 raise IllegalCommand(
@@ -138,19 +149,17 @@ class Compacting(Opening):
                     allowed=(),
                 )
             self._say(lambda: self._adopt(asked))
-            kit, ledger = self._kits.root, self._state.ledger
+            kit, ledger = self._kits.root, self._as_woken(self._state).ledger
             compactor, tail = kit.compactor, getattr(self._state, "tail", ())
             tokens = compactor.meter.request(ledger, tail, kit.whole(ledger.setup))
-            if _hangs_on_thinking(self._state):
-                why = (
-                    "the model pauses, and what it said so far needs its thinking beside it: continue the turn first"
-                )
+            if hangs_on_thinking(self._state):
+                why = "the model pauses, and what it said so far needs its thinking beside it: continue the turn first"
                 return Compacted(ledger.iterations, strategy.name, tokens, tokens, why)
             found = compactor.plan(strategy.name, strategy, ledger, tokens) if strategy.is_due(tokens) else None
             if found is None:
                 return Compacted(ledger.iterations, strategy.name, tokens, tokens)
             if isinstance(found, Step):
-                return self._told(self._compacted(ledger, found, found.edit))
+                return self._told(self._compacted(list(ledger.messages), found, found.edit))
             if spent := limits.over_budget(ledger):
                 why = f"{spent.what} of the budget are spent: {spent.spent} of {spent.limit}"
                 return Compacted(ledger.iterations, strategy.name, tokens, tokens, why)
@@ -163,8 +172,8 @@ class Compacting(Opening):
             event = self._summed_up(self._state.ledger, flight.wanted, came, took)
             try:
                 return self._told(event)
-            except Conflict as conflict:  # what it used is counted all the same
-                return self._told(evolve(self._unchanged(flight.wanted, str(conflict)), summary=event.summary))
+            except (Conflict, IllegalCommand) as error:  # what it used is counted all the same
+                return self._told(evolve(self._unchanged(flight.wanted, str(error)), summary=event.summary))
 
     def _counter(self) -> Any:
         """Who counts tokens."""
@@ -179,28 +188,20 @@ class Compacting(Opening):
         """The request that would go out next."""
         with self._recorder.lock:
             edit = self._edit()
-            state = self._state if edit is None else step(self._state, edit)
+            state = self._as_woken(self._state if edit is None else step(self._state, edit))
             ledger = state.ledger
             messages = outgoing(state, list(ledger.messages))
             return self._kits.root.requests.alone(decode(ledger.setup.params), messages, ledger.unbound)
 
     def _told(self, event: ev.Compacted) -> Compacted:
         """Record a compaction by hand, and what to tell of it."""
-        self._say(lambda: self._record(event))
+        self._say(lambda: self._record(evolve(event, by_hand=True)))
         return Compacted(self._state.ledger.iterations, event.strategy, event.before, event.after, event.problem)
-
-
-def _hangs_on_thinking(state: State) -> bool:
-    """Whether a paused reply goes out only with its thinking, which a compaction would take away.
-
-    No server call ends it: without all that it had, the API would not know it as its own, and takes no other last.
-    """
-    tail = getattr(state, "tail", ())
-    if not tail or ends_in_server_call(tail[-1]) or not any('thinking"' in text for text in tail):
-        return False
-    return leaves_out(decode(state.ledger.setup.params))
 
 
 def _told(error: Exception) -> str:
     """What an exception says of itself; one that only the caller knows, with its class."""
-    return str(error) if isinstance(error, OutsideError) else f"{type(error).__name__}: {error}"
+    try:
+        return str(error) if isinstance(error, OutsideError) else f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
+        return f"{type(error).__name__}: it says nothing more"

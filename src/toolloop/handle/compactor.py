@@ -43,6 +43,7 @@ class Wanted:
 
     Attributes:
         label, before: as of a `Step`.
+        old: the history that it is of.
         summary: the one that is wanted.
         strategy: which wants it.
 
@@ -50,21 +51,24 @@ class Wanted:
 
     label: str
     before: int
+    old: tuple[str, ...]
     summary: Summary
     strategy: Summarize
 
 
 @frozen
 class Tried:
-    """A threshold was reached, and there is nothing to be done about it: not soon again, for it takes a long look.
+    """A compaction was due, and comes to nothing. It is not looked at soon again, for that takes a long look.
 
     Attributes:
         label, before: as of a `Step`.
+        problem: what went wrong, if something did.
 
     """
 
     label: str
     before: int
+    problem: str | None = None
 
 
 class Compactor:
@@ -84,7 +88,10 @@ class Compactor:
         for label, strategy in self._strategies:
             if not self._is_due(label, strategy, ledger, before, tail):
                 continue
-            step = self.plan(label, strategy, ledger, before)
+            try:
+                step = self.plan(label, strategy, ledger, before)
+            except Exception as error:  # noqa: BLE001 - the caller's own `pinned` may raise anything
+                return Tried(label, before, f"{type(error).__name__}: {error}")
             if strategy.at_tokens is not None:
                 return step or Tried(label, before)
             if step is not None and _pays(step, ledger.messages):
@@ -96,7 +103,7 @@ class Compactor:
         outlines = self.meter.outlines(ledger.messages)
         if isinstance(strategy, Summarize):
             summary = strategy.plan(outlines)
-            return None if summary is None else Wanted(label, before, summary, strategy)
+            return None if summary is None else Wanted(label, before, tuple(ledger.messages), summary, strategy)
         edit = strategy.plan(outlines)
         return None if edit is None or edit.after >= edit.before else Step(label, before, edit)
 
@@ -119,7 +126,7 @@ def _pays(step: Step | Wanted, old: Sequence[str]) -> bool:
         return step.summary.frees >= step.summary.stays
     new = step.edit.outlines
     pairs = zip(old, new, strict=False)
-    same = next((at for at, (text, outline) in enumerate(pairs) if text is not outline.text), len(new))
+    same = next((at for at, (text, outline) in enumerate(pairs) if text != outline.text), len(new))
     return step.edit.before - step.edit.after >= sum(outline.tokens for outline in new[same:])
 
 

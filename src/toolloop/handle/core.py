@@ -11,14 +11,14 @@ from weakref import WeakMethod
 from toolloop.core import events as ev
 from toolloop.core.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.core.jsontext import decode
-from toolloop.core.machine import begin
+from toolloop.core.machine import begin, step
 from toolloop.core.splicing import spliced, splices_between
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, State, TooDeep
 from toolloop.core.tree import everywhere, loop_at
 from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
-from toolloop.handle.decisions import refuse_invalid, to_texts
-from toolloop.handle.editing import WorkingList, outgoing
+from toolloop.handle.decisions import refuse_invalid, refuse_unclosed, to_texts
+from toolloop.handle.editing import WorkingList, outgoing, refuse_lost_pause
 from toolloop.handle.failing import error_of
 from toolloop.handle.kits import Kit, Kits
 from toolloop.handle.making import refuse_unopened, registry_of
@@ -272,7 +272,7 @@ class HandleCore:
         if edit is not None:
             closed = spliced(self._state.ledger.messages, edit.splices)
             self._refuse(outgoing(self._state, closed, injected), asked)
-        self._take_edit(edit)
+        self._take_edit(edit, asked)
 
     def _refuse(self, texts: Sequence[str], asked: str) -> None:
         """Refuse messages that the API would refuse with the present parameters."""
@@ -283,12 +283,21 @@ class HandleCore:
         if self._working is None:
             return None
         closed = list(self._state.ledger.messages)
-        texts = to_texts(self._working, known=frozenset(closed))
-        splices = splices_between(closed, texts)
+        splices = splices_between(closed, to_texts(self._working, known=frozenset(closed)))
         return ev.HistoryEdited(splices=splices, at=self._recorder.now()) if splices else None
 
-    def _take_edit(self, edit: ev.HistoryEdited | None) -> None:
+    def _take_edit(self, edit: ev.HistoryEdited | None, asked: str) -> None:
+        """Take over what the caller made of the closed history.
+
+        Raises:
+            InvalidHistory: it is none that a user message could follow.
+            IllegalCommand: what stands beside it needs it as it is.
+
+        """
         if edit is not None:
+            closed = list(self._state.ledger.messages)
+            refuse_unclosed(spliced(closed, edit.splices), closed, asked=asked)
+            refuse_lost_pause(step(self._state, edit), asked=asked)
             self._record(edit)
         if self._working is not None:
             self._working.spent = True

@@ -12,7 +12,7 @@ from toolloop.core.jsontext import JSON, decode, encode, plain, well_formed
 from toolloop.core.policy import LATEST
 from toolloop.core.states import State
 from toolloop.core.values import Answer, Approve, Decision, Deny, Grant, Rerun, Ruling, Terms
-from toolloop.history import check
+from toolloop.history import Problem, check
 from toolloop.tools import content_of
 
 
@@ -189,14 +189,40 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
     found = check(messages, model=params.get("model"), tools=_marked(params), thinking=params.get("thinking"))
     problems = tuple(problem for problem in found if problem.level == "error")
     if problems:
-        first = problems[0]
-        more = f" ({len(problems) - 1} more in .problems)" if len(problems) > 1 else ""
-        raise InvalidHistory(
-            f"{asked}: the API would refuse these messages: {first.path}: {first.message} [{first.rule}]. "
-            f"{first.remedy}{more}",
-            problems=problems,
-            messages=messages,
-        )
+        raise _invalid(messages, problems, asked)
+
+
+def _invalid(messages: list[JSON], problems: tuple[Problem, ...], asked: str) -> InvalidHistory:
+    first = problems[0]
+    more = f" ({len(problems) - 1} more in .problems)" if len(problems) > 1 else ""
+    return InvalidHistory(
+        f"{asked}: the API would refuse these messages: {first.path}: {first.message} [{first.rule}]. "
+        f"{first.remedy}{more}",
+        problems=problems,
+        messages=messages,
+    )
+
+
+# What only a closing user message brings to light: until then a server call may be open.
+_AT_THE_CLOSE = frozenset({"open-server-call", "code-results-only"})
+_ANYBODY = {"role": "user", "content": "-"}
+
+
+def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) -> None:
+    """Refuse a closed history in which something is still open, unless it was so before, for a loop may begin so.
+
+    Raises:
+        InvalidHistory: as `refuse_invalid`.
+
+    """
+    messages = [decode(text) for text in texts]
+    problems = _still_open(messages)
+    if problems and not _still_open([decode(text) for text in before]):
+        raise _invalid(messages, problems, asked)
+
+
+def _still_open(messages: list[JSON]) -> tuple[Problem, ...]:
+    return tuple(each for each in check([*messages, _ANYBODY]) if each.rule in _AT_THE_CLOSE)
 
 
 def _marked(params: Mapping[str, JSON]) -> list[JSON] | None:

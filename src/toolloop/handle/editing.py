@@ -22,6 +22,7 @@ from toolloop.core.states import (
     State,
 )
 from toolloop.core.values import Result, Round
+from toolloop.handle.binding import has_lost_its_pause
 
 _ANYBODY = '{"role":"user","content":"-"}'
 
@@ -100,6 +101,23 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
         case Finished():
             return [*closed, *(injected or (_ANYBODY,)), *held]
     return list(closed)
+
+
+def refuse_lost_pause(state: State, *, asked: str) -> None:
+    """Refuse a change of what stands before a paused reply that goes out only with its thinking. `state`: after it.
+
+    Raises:
+        IllegalCommand: says what to do.
+
+    """
+    if has_lost_its_pause(state):
+        raise IllegalCommand(
+            f"{asked}: the model pauses, and what it said so far goes out only with its thinking, which is bound to "
+            "the history, system prompt and tools as they are. Let it go on first, or end its turn with resume(Stop())",
+            state=type(state).__name__,
+            asked=asked,
+            allowed=("continue_loop()", "resume(Stop())"),
+        )
 
 
 def explained(error: InvalidHistory, texts: Sequence[str], state: State) -> InvalidHistory:

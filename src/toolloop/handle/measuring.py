@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import is_
 
+from toolloop.core.binding import Places
 from toolloop.core.jsontext import decode
 from toolloop.core.states import Ledger
+from toolloop.handle.binding import leaves_out
 from toolloop.history.outline import Outline, outline
-from toolloop.history.tokens import estimate_tokens
+from toolloop.history.reading import THINKING, kind_of
+from toolloop.history.tokens import estimate_tokens, message_tokens
 
 
 class Meter:
@@ -18,11 +20,14 @@ class Meter:
         """Nothing is known yet."""
         self._known: dict[str, Outline] = {}
         self._learned: dict[str, Outline] = {}
-        self._outlines: list[Outline] = []
+        self._texts: list[str] = []
+        self._outlines: list[Outline] = []  # of these
         self._sums: list[int] = [0]  # of the tokens up to each message
+        self._thoughts: list[int] = [0]  # of those of thinking
         self._starts: list[int] = [0]  # from which message on those up to each count
         self._params = ""
         self._fixed = 0
+        self._leaves_out = False
 
     def learn(self, outlines: Iterable[Outline]) -> None:
         """Know these outlines, which somebody else has made: the messages are about to come."""
@@ -30,19 +35,19 @@ class Meter:
 
     def outlines(self, texts: Sequence[str]) -> list[Outline]:
         """The outline of each message."""
-        known = self._outlines
-        same = next(
-            (at for at, pair in enumerate(zip(texts, known, strict=False)) if not is_(pair[0], pair[1].text)),
-            min(len(texts), len(known)),
-        )
-        if same < len(known):
+        known, given, same = self._outlines, list(texts), len(self._texts)
+        if given[:same] != self._texts:  # seldom; else this is one comparison of what are the same objects
+            pairs = zip(given, self._texts, strict=False)
+            same = next((at for at, (text, other) in enumerate(pairs) if text != other), min(len(given), same))
             self._known = {each.text: each for each in known}
-            del known[same:], self._sums[same + 1 :], self._starts[same + 1 :]
-        for text in texts[same:]:
+            del known[same:], self._sums[same + 1 :], self._thoughts[same + 1 :], self._starts[same + 1 :]
+        for text in given[same:]:
             each = self._known.get(text) or self._learned.get(text) or outline(text)
             self._starts.append(len(known) if each.compacts else self._starts[-1])
             self._sums.append(self._sums[-1] + each.tokens)
+            self._thoughts.append(self._thoughts[-1] + _thoughts(each))
             known.append(each)
+        self._texts = given
         return list(known)
 
     def tokens(self, texts: Sequence[str], start: int = 0) -> int:
@@ -55,7 +60,16 @@ class Meter:
         if params is not self._params:
             body = decode(params)
             self._params, self._fixed = params, estimate_tokens((), system=body.get("system"), tools=body.get("tools"))
+            self._leaves_out = leaves_out(body)
         return self._fixed
+
+    def _left_out(self, unbound: Places) -> int:
+        """About how many tokens of thinking a request leaves out, of the messages that were looked at last."""
+        if not self._leaves_out:
+            return 0
+        sums, first, end = self._thoughts, self._starts[-1], len(self._outlines)
+        places = [(min(max(start, first), end), min(max(stop, first), end)) for start, stop in unbound]
+        return sum(sums[stop] - sums[start] for start, stop in places)
 
     def request(self, ledger: Ledger, tail: Sequence[str], params: str) -> int:
         """About how many tokens the next request of a loop has.
@@ -64,7 +78,7 @@ class Meter:
         too little must not keep a history from being compacted. So the larger of the two counts.
         """
         texts = [*ledger.messages, *tail]
-        estimate = self.fixed(params) + self.tokens(texts)
+        estimate = self.fixed(params) + self.tokens(texts) - self._left_out(ledger.unbound)
         said = _said(ledger)
         return estimate if said is None else max(estimate, said + self.tokens(texts, self._answered(texts)))
 
@@ -76,6 +90,18 @@ class Meter:
         """The place after the last message of the model's."""
         outlines = self.outlines(texts)
         return next((at for at in range(len(outlines), 0, -1) if outlines[at - 1].role == "assistant"), 0)
+
+
+def _thoughts(each: Outline) -> int:
+    """About how many tokens of a message are thinking."""
+    if each.role != "assistant" or 'thinking"' not in each.text:
+        return 0
+    message = each.message()
+    content = message["content"] if isinstance(message["content"], list) else []
+    if not any(kind_of(block) in THINKING for block in content):
+        return 0
+    rest = [block for block in content if kind_of(block) not in THINKING]
+    return each.tokens - message_tokens({**message, "content": rest})
 
 
 def _said(ledger: Ledger) -> int | None:

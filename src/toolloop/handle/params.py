@@ -16,6 +16,7 @@ from toolloop.handle.binding import Unbound, leaves_out
 from toolloop.history import RULES, Problem
 from toolloop.history.images import large_images
 from toolloop.history.models import FEWEST_IMAGES
+from toolloop.history.reading import is_summary
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.options import given
 from toolloop.providers.protocol import Request
@@ -65,6 +66,10 @@ class Secrets:
     options: dict[str, Any] = field(factory=dict, repr=False)
     mcp_tokens: dict[tuple[str, str], str] = field(factory=dict, repr=False)
 
+    def joined(self, other: Secrets) -> Secrets:
+        """These and others, which come first."""
+        return Secrets(self.options | other.options, self.mcp_tokens | other.mcp_tokens)
+
 
 def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
     """The parameters that were really given.
@@ -111,9 +116,22 @@ def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozense
     return frozenset(name for name in named if isinstance(name, str)) - frozenset(known)
 
 
+def _with_token(server: JSON, secrets: Secrets) -> JSON:
+    token = secrets.mcp_tokens.get(_server_key(server))
+    return server if token is None else {**server, _MCP_TOKEN: token}
+
+
 def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
     """A token is for this name at this address, and for no other."""
     return str(server.get("name")), str(server.get("url"))
+
+
+def _is_compacted(texts: Sequence[str]) -> bool:
+    """Whether the last message is a compaction of the API, so that there is nothing to compact."""
+    if not texts or '"compaction"' not in texts[-1]:
+        return False
+    content = decode(texts[-1])["content"]
+    return isinstance(content, list) and bool(content) and is_summary(content[-1])
 
 
 def without_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -174,7 +192,8 @@ class RequestMaker:
             stored: the parameters but `messages`.
             messages: what goes out.
             unbound: where thinking stands that was born after other words; see `leaves_out`.
-            resumes: it goes on with a paused turn, so the server is not asked to compact instead.
+            resumes: it goes on with a paused turn, so the server is not asked to compact instead. Nor is it where
+                nothing follows its last compaction.
             container: the id of the container in which the code of the open turn runs; it takes the place of another
                 that the parameters name, and their skills stay (source: rule 25 of the Messages API).
 
@@ -185,7 +204,9 @@ class RequestMaker:
         if stored is not self._stored:
             self._prepare(stored)
         texts = self._unbound.without(messages, unbound) if unbound and self._leaves_out else list(messages)
-        body = self._body if self._compacting is None or resumes else self._compacting
+        body = self._body
+        if self._compacting is not None and not resumes and not _is_compacted(texts):
+            body = self._compacting
         if container is not None:
             body = _in_container(body, container)
         request = Request(body, texts, self._options, self._encode(texts))
@@ -259,7 +280,7 @@ class RequestMaker:
         return self._body
 
     def alone(
-        self, params: Mapping[str, JSON], messages: Sequence[str], unbound: Places, *, foreign: bool = False
+        self, params: Mapping[str, JSON], messages: Sequence[str], unbound: Places, secrets: Secrets | None = None
     ) -> Request:
         """A request beside the loop's own.
 
@@ -267,33 +288,29 @@ class RequestMaker:
             params: the stored parameters, or others in their place.
             messages: what goes out.
             unbound: as for `make`.
-            foreign: it is for another provider than the loop's, to which nothing secret goes.
+            secrets: what no store holds; None: those of the loop.
 
         """
+        secrets = self.secrets if secrets is None else secrets
         body = {name: value for name, value in params.items() if name not in OPTION_NAMES and name != "compaction"}
         options = {name: value for name, value in params.items() if name in OPTION_NAMES}
-        if foreign:
-            options = {name: value for name, value in options.items() if name == "betas"}
-        else:
-            options |= self.secrets.options
         texts = Unbound().without(messages, unbound) if unbound and leaves_out(params) else list(messages)
-        return Request(encode(self._whole(body, tokens=not foreign)), texts, options)
+        return Request(encode(self._whole(body, secrets)), texts, options | secrets.options)
 
-    def _whole(self, params: Mapping[str, JSON], *, tokens: bool = True) -> dict[str, JSON]:
+    def _whole(self, params: Mapping[str, JSON], secrets: Secrets) -> dict[str, JSON]:
         """The parameters with all tools, and with the tokens that nobody stores."""
         whole = dict(params)
         if tools := [*self._definitions, *(whole.pop("tools", None) or ())]:
             whole["tools"] = tools
-        for server in (whole.get("mcp_servers") or ()) if tokens else ():
-            if (token := self.secrets.mcp_tokens.get(_server_key(server))) is not None:
-                server[_MCP_TOKEN] = token
+        if servers := whole.get("mcp_servers"):
+            whole["mcp_servers"] = [_with_token(server, secrets) for server in servers]
         return whole
 
     def _prepare(self, stored: str) -> None:
         params = decode(stored)
         self._options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES}
         self._options.update(self.secrets.options)
-        params = self._whole(params)
+        params = self._whole(params, self.secrets)
         self._compacting = None
         if params.get("compaction") is not None:
             self._compacting = encode(without_answers(params))

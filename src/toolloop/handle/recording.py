@@ -12,7 +12,7 @@ from typing import Any
 from toolloop.core import events as ev
 from toolloop.core.machine import step
 from toolloop.core.states import State
-from toolloop.handle.watching import LoopDetected, WatchEvent, watch
+from toolloop.handle.watching import Compacted, LoopDetected, WatchEvent, watch
 
 LOG = logging.getLogger("toolloop")
 
@@ -122,6 +122,9 @@ class Recorder:
         if isinstance(event, LoopDetected):
             found = {"tool": event.tool_name, "count": event.count}
             LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=extra | found)
+        if isinstance(event, Compacted) and event.problem is not None:
+            failed = {"strategy": event.strategy, "problem": event.problem}
+            LOG.warning("%s left the history as it is: %s", *failed.values(), extra=extra | failed)
         for observer in self._audience(event.path):
             try:
                 observer(event)

@@ -70,13 +70,20 @@ def kind_of(event: ev.Event, before: State) -> Kind:
         return "intent"
     if isinstance(event, ev.HistoryEdited):
         return "edit"
-    if isinstance(event, ev.Compacted):  # of a summary that was paid for, or of the caller's own
-        return "fact" if isinstance(loop_at(before, event.path), Requesting) else "edit"
+    if isinstance(event, ev.Compacted):
+        return _kind_of_compaction(event, before)
     if isinstance(event, _FIRM) or (isinstance(event, ev.Injected) and isinstance(before, _WAITING)):
         return "firm"
     if isinstance(event, ev.Ticked) and event.seconds:  # a driver says so, whose time it was
         return "fact"
     return "word" if isinstance(event, (*_WORDS, ev.Injected)) else "fact"
+
+
+def _kind_of_compaction(event: ev.Compacted, before: State) -> Kind:
+    if event.by_hand:
+        return "edit" if event.splices else "word"
+    # What a summary came to was paid for. All else the driver makes again.
+    return "fact" if isinstance(loop_at(before, event.path), Requesting) else "intent"
 
 
 def _is_derived(event: ev.Event, before: State) -> bool:

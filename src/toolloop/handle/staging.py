@@ -82,8 +82,6 @@ class StagingRecorder(Recorder):
         with self.lock:
             before = self.state
             kind = "intent" if self._begins_too(event) else kind_of(event, before)
-            if kind == "edit" and isinstance(event, ev.Compacted) and self.lease is not None:
-                kind = "intent"  # the driver's own, who will make it again
             if self.lease is None and kind in ("fact", "intent"):  # it is not for this driver to say any more
                 if kind == "fact" and isinstance(event, ev.Ended | ev.Spent):
                     self.record_late(event, by=id_of(event, kind))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction, unwrap
 from typing import Any, TypeVar, overload
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
-from toolloop.core.jsontext import encode
-from toolloop.handle.params import RequestMaker, check_params, split
+from toolloop.core.jsontext import JSON, encode
+from toolloop.handle.params import RequestMaker, Secrets, check_params, split
 from toolloop.history.compaction import Compactable, Listed, Strategy, listed, plan_for, whole_from
 from toolloop.history.outline import Outline
 from toolloop.history.summarizing import SUMMARY_PROMPT, Summary, plan_summary
@@ -27,10 +27,12 @@ def _text(_strategy: Any, attribute: Any, value: Any) -> None:
 
 
 def _params(_strategy: Any, attribute: Any, value: Any) -> None:
-    if value is not None:
-        check_params(value, asked=_ASKED)
-        if "messages" in value:
-            raise ValueError(f"{attribute.name} has 'messages': the strategy says which; leave it out")
+    if value is not None and "messages" in check_params(value, asked=_ASKED):
+        raise ValueError(f"{attribute.name} has 'messages': the strategy says which; leave it out")
+
+
+def _split(strategy: Any) -> tuple[dict[str, JSON], Secrets]:
+    return split(check_params(strategy.params or {}, asked=_ASKED))
 
 
 def _writer(_strategy: Any, attribute: Any, value: Any) -> None:
@@ -60,8 +62,8 @@ class Summarize(Strategy):
             prompt, and returns the summary.
         keep_last: how many rounds at the end stay.
         at_tokens: below so many tokens nothing is done; None: no threshold.
-        params: parameters of the request that differ from the loop's, such as `model` and `max_tokens`; for a plain
-            list of messages all there are.
+        params: parameters of the request that differ from the loop's, such as `model` and `max_tokens`; None takes one
+            away. For a plain list of messages all there are.
         prompt: what the model is asked.
         pinned: says of a message whether its round must stay.
 
@@ -75,6 +77,8 @@ class Summarize(Strategy):
     at_tokens: int | None = field(default=None, validator=whole_from(1, or_none=True))
     params: Mapping[str, Any] | None = field(default=None, kw_only=True, validator=_params, repr=False)
     prompt: str = field(default=SUMMARY_PROMPT, kw_only=True, validator=_text, repr=False)
+    #: The `params`: what is JSON of them, and what is not for every eye.
+    given: tuple[dict[str, JSON], Secrets] = field(init=False, default=Factory(_split, takes_self=True), repr=False)
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -157,5 +161,5 @@ class Summarize(Strategy):
             raise ValueError(f"params lack {' and '.join(missing)}; for a plain list of messages give all there are")
 
     def _request(self, summary: Summary) -> Request:
-        stored, secrets = split(check_params(self.params or {}, asked=_ASKED))
+        stored, secrets = self.given
         return RequestMaker((), secrets).make(encode(stored), summary.request)
