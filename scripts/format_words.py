@@ -51,6 +51,7 @@ WORDS: dict[str, dict[str, str]] = {
         "after": "about how many it has",
         "summary": "what the request for a summary used, if that was answered",
         "problem": "why nothing changed",
+        "by_hand": "the caller did it, and not the driver between turns",
     },
     "ParamsChanged": {
         "params": "all request parameters from here on, as in `Setup`",

@@ -95,7 +95,7 @@ class Drawing:
             kind = self.rng.randrange(7)
             match kind:
                 case 0:
-                    yield m.thinking()
+                    yield m.thinking(self.new("hm"))
                 case 1:
                     yield m.text(self.rng.choice(("", "  \n")))
                 case 2:

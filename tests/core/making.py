@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
+
 from toolloop.core import events as ev
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.machine import begin, step
@@ -18,6 +20,7 @@ TOOLS = (
     ToolFacts("keyed", "keyed", "never", "d2"),
     ToolFacts("once", "once", "always", "d3"),
 )
+OTHER_TOOLS = tuple(evolve(facts, digest=f"other {facts.digest}") for facts in TOOLS)
 
 
 def setup(**changes: Any) -> Setup:

@@ -231,17 +231,19 @@ def is_made_of(kept: list[Any], reply: list[Any], *, bound: bool) -> bool:
 
 @given(lives)
 def test_usage_adds_up(world: World) -> None:
-    """The total is the sum of all replies in the tree, and an iteration is an answered request of the loop itself."""
+    """The total is the sum of all replies and summaries in the tree, and each own reply is an iteration."""
     used = []
     for event in world.journal:
         if isinstance(event, ev.Replied):
             used.append((event.path, event.reply.usage))
         elif isinstance(event, ev.Spent):
             used.append(((*event.path, event.call_id, *event.usage.path), event.usage.usage))
+        elif isinstance(event, ev.Compacted) and event.summary is not None:
+            used.append((event.path, event.summary.usage))
     ledger = world.state.ledger
     assert [(entry.path, entry.usage) for entry in ledger.usage_log] == used
     assert ledger.total_usage == sum((usage for _, usage in used), Usage())
-    own = [entry.iteration for entry in ledger.usage_log if not entry.path]
+    own = [entry.iteration for entry in ledger.usage_log if not entry.path and entry.kind == "reply"]
     assert own == [*range(1, ledger.iterations + 1)]
     assert list(ledger.ran) == ["/".join(call) for call in map(m.started_by, world.journal) if call is not None]
     for loop in everywhere(world):

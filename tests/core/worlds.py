@@ -10,10 +10,10 @@ from attrs import evolve
 
 from tests.core import making as m
 from tests.core.drawing import Drawing
+from tests.core.editing import some_compaction, some_edit, some_params
 from toolloop.core import events as ev
 from toolloop.core.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import CallerError
-from toolloop.core.jsontext import encode
 from toolloop.core.machine import TRANSITIONS, begin, outstanding, step
 from toolloop.core.nesting import BELOW
 from toolloop.core.setup import Limits
@@ -83,8 +83,9 @@ class World(Drawing):
         self._begin(ev.Adopted(self.state))
         return self
 
-    def replaces(self) -> bool:
-        return ev.HistoryEdited not in self.without and self.chance(3)
+    def edits(self) -> bool:
+        """Whether what is in the history may be lost from it in this world."""
+        return ev.HistoryEdited not in self.without
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class World(Drawing):
 
     def _makers(self) -> dict[type[ev.Event], Callable[[], ev.Event]]:
         return {
-            ev.Requested: ev.Requested,
+            ev.Requested: lambda: ev.Requested(summary=self.chance(6)),
             ev.Replied: self.some_reply,
             ev.RequestFailed: lambda: ev.RequestFailed(Failure("model", "overloaded", 529, retryable=True)),
             ev.RequestCancelled: ev.RequestCancelled,
@@ -113,10 +114,11 @@ class World(Drawing):
             ev.Continued: ev.Continued,
             ev.Injected: lambda: ev.Injected(self.some_messages()),
             ev.Stopped: lambda: ev.Stopped(self.new("enough")),
-            ev.HistoryEdited: lambda: ev.HistoryEdited((m.user(self.new("edited")),)),
-            ev.ParamsChanged: lambda: ev.ParamsChanged(encode({"model": self.new("model")})),
+            ev.HistoryEdited: lambda: some_edit(self),
+            ev.Compacted: lambda: some_compaction(self, edits=self.edits()),
+            ev.ParamsChanged: lambda: ev.ParamsChanged(some_params(self, compaction=self.edits())),
             ev.GrantRevoked: self.some_revocation,
-            ev.FollowedUp: lambda: ev.FollowedUp(self.some_messages(), replace_last=self.replaces()),
+            ev.FollowedUp: lambda: ev.FollowedUp(self.some_messages(), replace_last=self.edits() and self.chance(3)),
             ev.Extended: lambda: ev.Extended(self.rng.choice((self.some_limits(), Limits(max_iterations=50)))),
             ev.Retried: ev.Retried,
             ev.Woken: self._woken,
@@ -142,7 +144,9 @@ class World(Drawing):
 
     def _woken(self) -> ev.Woken:
         setup = self.here.ledger.setup
-        return ev.Woken(evolve(setup, max_parallel_tools=self.rng.choice((1, 4))) if self.chance(3) else None)
+        pick = self.rng.choice
+        drift: dict[str, Any] = {"max_parallel_tools": pick((1, 4)), "tools": pick((m.TOOLS, m.OTHER_TOOLS))}
+        return ev.Woken(evolve(setup, **drift) if self.chance(3) else None)
 
     # --- the course of things -----------------------------------------------------------------------------------
 
@@ -202,9 +206,12 @@ class World(Drawing):
 
     def _answer(self) -> ev.Event:
         """What comes of a request; where the caller said stop meanwhile, all of it."""
-        stopped = isinstance(self.here, Requesting) and self.here.stopped
-        others = (ev.RequestCancelled, ev.RequestFailed, *([ev.Woken] if stopped else []))
-        return self.make(self.rng.choice(others) if self.chance(2 if stopped else 8) else ev.Replied)
+        here = self.here
+        assert isinstance(here, Requesting)
+        others = (ev.RequestCancelled, ev.RequestFailed, *([ev.Woken] if here.stopped else []))
+        if self.chance(2 if here.stopped else 8):
+            return self.make(self.rng.choice(others))
+        return self.make(ev.Compacted if here.summary else ev.Replied)
 
     def busy(self) -> bool:
         """Whether a driver has something to do or to wait for."""
@@ -221,7 +228,9 @@ class World(Drawing):
         if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
             return self.make(ev.Forked)
         self.path = self.rng.choice(self.paths())
-        rarely = 1 if isinstance(self.here, Paused) else 30 if self.calls() else 4  # a pause with a grant is rare
+        rarely = (
+            1 if isinstance(self.here, Paused) else (9 if self.path else 30) if self.calls() else 4
+        )  # a pause with a grant is rare
         if self.here.ledger.grants and self.chance(rarely):
             return self.make(ev.GrantRevoked)
         if self.path and self.chance(8):  # whatever, inside a call
@@ -233,6 +242,8 @@ class World(Drawing):
             return self.perform()
         if isinstance(self.state, Finished) and isinstance(self.state.termination, LIMITS) and self.chance(2):
             return self.make(ev.Woken if self.chance(2) else ev.Extended)
+        if isinstance(self.state, Failed) and self.state.round is not None and self.chance(3):
+            return self.make(ev.Woken)
         onward = ONWARD.get(type(self.state))
         if onward is not None and self.chance(2):
             return self.make(onward)

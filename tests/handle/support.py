@@ -10,7 +10,17 @@ from typing import Any, Literal, TypeVar, cast
 import pytest
 from attrs import define, field
 
-from toolloop import Completed, Error, LoopConfig, LoopContext, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop import (
+    AsyncToolLoopHandle,
+    Completed,
+    Error,
+    LoopConfig,
+    LoopContext,
+    ToolContext,
+    ToolLoopHandle,
+    Yielded,
+    tool,
+)
 from toolloop.errors import ToolLoopError
 from toolloop.testing import FakeMessagesAPI
 
@@ -151,7 +161,9 @@ def results_in(message: Mapping[str, Any]) -> list[Any]:
 
 
 @contextmanager
-def refused(handle: ToolLoopHandle, kind: type[E], *words: str) -> Iterator[pytest.ExceptionInfo[E]]:
+def refused(
+    handle: ToolLoopHandle | AsyncToolLoopHandle, kind: type[E], *words: str
+) -> Iterator[pytest.ExceptionInfo[E]]:
     """The block raises this error, which says these words, survives pickling, and changed nothing."""
     before = handle.snapshot()
     with pytest.raises(kind) as caught:

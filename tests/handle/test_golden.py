@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.handle.support import results_in, user
-from toolloop import Approve, InjectMessages, LoopConfig, ToolLoopHandle, Yielded, sub_loop, tool
+from toolloop import Approve, Continue, InjectMessages, LoopConfig, ToolLoopHandle, Yielded, sub_loop, tool
 from toolloop.errors import ModelError
 from toolloop.stores import FORMAT
 from toolloop.terminations import MaxIterations
@@ -46,6 +46,7 @@ WRITE = call("write", {"path": "a", "text": "Grüße \u2028 12"}, id="toolu_writ
 BIG = call("write", {"n": 12345678901234567890123456789, "path": "n", "text": "x"}, id="toolu_big")
 ASK = call("lookup", {"word": "x"}, id="toolu_lookup")
 DIG = call("research", {"prompt": "dig"}, id="toolu_dig")
+HM = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 OPEN = server_call("web_search", {"query": "x"}, id="srvtoolu_1")
 FOUND = server_result("web_search", id="srvtoolu_1")
 
@@ -65,6 +66,7 @@ STORIES: dict[str, tuple[list[Any], list[Any]]] = {
         [reply(content=[FOUND, {"type": "text", "text": "found"}]), reply("end")],
     ),
     "nested": ([reply("Hm.", calls=[DIG, ADD]), reply("So.", calls=[ADD, WRITE])], [reply("found"), reply("end")]),
+    "edited": ([reply(content=[HM], calls=[ADD])], [reply("end")]),
 }
 
 
@@ -99,6 +101,9 @@ def told(name: str) -> Iterator[ToolLoopHandle]:
             handle.next_turn()
         if name == "deciding":
             handle.decide({"toolu_write": Approve({"path": "z", "text": "edited"}, by="ana", reason="safer")})
+        if name == "edited":
+            handle.messages_mut()[0] = user("shorter")
+            handle.resume(Continue())
         if name == "held":
             handle.resume(InjectMessages([user("hurry")]))
         yield handle
@@ -120,12 +125,14 @@ def test_a_golden_snapshot_loads_and_goes_on(path: Path) -> None:
     _, after = STORIES[name]
     with FakeMessagesAPI(after, verify_signatures=False) as api:
         handle = ToolLoopHandle.restore(json.loads(path.read_text("utf-8")), api.client(), tools=tools_of(name))
-        assert (handle.loop_id, handle.messages[0]) == ("golden", user())
+        assert (handle.loop_id, handle.messages[0]) == ("golden", user("shorter") if name == "edited" else user())
         check_and_decide(name, handle)
         assert handle.run().unwrap().text == "end"
         assert api.refused == []
         if name == "deciding":
             check_results(api)
+        if name == "edited":  # the thinking that was born after other words is left out
+            assert [block["type"] for block in api.requests[0].json["messages"][1]["content"]] == ["tool_use"]
         if name == "nested":
             child, root = (request.json["messages"][-1] for request in api.requests)
             assert [block["content"] for block in results_in(child)] == ["3", "wrote a"]
@@ -150,6 +157,8 @@ def check_and_decide(name: str, handle: ToolLoopHandle) -> None:
             assert [call.path for call in turn.pending] == [("toolu_dig", "toolu_write")]
             assert [(entry.path, entry.iteration) for entry in handle.usage_log] == [((), 1), (("toolu_dig",), 1)]
             turn.approve("toolu_write", by="ana")
+        case "edited":
+            assert handle.state.ledger.unbound == ((1, 2),)
         case "finished":
             assert handle.into_result().termination == MaxIterations(1)
             handle.extend(max_iterations=2)

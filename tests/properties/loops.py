@@ -11,7 +11,7 @@ from attrs import evolve
 from tests.properties.bench import Boom
 from tests.properties.granted import given
 from tests.properties.nonsense import Nonsense
-from tests.properties.settings import FREE, Killed
+from tests.properties.settings import Killed
 from tests.properties.sleeping import Sleeping
 from toolloop import Answer, Approve, Continue, Deny, InjectMessages, Rerun, Stop, ToolLoopHandle
 from toolloop.core.effects import SendRequest
@@ -206,11 +206,8 @@ class Loop(Sleeping):
         self.bench.grants[grant_id].revoked = True
 
     def edits(self) -> list[str]:
-        """The edits of the history that the API cannot mind: a model that binds thinking minds most of them."""
-        state = self.handle.state
-        if self.setting.model == FREE:
-            return ["append", "reword", "forget", "start anew"]
-        return ["append"] if isinstance(state, Finished) or not getattr(state, "tail", True) else ["none"]
+        """The edits of the history; what a model has bound to other words is left out of what is sent."""
+        return ["append", "reword", "forget", "start anew"]
 
     def edit(self, how: str) -> None:
         """Edit the history; the next command, or the next turn, takes it over."""

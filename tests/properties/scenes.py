@@ -143,6 +143,8 @@ class Scenes(RuleBasedStateMachine):
         handle.resume(Continue())
         if then is not None and not handle.pending:
             loop.next_turn()
+            if handle.pending:  # a tool took back by what another call was to run
+                return
             loop.script.said[:] = [then]
             handle.resume(Continue())
             loop.in_flight = flight if flight in ("revoke", "inject", "wait") else ""

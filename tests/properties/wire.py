@@ -51,7 +51,7 @@ def check_verbatim(body: Any, received: list[Any], *, edited: bool) -> None:
     """
     done = {block.get("tool_use_id") for message in body["messages"] for block in _all(message)}
     left = list(received)
-    cut = False  # whether a call was taken out, which may take the thinking that was bound to it along
+    cut = edited  # whether something was taken out, which may take the thinking that was bound to it along
     for message in body["messages"]:
         if message["role"] != "assistant":
             continue

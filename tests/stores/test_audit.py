@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.core.worlds import World
 from tests.stores import journals as j
+from tests.stores.edited_stories import EDITED
 from toolloop import LoopConfig
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine import (
@@ -38,6 +39,7 @@ from toolloop.testing import call, reply
 
 GOOD = j.a_journal()
 EVENTS = j.events(GOOD)
+ASKED, NOTHING_DROPPED = ("summary requested", None, None), ("not compacted", "drop_rounds", None)
 
 
 def rules(journal: list[Event]) -> list[tuple[str, str | None]]:
@@ -160,6 +162,27 @@ def test_a_call_whose_driver_died_is_told_as_lost() -> None:
     late = audit(j.entries([*ASLEEP, end, end]))
     assert [act.what for act in late.of_call("looked")][-3:] == ["lost", "ended", "late"]
     assert late.ok
+
+
+@pytest.mark.parametrize(
+    ("story", "path", "told"),
+    [
+        ("masked", (), [("compacted", "mask_results", "900 tokens before, 80 after"), NOTHING_DROPPED]),
+        ("summary-asked", (), [("summary requested", None, None)]),
+        ("summarized", (), [ASKED, ("compacted", "summarize", "900 tokens before, 80 after")]),
+        ("summary-failed", (), [ASKED, ("not compacted", "summarize", "the request failed: slow down")]),
+        ("nested-compacted", ("p",), [ASKED, ("compacted", "summarize", "900 tokens before, 80 after")]),
+        ("nested-compacted", ("q",), [("compacted", "drop_rounds", "9 tokens before, 8 after")]),
+        ("spliced", (), [("history replaced", None, None)]),
+    ],
+)
+def test_what_became_of_the_history_is_told(story: str, path: tuple[str, ...], told: list[Any]) -> None:
+    """By which strategy, and how many tokens it left; and it breaks no promise."""
+    found = audit(j.entries(EDITED[story]))
+    assert {problem.rule for problem in found.problems} == {"ran_something_else"}  # for the digests are made up
+    words = {what for what, _, _ in told}
+    acts = [(act.what, act.by, act.reason) for act in found.actions if act.path == path]
+    assert [act for act in acts if act[0] in words] == told
 
 
 def test_what_expired_is_told_at_its_deadline() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.core import making as m
 from tests.core.worlds import World
+from tests.stores.edited_stories import EDITED
 from tests.stores.journals import a_journal
 from tests.stores.nested_stories import NESTED
 from tests.stores.test_events import FULL
@@ -30,7 +31,7 @@ LIVED = tuple(entry.body for entry in a_journal())
 WORLDS = tuple(
     tuple(encode_event(event) for event in World(random.Random(seed)).live(40).journal) for seed in range(12)
 )
-TREES = tuple(tuple(encode_event(event) for event in story) for story in NESTED.values())
+TREES = tuple(tuple(encode_event(event) for event in story) for story in (*NESTED.values(), *EDITED.values()))
 JOURNALS = (LIVED, *WORLDS, *TREES)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 1.5, 10**30, 1e308, 10**400, "", "x", "null", "[]", "{}", "5", "\ud800"),

@@ -17,6 +17,7 @@ from toolloop.core import events as ev
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.replies import read_reply
 from toolloop.core.setup import Budget, Limits
+from toolloop.core.splicing import Splice
 from toolloop.core.states import Failure
 from toolloop.core.usage import Billed, IterationUsage, Usage
 from toolloop.core.values import Outcome, Reject, Result, Ruling, Terms, Wait, Why
@@ -32,7 +33,7 @@ BILLED = Billed("message", "m", USAGE)
 FULL: tuple[ev.Event, ...] = (
     m.opened(m.user("é"), limits=Limits(timeout=5.0, budget=Budget(requests=3)), gone=frozenset({"x"})),
     ev.Adopted(m.after(ev.Requested(), m.replied("tool_use", m.call("a")), m.asks("a"))),
-    ev.Requested(),
+    ev.Requested(summary=True),
     ev.Replied(read_reply({"content": [m.call("a")], "stop_reason": "tool_use", "usage": {"input_tokens": 3}})),
     ev.RequestFailed(Failure("model", "overloaded", 529, "overloaded_error", True, 7.5, "req_1", ("a",))),
     ev.RequestCancelled(),
@@ -60,7 +61,16 @@ FULL: tuple[ev.Event, ...] = (
     ev.Continued(),
     ev.Injected((m.user(), m.system())),
     ev.Stopped("enough"),
-    ev.HistoryEdited((m.user("other"),)),
+    ev.HistoryEdited((m.user("other"),), (Splice(0, 2, (m.user("é"), m.system())), Splice(3, 4))),
+    ev.Compacted(
+        "mask_results",
+        (Splice(1, 2, (m.user("short"),)),),
+        before=900,
+        after=80,
+        summary=IterationUsage(2, "m", usage=USAGE, kind="summary"),
+        problem="why not",
+        by_hand=True,
+    ),
     ev.ParamsChanged('{"model":"m"}', ("model",)),
     ev.GrantRevoked("1/a", by="ana"),
     ev.FollowedUp((m.user("more"),), replace_last=True),

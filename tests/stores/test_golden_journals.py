@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.core import making as m
+from tests.stores.edited_stories import EDITED
 from tests.stores.nested_stories import NESTED
 from toolloop.core import events as ev
 from toolloop.core.jsontext import encode
@@ -63,6 +64,7 @@ GRANTED = (
     ev.TurnEnded(at=108.0),
 )
 
+# The golden journal "edited" has no story: nobody writes a whole history as an edit any more. It is read all the same.
 STORIES: dict[str, tuple[ev.Event, ...]] = {
     "plain": (opened(), *asked(BIG), *ran("toolu_big"), *CLOSED, *asked(m.call("b", "keyed")), *ran("b", 2)),
     "decisions": (
@@ -113,14 +115,6 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.RequestFailed(Failure("protocol", "cut off", retryable=True), at=104.0),
     ),
     "stopped": (opened(), *asked(m.call("a")), ev.Started("a", at=103.0), ev.Stopped("enough", at=104.0)),
-    "edited": (
-        opened(),
-        *asked(m.call("a", "pure")),
-        *ran("a"),
-        ev.TurnEnded(at=105.0),
-        ev.HistoryEdited((m.user("shorter"),), at=106.0),
-        ev.ParamsChanged('{"model":"n"}', ("model",), at=106.5),
-    ),
     "followed-up": (
         opened(),
         ev.Requested(at=101.0),
@@ -142,6 +136,7 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Forked("copy", at=105.0),
     ),
     **NESTED,
+    **EDITED,
 }
 
 

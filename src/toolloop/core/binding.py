@@ -105,7 +105,7 @@ def same_beginning(one: Setup, other: Setup, unbound: Places) -> bool:
         return False
     if one.params == other.params:
         return True
-    names = ("system", "tools", *(("model", "thinking") if unbound else ()))
+    names = ("system", "tools", "mcp_servers", *(("model", "thinking") if unbound else ()))
     old, new = decode(one.params), decode(other.params)
     return all(old.get(name) == new.get(name) for name in names)
 

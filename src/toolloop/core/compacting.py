@@ -75,7 +75,7 @@ def replace_all(state: Judging) -> Paused:
         state = evolve(state, round=Round(state.round.iteration, None))
         state = rewritten(state, (Splice(0, len(state.ledger.messages), (reply,)),))
     # The caller wanted it, so it is none of the pauses that are counted.
-    return Paused(evolve(state.ledger, container=None, pauses=state.ledger.pauses - 1), ())
+    return Paused(evolve(state.ledger, container=None, pauses=state.ledger.pauses - 1, compacted=()), ())
 
 
 def _has_summary(reply: str) -> bool:

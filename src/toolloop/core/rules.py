@@ -305,6 +305,8 @@ def follow_up(state: Finished, event: ev.FollowedUp) -> Ready:
         kept = Chain(kept[: last_user_turn(kept)])
     messages = kept.extend((*event.messages, *ledger.held))
     unbound = cut_off(ledger.unbound, len(kept))
+    if event.replace_last:
+        ledger = evolve(ledger, compacted=())
     return Ready(evolve(ledger, messages=messages, held=(), turn_iterations=0, pauses=0, active=0.0, unbound=unbound))
 
 

@@ -101,7 +101,7 @@ class Commanding(Answering):
         if not isinstance(command.reason, str | None):
             raise TypeError(f"stop(): the reason is a {type(command.reason).__name__}; give a string, or None")
         if not self._driver.locked():
-            self._adopt("stop()")
+            self._adopt("stop()", ends=True)
         self._record(ev.Stopped(command.reason, at=self._recorder.now()))
         return True
 

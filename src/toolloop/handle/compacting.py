@@ -21,6 +21,7 @@ from toolloop.handle.binding import hangs_on_thinking
 from toolloop.handle.compactor import Step, Tried, Wanted
 from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing
+from toolloop.handle.failing import told
 from toolloop.handle.kits import Kit, driven_at
 from toolloop.handle.opening import Opening
 from toolloop.handle.params import Secrets, without_answers
@@ -31,6 +32,8 @@ from toolloop.handle.writers import refuse_misfits, writer_of
 from toolloop.history.compaction import Edit, Strategy
 from toolloop.providers import OPTION_NAMES
 from toolloop.providers.protocol import Request
+
+_OWN = (OPTION_NAMES | {"mcp_servers", "metadata"}) - {"betas"}  # what only the loop's own provider gets
 
 
 class Compacting(Opening):
@@ -55,7 +58,6 @@ class Compacting(Opening):
                 except InvalidHistory as error:
                     event = self._unchanged(found, str(error))
             else:
-                kit.compactor.meter.learn(found.edit.outlines)
                 event = self._compacted(list(loop.ledger.messages), found, found.edit)
             self._record(evolve(event, path=path))
             after = driven_at(self._state, path)
@@ -89,7 +91,7 @@ class Compacting(Opening):
         changes, own = wanted.strategy.given
         stored, secrets = decode(ledger.setup.params), kit.requests.secrets
         if provider is not None:  # to another one goes nothing that is meant for the loop's own
-            stored = {name: value for name, value in stored.items() if name == "betas" or name not in OPTION_NAMES}
+            stored = {name: value for name, value in stored.items() if name not in _OWN}
             secrets = Secrets()
         params = {**stored, **changes}
         params = {name: value for name, value in params.items() if value is not None or name not in changes}
@@ -109,7 +111,7 @@ class Compacting(Opening):
 
         """
         if isinstance(came, Exception):
-            return self._unchanged(wanted, _told(came))
+            return self._unchanged(wanted, told(came))
         entry = None
         try:
             if isinstance(came, Mapping):
@@ -120,7 +122,7 @@ class Compacting(Opening):
             else:
                 edit = wanted.summary.finish_text(came)
         except OutsideError as error:  # no reply, or no summary
-            return evolve(self._unchanged(wanted, _told(error)), summary=entry)
+            return evolve(self._unchanged(wanted, told(error)), summary=entry)
         if tuple(ledger.messages[: len(wanted.old)]) != wanted.old:
             return evolve(self._unchanged(wanted, "the history changed meanwhile"), summary=entry)
         # What was said meanwhile stands after it, and stays.
@@ -160,7 +162,7 @@ class Compacting(Opening):
                 return Compacted(ledger.iterations, strategy.name, tokens, tokens)
             if isinstance(found, Step):
                 return self._told(self._compacted(list(ledger.messages), found, found.edit))
-            if spent := limits.over_budget(ledger):
+            if spent := limits.over_budget(ledger, limits.BEFORE_REQUESTS_BELOW):
                 why = f"{spent.what} of the budget are spent: {spent.spent} of {spent.limit}"
                 return Compacted(ledger.iterations, strategy.name, tokens, tokens, why)
             return self._summary_flight(kit, ledger, (), found)
@@ -197,11 +199,3 @@ class Compacting(Opening):
         """Record a compaction by hand, and what to tell of it."""
         self._say(lambda: self._record(evolve(event, by_hand=True)))
         return Compacted(self._state.ledger.iterations, event.strategy, event.before, event.after, event.problem)
-
-
-def _told(error: Exception) -> str:
-    """What an exception says of itself; one that only the caller knows, with its class."""
-    try:
-        return str(error) if isinstance(error, OutsideError) else f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
-        return f"{type(error).__name__}: it says nothing more"

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 
 from toolloop.core.states import Ledger
+from toolloop.handle.failing import told
 from toolloop.handle.measuring import Meter
 from toolloop.handle.summarizing import Summarize
 from toolloop.history.compaction import Edit, Strategy
 from toolloop.history.summarizing import Summary
 
-# A strategy with a threshold tries again once a tenth has been added; one without, once an eighth has.
-_PART_OVER_THRESHOLD = 10
-_PART = 8
+# A strategy looks again once a tenth has been added: each time costs a look at the whole history.
+_PART = 10
 
 
 @frozen
@@ -86,17 +86,18 @@ class Compactor:
         """The next compaction before a request, if there is one. `params`: with all tools among them, as JSON."""
         before = self.meter.request(ledger, tail, params)
         for label, strategy in self._strategies:
-            if not self._is_due(label, strategy, ledger, before, tail):
-                continue
-            try:
-                step = self.plan(label, strategy, ledger, before)
-            except Exception as error:  # noqa: BLE001 - the caller's own `pinned` may raise anything
-                return Tried(label, before, f"{type(error).__name__}: {error}")
-            if strategy.at_tokens is not None:
-                return step or Tried(label, before)
-            if step is not None and _pays(step, ledger.messages):
-                return step
+            if _is_due(strategy, dict(ledger.compacted).get(label), before):
+                return self._looked(label, strategy, ledger, before)
         return None
+
+    def _looked(self, label: str, strategy: Strategy, ledger: Ledger, before: int) -> Step | Wanted | Tried:
+        try:
+            step = self.plan(label, strategy, ledger, before)
+        except Exception as error:  # noqa: BLE001 - the caller's own `pinned` may raise anything
+            return Tried(label, before, told(error))
+        if step is None or (strategy.at_tokens is None and not _pays(step, ledger.messages)):
+            return Tried(label, before)
+        return step
 
     def plan(self, label: str, strategy: Strategy, ledger: Ledger, before: int) -> Step | Wanted | None:
         """What a strategy would do with the closed history; None if nothing, or nothing that makes it shorter."""
@@ -107,17 +108,11 @@ class Compactor:
         edit = strategy.plan(outlines)
         return None if edit is None or edit.after >= edit.before else Step(label, before, edit)
 
-    def _is_due(self, label: str, strategy: Strategy, ledger: Ledger, tokens: int, tail: Sequence[str]) -> bool:
-        left = dict(ledger.compacted).get(label)
-        threshold = strategy.at_tokens
-        if threshold is not None:
-            if tokens < threshold:
-                return False
-            return left is None or tokens > left + max(threshold, left) // _PART_OVER_THRESHOLD
-        if left is not None and tokens <= left + left // _PART:
-            return False
-        # Looking at the whole history each turn would cost more and more: it is done when that has grown by a part.
-        return _grade(tokens) != _grade(tokens - self.meter.added([*ledger.messages, *tail]))
+
+def _is_due(strategy: Strategy, left: int | None, tokens: int) -> bool:
+    """Whether a strategy is to look at a history of so many tokens. `left`: how many there were after its last look."""
+    threshold = strategy.at_tokens or 0
+    return tokens >= threshold and (left is None or tokens > left + max(threshold, left) // _PART)
 
 
 def _pays(step: Step | Wanted, old: Sequence[str]) -> bool:
@@ -136,9 +131,3 @@ def _labelled(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
         name = type(strategy).__name__
         seen[name] = seen.get(name, 0) + 1
         yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), strategy
-
-
-def _grade(tokens: int) -> int:
-    """Grows by one as often as a number grows by about an eighth."""
-    size = max(tokens, 1).bit_length()
-    return 8 * size + ((tokens >> max(0, size - 4)) & 7)

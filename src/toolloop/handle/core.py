@@ -261,8 +261,8 @@ class HandleCore:
         self._wake_up()
         self._watch.lap()
 
-    def _adopt(self, asked: str, injected: Sequence[str] = ()) -> None:
-        """Take the edited history over, if there is one and it differs.
+    def _adopt(self, asked: str, injected: Sequence[str] = (), *, ends: bool = False) -> None:
+        """Take the edited history over, if there is one and it differs. `ends`: the loop ends then.
 
         Raises:
             InvalidHistory: the API would refuse what would go out next; the list stays to be mended.
@@ -272,7 +272,7 @@ class HandleCore:
         if edit is not None:
             closed = spliced(self._state.ledger.messages, edit.splices)
             self._refuse(outgoing(self._state, closed, injected), asked)
-        self._take_edit(edit, asked)
+        self._take_edit(edit, asked, ends=ends)
 
     def _refuse(self, texts: Sequence[str], asked: str) -> None:
         """Refuse messages that the API would refuse with the present parameters."""
@@ -286,8 +286,8 @@ class HandleCore:
         splices = splices_between(closed, to_texts(self._working, known=frozenset(closed)))
         return ev.HistoryEdited(splices=splices, at=self._recorder.now()) if splices else None
 
-    def _take_edit(self, edit: ev.HistoryEdited | None, asked: str) -> None:
-        """Take over what the caller made of the closed history.
+    def _take_edit(self, edit: ev.HistoryEdited | None, asked: str, *, ends: bool = False) -> None:
+        """Take over what the caller made of the closed history. `ends`: the loop ends, and with it a pause.
 
         Raises:
             InvalidHistory: it is none that a user message could follow.
@@ -297,7 +297,8 @@ class HandleCore:
         if edit is not None:
             closed = list(self._state.ledger.messages)
             refuse_unclosed(spliced(closed, edit.splices), closed, asked=asked)
-            refuse_lost_pause(step(self._state, edit), asked=asked)
+            if not ends:
+                refuse_lost_pause(step(self._state, edit), asked=asked)
             self._record(edit)
         if self._working is not None:
             self._working.spent = True

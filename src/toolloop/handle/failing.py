@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from toolloop.core.errors import ModelError, ProtocolError
+from toolloop.core.errors import ModelError, OutsideError, ProtocolError
 from toolloop.core.states import Failure
+
+
+def told(error: Exception) -> str:
+    """What an exception says of itself; one that only the caller knows, with its class."""
+    name = "" if isinstance(error, OutsideError) else f"{type(error).__name__}: "
+    try:
+        return f"{name}{error}"
+    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
+        return f"{name}it says nothing more"
 
 
 def failure_of(error: Exception) -> Failure:

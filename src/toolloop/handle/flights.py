@@ -18,7 +18,7 @@ from attrs import evolve
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.effects import SendRequest
-from toolloop.core.errors import InvalidHistory, ModelError, OutsideError, ProtocolError
+from toolloop.core.errors import IllegalCommand, InvalidHistory, ModelError, OutsideError, ProtocolError
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.machine import is_due, outstanding
 from toolloop.core.replies import read_reply
@@ -28,8 +28,8 @@ from toolloop.core.tree import loops
 from toolloop.handle.beginning import all_params
 from toolloop.handle.compacting import Compacting
 from toolloop.handle.decisions import refuse_invalid
-from toolloop.handle.editing import outgoing
-from toolloop.handle.failing import failure_of
+from toolloop.handle.editing import outgoing, refuse_lost_pause
+from toolloop.handle.failing import failure_of, told
 from toolloop.handle.kits import Kit, driven_at
 from toolloop.handle.recording import LOG, Path
 from toolloop.handle.tooling import Flight
@@ -125,7 +125,7 @@ class Flying(Compacting):
                     if first is None:
                         return None
                     flight = first if isinstance(first, Flight) else Flight(path, self._request_of(kit, first, path))
-                except InvalidHistory as error:
+                except (InvalidHistory, IllegalCommand) as error:
                     if not path:
                         raise
                     problem = ModelError(str(error))  # nobody can edit the history of a loop inside a call
@@ -147,7 +147,7 @@ class Flying(Compacting):
             if kit is not None:
                 kit.fetch_secrets()
         except Exception as error:  # noqa: BLE001 - code of the caller's may raise anything
-            what = f"the params of the sub_loop could not be had again: {type(error).__name__}: {_told(error)}"
+            what = f"the params of the sub_loop could not be had again: {told(error)}"
             problem = ModelError(what, retryable=True)
             problem.__cause__ = error
             return problem
@@ -158,9 +158,11 @@ class Flying(Compacting):
 
         Raises:
             InvalidHistory: the API would refuse it.
+            IllegalCommand: it goes on with a pause that lost what it is bound to.
 
         """
         ledger = loop.ledger
+        refuse_lost_pause(loop, asked="next_turn()")
         request = kit.requests.make(
             ledger.setup.params,
             [*ledger.messages, *loop.tail],
@@ -201,7 +203,7 @@ class Flying(Compacting):
     def _fault(self, flight: Flight, error: Exception) -> None:
         """A provider raised. Whatever it was, the outside world failed, and the loop is as it was before."""
         if not isinstance(error, OutsideError):
-            wrapped = ModelError(f"the provider raised {type(error).__name__}: {_told(error)}")
+            wrapped = ModelError(f"the provider raised {told(error)}")
             wrapped.__cause__ = error
             error = wrapped
         with self._recorder.lock:
@@ -276,10 +278,3 @@ class Flying(Compacting):
                 if not self._is_flying(flight):
                     del self._flights[flight.path]
                     flight.cancel()
-
-
-def _told(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
-        return "it says nothing more"

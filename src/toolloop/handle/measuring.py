@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from toolloop.core.binding import Places
 from toolloop.core.jsontext import decode
@@ -18,37 +18,31 @@ class Meter:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._known: dict[str, Outline] = {}
-        self._learned: dict[str, Outline] = {}
         self._texts: list[str] = []
         self._outlines: list[Outline] = []  # of these
         self._sums: list[int] = [0]  # of the tokens up to each message
-        self._thoughts: list[int] = [0]  # of those of thinking
+        self._thoughts: list[int] = [0]  # of those, the tokens of thinking
         self._starts: list[int] = [0]  # from which message on those up to each count
         self._params = ""
-        self._fixed = 0
-        self._leaves_out = False
-
-    def learn(self, outlines: Iterable[Outline]) -> None:
-        """Know these outlines, which somebody else has made: the messages are about to come."""
-        self._learned = {each.text: each for each in outlines}
+        self._fixed, self._leaves_out = 0, False
 
     def outlines(self, texts: Sequence[str]) -> list[Outline]:
-        """The outline of each message."""
-        known, given, same = self._outlines, list(texts), len(self._texts)
+        """The outline of each message, one for each place."""
+        made, given, same = self._outlines, list(texts), len(self._texts)
+        known: dict[str, Outline] = {}
         if given[:same] != self._texts:  # seldom; else this is one comparison of what are the same objects
             pairs = zip(given, self._texts, strict=False)
             same = next((at for at, (text, other) in enumerate(pairs) if text != other), min(len(given), same))
-            self._known = {each.text: each for each in known}
-            del known[same:], self._sums[same + 1 :], self._thoughts[same + 1 :], self._starts[same + 1 :]
+            known = {each.text: each for each in made[same:]}
+            del made[same:], self._sums[same + 1 :], self._thoughts[same + 1 :], self._starts[same + 1 :]
         for text in given[same:]:
-            each = self._known.get(text) or self._learned.get(text) or outline(text)
-            self._starts.append(len(known) if each.compacts else self._starts[-1])
+            each = known.pop(text, None) or outline(text)
+            self._starts.append(len(made) if each.compacts else self._starts[-1])
             self._sums.append(self._sums[-1] + each.tokens)
             self._thoughts.append(self._thoughts[-1] + _thoughts(each))
-            known.append(each)
+            made.append(each)
         self._texts = given
-        return list(known)
+        return list(made)
 
     def tokens(self, texts: Sequence[str], start: int = 0) -> int:
         """About how many tokens the messages have from one of them on; those that the API ignores have none."""
@@ -81,10 +75,6 @@ class Meter:
         estimate = self.fixed(params) + self.tokens(texts) - self._left_out(ledger.unbound)
         said = _said(ledger)
         return estimate if said is None else max(estimate, said + self.tokens(texts, self._answered(texts)))
-
-    def added(self, texts: Sequence[str]) -> int:
-        """About how many tokens came with the last reply and what followed it."""
-        return self.tokens(texts, max(0, self._answered(texts) - 1))
 
     def _answered(self, texts: Sequence[str]) -> int:
         """The place after the last message of the model's."""

@@ -10,8 +10,10 @@ from typing import Any, Self
 from attrs import evolve, fields
 
 from toolloop.core import events as ev
+from toolloop.core.binding import same_beginning, unbind
 from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError, UnreadableSnapshot
-from toolloop.core.machine import step, under_way
+from toolloop.core.machine import under_way
+from toolloop.core.moves import set_up
 from toolloop.core.setup import Setup
 from toolloop.core.states import State
 from toolloop.handle.config import DEFAULT_CONFIG, LoopConfig, LoopContext
@@ -118,7 +120,10 @@ class Opening(Waking):
         """A state as it will be once this handle has taken the loop up: with other tools and parameters, it may be."""
         setup = state.ledger.setup
         changes = {name: new for name, (old, new) in self._drifted.items() if getattr(setup, name) == old}
-        return step(state, ev.Woken(evolve(setup, **changes))) if changes else state
+        if not changes:
+            return state
+        woken = set_up(state, **changes)
+        return woken if same_beginning(setup, woken.ledger.setup, state.ledger.unbound) else unbind(woken)
 
     # --- the lease ---
 

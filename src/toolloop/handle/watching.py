@@ -156,7 +156,8 @@ class Compacted(WatchEvent):
     """The history was compacted.
 
     Attributes:
-        strategy: which one did it: the name of its class, or "compaction" where the API did, as the parameter asks.
+        strategy: which one did it: the name of its class (with "#2" for the second of a class), or "compaction" where
+            the API did, as the parameter asks.
         before, after: about how many tokens a request took, and takes now.
         problem: why nothing changed, where nothing did.
 
@@ -232,7 +233,7 @@ def _rewritten(before: State, event: ev.Event, after: State, iteration: int) -> 
                 seen.append(RequestAnswered(iteration + 1, used.stop_reason, used.usage, used.seconds, summary=True))
             if event.splices or event.problem:
                 seen.append(Compacted(iteration, event.strategy, event.before, event.after, event.problem))
-        case ev.Replied() | ev.Judged() if after.ledger.setup.params is not before.ledger.setup.params:
+        case ev.Replied() | ev.Judged() | ev.Stopped() if after.ledger.setup.params is not before.ledger.setup.params:
             seen.append(_compacted_by_server(before, after, iteration))
     if isinstance(event, _REWRITING) and (count := newly_left_out(before, after)):
         seen.append(ThinkingDropped(iteration, count))

@@ -1,0 +1,82 @@
+"""A loop that compacts its history may be killed at any moment: whoever wakes it sends the very same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stores.compaction_worker import PAGES, Worker, each_strategy
+from toolloop import MemoryStore, SqliteStore
+from toolloop.core import events as ev
+from toolloop.core.machine import begin, step
+from toolloop.stores.events import decode_event, read_journal
+from toolloop.testing import crash_everywhere
+
+
+def without_repeats(bodies: list[bytes]) -> list[bytes]:
+    return list(dict.fromkeys(bodies))
+
+
+def hold(worker: Worker, make_store: Callable[[], Any]) -> None:
+    """Kill it everywhere: a request may be sent again, but no other is, and in no other order."""
+    wanted = worker.undisturbed()
+    assert without_repeats(wanted) == wanted
+
+    def check(_store: Any) -> None:
+        assert without_repeats(worker.bodies) == wanted
+        again = len(worker.bodies) - len(wanted)
+        assert 0 <= again <= 1
+
+    report = crash_everywhere(worker.program, worker.anew(make_store), check=check)
+    assert report.waiting == ()
+    assert report.boundaries > 20
+
+
+@each_strategy
+def test_killed_anywhere(name: str) -> None:
+    hold(Worker(name), MemoryStore)
+
+
+@pytest.mark.parametrize("name", ["summarize"])
+def test_killed_anywhere_in_a_file(name: str, tmp_path: Path) -> None:
+    numbers = iter(range(100_000))
+    hold(Worker(name), lambda: SqliteStore(tmp_path / f"{next(numbers)}.db"))
+
+
+@pytest.mark.parametrize("name", ["summarize", "mask"])
+def test_killed_anywhere_in_tasks(name: str) -> None:
+    hold(Worker(name, is_async=True), MemoryStore)
+
+
+# --- what the journal says -------------------------------------------------------------------------------------------
+
+
+def journal_of(name: str, store: Any) -> list[str]:
+    Worker(name).program(store)
+    return [entry.body for entry in store.load("book").entries]
+
+
+@each_strategy
+def test_any_part_of_the_journal_is_a_loop(name: str) -> None:
+    """Read from its beginning to anywhere, and event by event: the same."""
+    bodies = journal_of(name, MemoryStore())
+    assert any(isinstance(decode_event(body), ev.Compacted) for body in bodies)
+    first, *events = map(decode_event, bodies)
+    assert isinstance(first, ev.Opened)
+    state = begin(first)
+    for count, event in enumerate(events, 2):
+        state = step(state, event)
+        assert read_journal(bodies[:count]) == state
+
+
+@each_strategy
+def test_a_compaction_stores_what_is_new(name: str) -> None:
+    """A mask of each result, a summary: no message that stays is written again."""
+    bodies = journal_of(name, MemoryStore())
+    compactions = [body for body in bodies if isinstance(decode_event(body), ev.Compacted)]
+    assert compactions
+    assert max(map(len, compactions)) < 1200
+    assert sum("dark and stormy" in body for body in bodies) == PAGES
