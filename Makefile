@@ -44,7 +44,7 @@ fix: $(READY_LINT) ## Mend what a tool can mend
 	@$(BIN)/ruff format .
 
 cov: $(READY) ## The tests of core/ and history/ with their gate: 100 % of the branches
-	@$(BIN)/coverage run -m pytest tests/core tests/history --quiet --hypothesis-seed=0
+	@$(BIN)/coverage run -m pytest tests/core tests/history -m 'not long' --quiet --hypothesis-profile=lines --hypothesis-seed=0
 	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/core/*,src/toolloop/history/*'
 
 docs: $(READY) ## Write the generated parts of the docs anew

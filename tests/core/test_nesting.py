@@ -115,6 +115,7 @@ def test_what_the_caller_says_is_said_to_the_outermost_loop(kind: type[ev.Event]
         step(world.state, evolve(world.make(kind), path=("p",)))
 
 
+@pytest.mark.long
 def test_what_the_table_does_not_list_is_refused_inside_of_a_call_too() -> None:
     """In every state of a loop in a tree; and the tree is as it was."""
     places = {

@@ -142,6 +142,7 @@ def test_nothing_else_was_reached() -> None:
     assert set(taken()) <= set(TARGETS)
 
 
+@pytest.mark.long
 def test_a_loop_inside_a_call_goes_the_same_ways_and_waits_for_no_command() -> None:
     """Where an outermost loop would wait for one, it goes on; and nobody tells it to stop after its request."""
     inside = {

@@ -39,9 +39,10 @@ def begins(bad: BadRequest) -> bool:
 
 
 BROKEN = [bad for bad in BAD_REQUESTS if bad.checked == "error" and isinstance(bad.body["messages"], list)]
-BROKEN = [bad for bad in BROKEN if begins(bad)]
-# Other rules are of the parameters; and how large a request is, is known when it is about to go out.
-NOT_BY_AN_EDIT = {"thinking-config", "tool-definition", "too-many-messages", "request-size"}
+# What is no JSON the list itself refuses; other rules are of the parameters; and how large a request is, is known when
+# it is about to go out.
+NOT_BY_AN_EDIT = {"not-encodable", "thinking-config", "tool-definition", "too-many-messages", "request-size"}
+BROKEN = [bad for bad in BROKEN if begins(bad) and bad.rule != "not-encodable"]
 
 
 def loop(kind: str, script: Any, asked: dict[str, Any], tools: Any = (), **config: Any) -> tuple[Handle, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.history.bad_parameters import BAD_COMPACTIONS, BAD_PARAMETERS
 from tests.history.bad_results import BAD_RESULTS
+from tests.history.bad_shapes import BAD_SHAPES
 from tests.history.bodies import (
     BY_CODE,
     CODE,
@@ -314,4 +315,5 @@ BAD_REQUESTS: list[BadRequest] = [
     *BAD_PARAMETERS,
     *BAD_COMPACTIONS,
     *BAD_RESULTS,
+    *BAD_SHAPES,
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.history.bad_results import NEAREST
+from tests.history.bad_shapes import DIRECTED, NEAREST_SHAPES
 from tests.history.bodies import (
     BY_CODE,
     DOCUMENT,
@@ -154,6 +155,7 @@ GOOD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("thinking-adaptive-on-4-6", body(HI, model="claude-opus-4-6", thinking={"type": "adaptive"})),
     ("thinking-manual-on-4-6", body(HI, model="claude-sonnet-4-6", thinking=MANUAL)),
     *NEAREST,
+    *NEAREST_SHAPES,
 ]
 
 #: Name, rule and body: the API may take these, and `check` warns.
@@ -173,4 +175,5 @@ WARNED_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
         answered(content=[PNG] * 101) | {"model": "claude-saga-7"},
     ),
     ("new-key-in-a-reply", "unknown-key", body(HI, assistant(call(mood="calm")), user(result()), tools=[TOOL])),
+    *DIRECTED,
 ]

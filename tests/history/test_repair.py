@@ -104,7 +104,9 @@ def test_what_is_right_is_kept(messages: list[Any]) -> None:
     assert kept(messages) == kept(repair(messages).messages)
 
 
-@pytest.mark.parametrize("bad", [bad for bad in BAD_REQUESTS if bad.rule in MENDED], ids=lambda bad: bad.name)
+@pytest.mark.parametrize(
+    "bad", [bad for bad in BAD_REQUESTS if bad.rule in MENDED and bad.checked == "error"], ids=lambda bad: bad.name
+)
 def test_the_mendable_bad_requests_are_mended(bad: BadRequest) -> None:
     """A request of the corpus that breaks a mendable rule is valid afterwards, unless nothing is left of it."""
     repaired = repair(bad.body["messages"])

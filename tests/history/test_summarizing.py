@@ -11,7 +11,7 @@ from tests.history.bodies import BY_CODE, HELLO, HI, NEXT, assistant, call, resu
 from tests.history.long import LONG, loop_of, places, round_of, thoughtful
 from toolloop import errors
 from toolloop.compaction import SUMMARY_PROMPT, Summarize, SummaryFailed
-from toolloop.history import check
+from toolloop.history import check, estimate_tokens
 from toolloop.history.outline import SUMMARY_START, outline_of
 from toolloop.history.summarizing import Summary
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
@@ -44,6 +44,13 @@ def test_a_summary_takes_the_place_of_old_rounds() -> None:
     messages = loop_of(6)
     assert left(messages, 2) == [0, -1, 9, 10, 11, 12]
     assert Summarize(well, 2)(messages)[1] == SHORT
+
+
+def test_a_plan_says_what_it_frees_and_what_stays_behind_it() -> None:
+    """Both in tokens, the summary aside."""
+    messages = loop_of(6)
+    plan = planned(messages, 2)
+    assert (plan.frees, plan.stays) == (estimate_tokens(messages[1:9]), estimate_tokens(messages[9:]))
 
 
 def test_nothing_is_asked_where_nothing_is_to_be_summarized() -> None:

@@ -92,6 +92,8 @@ def _perform(name: str, ctx: ToolContext, do: str, ask: str) -> Any:
             return [PNG]
         case "nothing":
             return None
+        case "long":
+            return f"{name} {ctx.call_id}, and so on" * 60
     return f"{name} {ctx.call_id}"
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from tests.properties.bench import EVERY_TOOL
 from tests.properties.settings import config_of
+from tests.properties.shortening import is_for_summary
 from tests.properties.wire import check_results, check_verbatim, exact
 from tests.properties.world import World
 from toolloop import ToolLoopHandle
 from toolloop.core.states import Deciding, Judging, Running, State
 from toolloop.core.values import Outcome, Status, Why
 from toolloop.stores.codec import dump
+
+FIRST = exact(b'{"role": "user", "content": "Begin."}')
 
 
 class Checked(World):
@@ -37,14 +41,20 @@ class Checked(World):
         """Whatever happened, this is so."""
         assert not self.bench.wrong, self.bench.wrong[0]
         truth = self.journal.compare(self.handle)
+        self.note_compactions()
         self._check_requests()
         self._check_usage(truth)
         self._check_decisions(truth)
         self._check_end()
         self._check_sleep()
-        if self.injected and not self.edited:
+        if self.injected and not self.is_shortened:
             said = json.dumps(dump(truth))
             assert [words for words in self.injected if words not in said] == []
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether something was taken out of the history, by the caller or by a compaction."""
+        return self.edited or bool(self.compacted - {"MaskResults"})
 
     def _check_requests(self) -> None:
         refused = [request.refusal for request in self.api.refused]
@@ -52,14 +62,19 @@ class Checked(World):
         for raw, before in self.sent[self.checked :]:
             body = exact(raw)
             check_results(body)
-            check_verbatim(body, self.received[:before], edited=self.edited)
+            asked = is_for_summary(body)
+            cut = self.is_shortened or asked  # a summary is of the first messages
+            check_verbatim(body, self.received[:before], edited=cut, masked="MaskResults" in self.compacted)
+            assert self.edited or body["messages"][0] == FIRST, "the first words of the user are gone"
         self.checked = len(self.sent)
 
     def _check_usage(self, truth: State) -> None:
         ledger = truth.ledger
-        assert ledger.iterations == len(self.received) == len(ledger.usage_log)
+        kinds = Counter(entry.kind for entry in ledger.usage_log)
+        assert ledger.iterations == len(self.received) == kinds["reply"]
+        assert kinds["summary"] == len(self.summaries)
         for name in ("input_tokens", "output_tokens"):
-            spent = sum(reply["usage"].get(name, 0) for reply in self.received)
+            spent = sum(reply["usage"].get(name, 0) for reply in [*self.received, *self.summaries])
             assert getattr(ledger.total_usage, name) == spent
 
     def _check_decisions(self, truth: State) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.properties.drawing import FAULTS, MEDDLING, PAUSING, Said, answers
 from tests.properties.settings import BINDS, FREE, Setting
+from tests.properties.shortening import COMPACTIONS
 from toolloop import LoopDetection
 
 SETTINGS = st.builds(
@@ -24,6 +25,7 @@ SETTINGS = st.builds(
     store=st.sampled_from(["", "", "memory", "sqlite"]),
     pace=st.sampled_from([0.0, 0.0, 7.0]),
     circles=st.sampled_from([None, None, LoopDetection(1, "inject_warning"), LoopDetection(2, "stop")]),
+    compaction=COMPACTIONS,
 )
 IN_FLIGHT = st.sampled_from([*[""] * 6, *MEDDLING, "revoke", "update", "extend", "copy", "unheard"])
 #: How far another driver gets, and which replies it has.

@@ -57,6 +57,7 @@ class CountingRecorder(Recorder):
         super().__init__(other.state, other.clock, other._audience)
         self._taken = taken
         self.journal: list[ev.Event] = [ev.Adopted(other.state)]
+        self.compacted: set[str] = set()  # the strategies that changed the history
 
     def record(self, event: ev.Event) -> State:
         """Record, and count the way that was taken."""
@@ -65,6 +66,7 @@ class CountingRecorder(Recorder):
             after = super().record(event)
             self._taken[type(before), type(event), type(after)] += 1
             self.journal.append(event)
+            self.compacted |= _compacting(event)
             return after
 
     def compare(self, handle: ToolLoopHandle) -> State:
@@ -96,6 +98,7 @@ class StoredJournal:
         self._counted = counted
         self._starts: Counter[tuple[int, str]] = Counter()
         self.states: list[State] = []  # after each event
+        self.compacted: set[str] = set()  # the strategies that changed the history
 
     @property
     def rev(self) -> int:
@@ -120,6 +123,7 @@ class StoredJournal:
             return
         before = self.states[-1]
         after = step(before, event)
+        self.compacted |= _compacting(event)
         if self.rev >= self._counted:
             self._taken[type(before), type(event), type(after)] += 1
         if isinstance(event, ev.Started) and isinstance(after, Running):
@@ -157,6 +161,11 @@ class StoredJournal:
         recorder = handle._recorder
         assert isinstance(recorder, StoringRecorder)
         return recorder._rev < self.rev
+
+
+def _compacting(event: ev.Event) -> set[str]:
+    """The strategy with which an event changed the history, if one did."""
+    return {event.strategy.partition("#")[0]} if isinstance(event, ev.Compacted) and event.splices else set()
 
 
 def watched(handle: ToolLoopHandle, taken: Counter[Way], counted: int = 0) -> CountingRecorder | StoredJournal:

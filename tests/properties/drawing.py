@@ -22,7 +22,9 @@ ASKS = st.sampled_from(
 )
 #: What a tool may do to its own loop while it runs, and a caller to one that waits for its reply.
 MEDDLING = ["interrupt", "inject", "stop", "revoke", "wait", "knock", "take"]
-DOES = st.sampled_from(["return", "return", "return", "return", "raise", "image", "nothing", "interrupt", *MEDDLING])
+DOES = st.sampled_from(
+    ["return", "return", "return", "return", "raise", "image", "nothing", "long", "interrupt", *MEDDLING]
+)
 NAMES = st.sampled_from(["work", "work", "pure", "gate", "gate", "maybe", "ask_user", "nobody"])
 
 
@@ -118,6 +120,10 @@ class WholeScript:
         said = (
             self.said.pop(0) if self.said else Said(("text",), (), "end_turn", True, False, False, {"input_tokens": 1})
         )
+        return self.answer(said, body)
+
+    def answer(self, said: Any, body: dict[str, Any]) -> Any:
+        """Make an answer whole."""
         return self._whole(said, body) if isinstance(said, Said) else said
 
     def _whole(self, said: Said, body: dict[str, Any]) -> dict[str, Any]:

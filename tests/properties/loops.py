@@ -12,12 +12,14 @@ from tests.properties.bench import Boom
 from tests.properties.granted import given
 from tests.properties.nonsense import Nonsense
 from tests.properties.settings import Killed
+from tests.properties.shortening import BY_HAND
 from tests.properties.sleeping import Sleeping
 from toolloop import Answer, Approve, Continue, Deny, InjectMessages, Rerun, Stop, ToolLoopHandle
 from toolloop.core.effects import SendRequest
 from toolloop.core.machine import outstanding
-from toolloop.core.states import Deciding, Executed, Finished, Judging, Paused, Ready, Requesting, Running
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Requesting, Running
 from toolloop.errors import CallerError, Conflict, Drift
+from toolloop.handle.binding import hangs_on_thinking
 from toolloop.history import rounds
 
 
@@ -70,16 +72,21 @@ class Loop(Sleeping):
         finally:
             self.taken_over, self.in_flight, self.clock.pace = None, "", 0.0
         if awaited is not None:
-            assert self.sent[first][0] == awaited, "a restored loop would have sent something else"
+            sent = next((body for body, _ in self.sent[first:]), b"")
+            assert sent == awaited, "a restored loop would have sent something else"
 
     def _next_request(self) -> bytes | None:
-        """The bytes that a copy of the loop, woken up from its snapshot, sends next; None if it would not."""
+        """The bytes that a copy of the loop, woken up from its snapshot, sends next; None if none is due.
+
+        They are empty where lower limits that it wakes up with end it instead.
+        """
         handle = self.handle
         if outstanding(handle.state) != (SendRequest(),) or handle._working is not None or self.is_behind:
             return None
         awake = {} if not handle._drifted else {"tools": handle._tools, "config": self.config}
+        first = len(self.mirror.requests)
         self.restored(self.mirror_client, **awake, on_drift="accept").next_turn()
-        return self.mirror.requests[-1].body
+        return next((request.body for request in self.mirror.requests[first:]), b"")
 
     def interfere(self, what: str, call_id: str | None) -> None:
         """What happens in the middle of a call, or of a request. Only in the caller's thread: its order is known."""
@@ -113,17 +120,24 @@ class Loop(Sleeping):
                 self.knock()
             case "take" if self.is_stored:
                 self._be_taken_over(call_id)
+            case "apart" if self.is_stored:
+                self.beside = other = self.opened()
+                self._go_on_apart(other)
 
     def _be_taken_over(self, call_id: str | None) -> None:
         """Another process thinks that this one is dead, and goes on without it."""
         self.lost(call_id)
         self.clock.pace = 0.0
         other = self.opened(take_over=True)
-        self.beside = self.taken_over = self.driver = other
+        self.beside = self.taken_over = other
+        self._go_on_apart(other)
+        self.is_unheard = call_id is None
+
+    def _go_on_apart(self, other: ToolLoopHandle) -> None:
+        self.driver = other
         for _ in range(self.steps_apart):
             self._step_apart(other)
         self.driver = self.handle
-        self.is_unheard = call_id is None
 
     def _step_apart(self, other: ToolLoopHandle) -> None:
         match other.state:
@@ -209,6 +223,11 @@ class Loop(Sleeping):
         """The edits of the history; what a model has bound to other words is left out of what is sent."""
         return ["append", "reword", "forget", "start anew"]
 
+    @property
+    def may_edit(self) -> bool:
+        """Whether other words may come before what the model said so far: not if that needs its thinking beside it."""
+        return not hangs_on_thinking(self.handle.state)
+
     def edit(self, how: str) -> None:
         """Edit the history; the next command, or the next turn, takes it over."""
         working = self.handle.messages_mut()
@@ -223,6 +242,22 @@ class Loop(Sleeping):
                 working[1:] = [message for kept in rounds(working)[1:][-1:] for message in kept]
             case "start anew":
                 working[:] = [{"role": "user", "content": "A summary."}]
+
+    def compact(self, how: str, in_flight: str = "") -> None:
+        """Compact the history by hand; now and then something happens while a summary is written.
+
+        Nobody holds the loop for that: another handle may go on with it.
+        """
+        strategy, over = BY_HAND[how], isinstance(self.handle.state, Finished | Failed)
+        can = {"inject": self.may_inject, "stop": not over, "interrupt": False}
+        self.in_flight = {"take": "apart", "knock": "apart"}.get(in_flight, in_flight) * can.get(in_flight, True)
+        try:
+            done = strategy(self.handle)
+        finally:
+            self.in_flight = ""
+            self.script.summaries.clear()
+        can_fail = strategy.name == "Summarize"
+        assert done.problem is None or can_fail or done.problem.startswith("the model pauses")
 
     def refuse(self, nonsense: Nonsense) -> None:
         """Ask for something that is refused, which changes nothing."""

@@ -6,17 +6,34 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from attrs import evolve
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.properties.choices import APART, IN_FLIGHT, SETTINGS, spoken
 from tests.properties.counting import TAKEN
-from tests.properties.drawing import FAULTS, PAUSING, answers
+from tests.properties.drawing import BOOM, FAULTS, PAUSING, answers
 from tests.properties.granted import grants
 from tests.properties.loops import Loop
 from tests.properties.settings import Setting
+from tests.properties.shortening import HOW, SUMMARIES
 from toolloop import Approve, Continue
-from toolloop.core.states import Deciding, Ready
+from toolloop.core.states import Deciding, Executed, Ready
+
+#: After them a loop stands anywhere: it fails, pauses, waits for a person, is killed in a call or breaks off.
+LAST_WORDS = (
+    answers()
+    | PAUSING
+    | FAULTS
+    | st.sampled_from(
+        [
+            spoken(("work", {"do": "interrupt", "ask": "", "n": 0})),
+            spoken(("gate", {"do": "return", "ask": "", "n": 0})),
+            evolve(spoken(), kinds=(BOOM,)),
+            evolve(spoken(("work", {"do": "return", "ask": "", "n": 0})), kinds=(BOOM,)),
+        ]
+    )
+)
 
 
 def in_state(*states: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -116,6 +133,24 @@ class Scenes(RuleBasedStateMachine):
         self.loop.next_turn()
         self.loop.change_seats()
         self.loop.attempt(self.loop.stop)
+
+    @in_state(Ready)
+    @not_behind
+    @rule(many=st.sampled_from([2, 2, 3]), then=LAST_WORDS, how=HOW, summary=SUMMARIES, in_flight=IN_FLIGHT)
+    @drives
+    def compact_a_long_history(self, many: int, then: Any, how: str, summary: Any, in_flight: str) -> None:
+        """Some rounds with long results, and then a compaction, wherever the loop stands by then."""
+        loop = self.loop
+        for number in range(many):
+            loop.script.said[:] = [spoken(("work", {"do": "long", "ask": "", "n": number}))]
+            loop.next_turn()
+            if not isinstance(loop.handle.state, Executed):
+                return
+            loop.handle.resume(Continue())
+        loop.script.said[:] = [then]
+        loop.next_turn()
+        loop.script.summaries[:] = [summary]
+        loop.compact(how, in_flight)
 
     @in_state(Ready)
     @rule(

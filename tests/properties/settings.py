@@ -7,6 +7,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from tests.properties.bench import PARAMS_TOOLS, StopWhen, policy
+from tests.properties.shortening import STRATEGIES
 from toolloop import LoopConfig, LoopDetection, MemoryStore, SqliteStore
 from toolloop.core.setup import Setup
 from toolloop.stores.protocol import Head, Store
@@ -52,6 +53,7 @@ class Setting:
     store: str = ""  # the kind of store; none if it is empty
     pace: float = 0.0  # how many seconds pass with each look at the clock while a turn is driven
     circles: LoopDetection | None = None
+    compaction: tuple[str, ...] = ()  # names of strategies
 
     def config(self, stop_when: StopWhen) -> LoopConfig:
         """The configuration of a handle."""
@@ -62,6 +64,7 @@ class Setting:
             max_pauses=self.pauses,
             decision_timeout=self.patience,
             loop_detection=self.circles,
+            compaction=[STRATEGIES[name] for name in self.compaction],
             on_tool_call=policy if self.has_policy else None,
             stop_when=stop_when if self.has_stop_when else None,
         )

@@ -26,6 +26,7 @@ from tests.properties.granted import grants
 from tests.properties.nonsense import NONSENSE
 from tests.properties.scenes import Scenes, drives, in_state, meddles, not_behind, says
 from tests.properties.settings import FREE
+from tests.properties.shortening import HOW, SUMMARIES
 from toolloop import Answer, Approve, Continue, Deny, Rerun
 from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Paused, Ready, Running
 from toolloop.errors import UnknownCall
@@ -39,15 +40,16 @@ class WholeLoop(Scenes):
     # --- driving ------------------------------------------------------------------------------------------------
 
     @in_state(Ready)
-    @rule(answer=answers(), in_flight=IN_FLIGHT, apart=APART)
+    @rule(answer=answers(), in_flight=IN_FLIGHT, apart=APART, summary=SUMMARIES)
     @drives
-    def next_turn(self, answer: Any, in_flight: str, apart: tuple[int, list[Any]]) -> None:
+    def next_turn(self, answer: Any, in_flight: str, apart: tuple[int, list[Any]], summary: Any) -> None:
         """A turn, in which now and then something happens while the request is under way."""
         self.loop.steps_apart, more = apart
         if in_flight == "interrupt" and self.loop.is_behind:
             in_flight = ""
         self.loop.in_flight = in_flight
         self.loop.script.said[:] = [*more, answer] if in_flight == "take" else [answer, *more]
+        self.loop.script.summaries[:] = [summary]
         self.loop.next_turn()
 
     @in_state(Judging, Running)
@@ -184,12 +186,14 @@ class WholeLoop(Scenes):
 
     # --- the history --------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: self.loop.may_edit)
     @rule(data=st.data())
     @meddles
     def edit_the_history(self, data: st.DataObject) -> None:
         self.loop.edit(data.draw(st.sampled_from(self.loop.edits()), label="edit"))
 
     @in_state(Judging, Running)
+    @precondition(lambda self: self.loop.may_edit)
     @rule(data=st.data())
     @drives
     def edit_the_history_and_run(self, data: st.DataObject) -> None:
@@ -197,6 +201,12 @@ class WholeLoop(Scenes):
         self.loop.edit(data.draw(st.sampled_from(self.loop.edits()), label="edit"))
         self.loop.script.said.clear()
         self.loop.next_turn()
+
+    @rule(how=HOW, summary=SUMMARIES, in_flight=IN_FLIGHT)
+    @meddles
+    def compact(self, how: str, summary: Any, in_flight: str) -> None:
+        self.loop.script.summaries[:] = [summary]
+        self.loop.compact(how, in_flight)
 
     # --- sleep, wake, copy --------------------------------------------------------------------------------------
 
@@ -277,7 +287,7 @@ def test_a_whole_loop() -> None:
         run_state_machine_as_test(
             seed(number if DEEP == 1 else secrets.randbits(32))(WholeLoop),
             settings=settings(
-                max_examples=120 * DEEP,
+                max_examples=100 * DEEP,
                 stateful_step_count=50,
                 database=None,
                 deadline=None,

@@ -40,18 +40,19 @@ def check_results(body: Any) -> None:
         assert [block.get("tool_use_id") for block in first] == ids, "the results are not first, or not in order"
 
 
-def check_verbatim(body: Any, received: list[Any], *, edited: bool) -> None:
+def check_verbatim(body: Any, received: list[Any], *, edited: bool, masked: bool = False) -> None:
     """The model's messages are what was received, in order; what is missing of them had to go.
 
     Args:
         body: a request.
         received: the replies before it.
-        edited: whether the caller took something out of the history.
+        edited: whether the caller, or a compaction, took something out of the history.
+        masked: whether results have other words than they had.
 
     """
     done = {block.get("tool_use_id") for message in body["messages"] for block in _all(message)}
     left = list(received)
-    cut = edited  # whether something was taken out, which may take the thinking that was bound to it along
+    cut = edited or masked  # whether something was taken out, which may take the thinking that was bound to it along
     for message in body["messages"]:
         if message["role"] != "assistant":
             continue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import traceback
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +15,8 @@ from anthropic import DefaultHttpxClient
 
 from tests.properties.bench import TOOLS, Bench, StopWhen
 from tests.properties.counting import CountingRecorder, StoredJournal, Way, watched
-from tests.properties.drawing import WholeScript
 from tests.properties.settings import Clock, Setting, new_store
+from tests.properties.shortening import SummingScript, is_for_summary
 from tests.properties.wire import exact
 from toolloop import LoopContext, SqliteStore, ToolLoopHandle
 from toolloop.core.states import Deciding, Judging, Running, State
@@ -40,10 +42,12 @@ class World:
         self.setting = setting
         self.taken = taken
         self.clock = Clock()
-        self.script = WholeScript()
+        self.script = SummingScript()
         self.edited = False
+        self.compacted: set[str] = set()  # the strategies that changed the history
         self.injected: list[str] = []
         self.received: list[Any] = []
+        self.summaries: list[Any] = []
         self.sent: list[tuple[bytes, int]] = []  # each request, and how many replies there were before it
         self.in_flight = ""  # what is to happen while the next request is under way
         self.is_unheard = False  # the next reply comes to nobody
@@ -87,9 +91,17 @@ class World:
 
     def take(self, handle: ToolLoopHandle, counted: int = 0) -> None:
         """Go on with this handle."""
+        if hasattr(self, "journal"):
+            self.note_compactions()
         self.handle = self.driver = handle
         self.beside: ToolLoopHandle | None = None  # another handle of the same stored loop
         self.journal = watched(handle, self.taken, counted)
+
+    def note_compactions(self) -> None:
+        """With what the history was compacted."""
+        if isinstance(self.journal, StoredJournal):
+            self.journal.read_on()
+        self.compacted |= self.journal.compacted
 
     @property
     def is_behind(self) -> bool:
@@ -118,14 +130,20 @@ class World:
     def _see(self, request: httpx2.Request) -> None:
         self.sent.append((request.read(), len(self.received)))
         what, self.in_flight = self.in_flight, ""
-        if what:
+        if not what:
+            return
+        try:
             self.interfere(what, None)
+        except Exception:  # of a request for a summary it would only be a reason why there is none
+            self.bench.wrong.append(traceback.format_exc())
+            raise
 
     def _hear(self, response: httpx2.Response) -> None:
         raw = response.read()
         is_unheard, self.is_unheard = self.is_unheard, False
         if response.status_code == 200 and raw.startswith(b"{") and not is_unheard:
-            self.received.append(exact(raw))
+            asked = is_for_summary(json.loads(response.request.content))
+            (self.summaries if asked else self.received).append(exact(raw))
 
     def interfere(self, what: str, call_id: str | None) -> None:
         """Something happens in the middle of a call, or of a request."""

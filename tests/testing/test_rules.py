@@ -71,6 +71,8 @@ def without(request: dict[str, Any], key: str) -> dict[str, Any]:
 
 MANUAL = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 ROUND = (HI, claude(use()), user(result()))
+ADDED = {"type": "tool_reference", "name": "add"}
+REMOVAL = {"type": "tool_removal", "tool": ADDED}
 BY_CODE = use(caller={"type": "code_execution_20250825", "tool_id": "srvtoolu_1"})
 CODE_ROUND = (HI, claude(search(name="code_execution"), BY_CODE))
 
@@ -160,8 +162,10 @@ SYSTEM: list[tuple[str, dict[str, Any], str]] = [
     ("21", body(HI, system()), "messages.1: system content must contain at least one block"),
     ("21", body(HI, system(IMAGE)), "messages.1: role 'system' supports text, tool_addition, and tool_removal blocks"),
     ("21", body(HI, system(" ")), "messages.1: system text blocks must contain non-whitespace text"),
-    ("22", body(HI, system({"type": "tool_removal", "tool": {}})), "tool_removal: Extra inputs are not permitted"),
-    ("22", body(user({"type": "tool_removal", "tool": {}})), "blocks can only be in `system` messages"),
+    ("22", body(HI, system(REMOVAL)), "tool_removal: Extra inputs are not permitted"),
+    ("22", body(user(REMOVAL)), "blocks can only be in `system` messages"),
+    ("22", body(HI, system({**REMOVAL, "tool": {}})), "tool_removal.tool.type: Field required"),
+    ("22", body(HI, system({**REMOVAL, "tool": {**ADDED, "name": {}}})), "tool.name: Input should be a valid string"),
     ("22", body(HI, system("s", clear_at="never")), "messages.1.clear_at: Extra inputs are not permitted"),
 ]
 THOUGHT: list[tuple[str, dict[str, Any], str]] = [

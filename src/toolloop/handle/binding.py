@@ -8,7 +8,9 @@ from typing import Any
 from toolloop.core.binding import Places, all_messages
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.replies import ends_in_reply, ends_in_server_call
-from toolloop.core.states import State
+from toolloop.core.states import Judging, State
+from toolloop.core.stops import Fate
+from toolloop.core.values import Round
 from toolloop.history.models import binds_thinking
 from toolloop.history.reading import THINKING
 
@@ -33,7 +35,11 @@ def hangs_on_thinking(state: State) -> bool:
 
     No server call ends it: without all that it had, the API would not know it as its own, and takes no other last.
     """
-    tail = getattr(state, "tail", ())
+    match state:
+        case Judging(fate=Fate.PAUSE, round=Round(reply=str() as reply) as round_):
+            tail = (*round_.tail, reply)
+        case _:
+            tail = getattr(state, "tail", ())
     if not tail or ends_in_server_call(tail[-1]) or not any('thinking"' in text for text in tail):
         return False
     return ends_in_reply(tail) and leaves_out(decode(state.ledger.setup.params))

@@ -92,6 +92,8 @@ class Compacting(Opening):
         stored, secrets = decode(ledger.setup.params), kit.requests.secrets
         if provider is not None:  # to another one goes nothing that is meant for the loop's own
             stored = {name: value for name, value in stored.items() if name not in _OWN}
+            if (tools := stored.get("tools")) and "mcp_servers" not in changes:  # what they bring is of those servers
+                stored["tools"] = [tool for tool in tools if tool.get("type") != "mcp_toolset"]
             secrets = Secrets()
         params = {**stored, **changes}
         params = {name: value for name, value in params.items() if value is not None or name not in changes}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
+
 from toolloop.history.images import check_images
+from toolloop.history.models import takes_system_messages
 from toolloop.history.pairing import check_open_calls, check_pairing
 from toolloop.history.parameters import check_parameters, check_references
-from toolloop.history.reading import after_compaction, runs_of
+from toolloop.history.plainness import readable
+from toolloop.history.reading import after_compaction, is_directive, message_path, runs_of
 from toolloop.history.rules import Findings, Problem
 from toolloop.history.shape import check_shape
 from toolloop.history.turns import check_turns
@@ -30,13 +34,62 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
 
     """
     findings = Findings()
-    check_parameters(findings, model=model, tools=tools, thinking=thinking)
-    check_shape(messages, findings)
-    if isinstance(messages, list | tuple):
-        runs = runs_of(messages)
-        check_pairing(after_compaction(runs), findings)
-        check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
-        check_references(runs, findings, tools=tools)
-        check_open_calls(after_compaction(runs), findings, tools=tools)
-        check_images(runs, findings, model=model)
+    request = {"model": readable(model)[0], "tools": readable(tools)[0], "thinking": readable(thinking)[0]}
+    check_parameters(findings, **request)
+    plain = _plain(messages, findings)
+    check_shape(plain, findings)
+    if isinstance(plain, list):
+        _order(plain, findings, **request)
+        runs = runs_of(plain)
+        check_references(runs, findings, tools=request["tools"])
+        check_images(runs, findings, model=request["model"])
+    return findings.problems
+
+
+def _plain(messages: Any, findings: Findings) -> Any:
+    """The messages as the checks may read them; what no request can carry is found here."""
+    kind = type(messages)
+    if not issubclass(kind, list | tuple):
+        return readable(messages)[0]
+    plain = []
+    items = list.__iter__(messages) if issubclass(kind, list) else tuple.__iter__(messages)
+    for number, message in enumerate(items):
+        copy, flaw = readable(message)
+        plain.append(copy)
+        if flaw is not None:
+            findings.add("not-encodable", message_path(number), flaw)
+    return plain
+
+
+def _order(messages: list[Any], findings: Findings, **request: Any) -> None:
+    """Check what is between the messages.
+
+    Whether a message that only sets `output_config` parts the turns around it nobody knows but the API: what is wrong
+    only if it does, or only if it does not, is a warning.
+    """
+    whole = _read(messages, parting=False, **request)
+    directives = [number for number, message in enumerate(messages) if is_directive(message)]
+    if not directives:
+        findings.problems.extend(whole)
+        return
+    parted = _read(messages, parting=True, **request)
+    if not any(problem.level == "error" for problem in parted):
+        whole = [evolve(problem, level="warning") for problem in whole]
+    known = set(whole)
+    findings.problems.extend(whole)
+    findings.problems.extend(evolve(each, level="warning", remedy=_ELSEWHERE) for each in parted if each not in known)
+    if takes_system_messages(request["model"]) is False:
+        for number in directives:
+            findings.add("system-model", message_path(number), f"{request['model']} takes no system messages")
+
+
+_ELSEWHERE = "Move the system message that only sets `output_config` to where it parts nothing."
+
+
+def _read(messages: list[Any], *, parting: bool, model: Any, tools: Any, thinking: Any) -> list[Problem]:
+    findings = Findings()
+    runs = runs_of(messages, parting=parting)
+    check_pairing(after_compaction(runs), findings)
+    check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
+    check_open_calls(after_compaction(runs), findings, tools=tools)
     return findings.problems

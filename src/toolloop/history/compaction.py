@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from attrs import field, frozen
 
 from toolloop.core.errors import OutsideError
-from toolloop.core.jsontext import JSON, plain
+from toolloop.core.jsontext import JSON, decode, plain
 from toolloop.history.outline import Outline, outline_of
 
 R = TypeVar("R")
@@ -79,6 +80,8 @@ def whole_from(least: int, *, or_none: bool = False) -> Callable[[Any, Any, Any]
 def _pinned(_strategy: Any, attribute: Any, value: Any) -> None:
     if value is not None and not callable(value):
         raise TypeError(f"{attribute.name} is {value!r}; give a callable that takes one message, or None")
+    if iscoroutinefunction(value) or iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004 - not whether
+        raise TypeError(f"{attribute.name} is async; give a function that answers at once")
 
 
 Pinned = Callable[[dict[str, Any]], object]
@@ -117,7 +120,7 @@ class Strategy(ABC):
             return False
         verdict = self._verdicts.get(outline)
         if verdict is None:
-            verdict = self._verdicts[outline] = bool(self.pinned(outline.message()))
+            verdict = self._verdicts[outline] = bool(self.pinned(decode(outline.text)))
         return verdict
 
 
@@ -146,7 +149,15 @@ def listed(messages: Any, strategy: Strategy) -> Listed:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TypeError(f"{strategy.name} got a {type(messages).__name__}; give a list of messages, or a handle")
     given = list(messages)
-    return Listed(given, [outline_of(plain(each, f"messages[{index}]")) for index, each in enumerate(given)])
+    return Listed(given, [_outline(each, f"messages[{index}]") for index, each in enumerate(given)])
+
+
+def _outline(message: Any, where: str) -> Outline:
+    value = plain(message, where)
+    try:
+        return outline_of(value)
+    except ValueError as error:  # a number with thousands of digits
+        raise TypeError(f"{where} is not JSON: {error}") from error
 
 
 def plan_for(strategy: Strategy, of: Listed) -> JSON:

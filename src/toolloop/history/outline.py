@@ -18,6 +18,7 @@ from toolloop.history.tokens import compacts, message_tokens
 SUMMARY_START: Final = "[Summary of the conversation so far, in the place of its messages]"
 #: What stands in the place of a masked result begins with.
 MASK_START: Final = "[Left out to save room: "
+_LONGEST_MASK: Final = 400  # more did not come from here
 
 # Of these kinds only the type and these keys matter to the order of a history.
 _KEPT: Final[dict[str, tuple[str, ...]]] = {
@@ -137,7 +138,7 @@ def _results(content: list[Any]) -> tuple[ResultOutline, ...]:
 def _of_result(content: Any) -> tuple[int, bool]:
     """How many tokens a result has, and whether it stays."""
     loads = isinstance(content, list) and any(kind_of(inner) == "tool_reference" for inner in content)
-    masked = isinstance(content, str) and content.startswith(MASK_START)
+    masked = isinstance(content, str) and content.startswith(MASK_START) and len(content) <= _LONGEST_MASK
     return result_tokens(content), loads or masked
 
 

@@ -21,6 +21,7 @@ from toolloop.history.reading import (
     text_key,
     unanswered_server_calls,
 )
+from toolloop.history.results import check_members
 from toolloop.history.rules import Findings
 
 
@@ -60,6 +61,7 @@ def check_open_calls(runs: list[Run], findings: Findings, *, tools: Any) -> None
         return
     named = {name for tool in tools if isinstance(tool, dict) and isinstance(name := tool.get("name"), str)}
     closing = last_closing_run(runs)
+    added = any("tool_addition" in run.kinds for run in runs)
     for call, (number, spot) in unanswered_server_calls(runs).items():
         name = text_key(spot.block, "name") or ""
         if number < closing or spot.kind != "server_tool_use" or name in named:
@@ -68,7 +70,6 @@ def check_open_calls(runs: list[Run], findings: Findings, *, tools: Any) -> None
             continue
         # Newer searches run code of their own, and a call of a tool that is not known here may have another name.
         certain = not _SEARCHES & named if name in _CALLS_OF_CODE else name in _NAMED_ALIKE
-        added = any("tool_addition" in run.kinds for run in runs)
         message = f"the server call {call} is open, and there is no tool for {name!r}"
         findings.add("server-tool-gone", spot.path, message, level=None if certain and not added else "warning")
 
@@ -121,6 +122,7 @@ def _results(run: Run, walk: _Walk) -> None:
             answered.add(call)
             displaced = displaced or other
             _toolset(walk.pending[call].block, spot, walk.findings)
+            check_members(spot.path, spot.block, walk.findings)
             if made_by_code(walk.pending[call].block):
                 _text_only(spot, walk.findings)
     if displaced is not None:

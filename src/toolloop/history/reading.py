@@ -83,7 +83,7 @@ def is_directive(message: Any) -> bool:
     return (
         isinstance(message, dict)
         and message.get("role") == "system"
-        and not message.get("content")
+        and message.get("content", []) == []
         and bool(message.get("output_config"))
     )
 
@@ -106,17 +106,27 @@ def blocks_of(message: dict[str, Any]) -> Iterator[tuple[int, Block, str]]:
             yield index, block, kind
 
 
-def runs_of(messages: Any) -> list[Run]:
-    """The runs of a history. A message that only sets `output_config` is in none and parts none."""
+def runs_of(messages: Any, *, parting: bool = False) -> list[Run]:
+    """The runs of a history.
+
+    Args:
+        messages: of the history.
+        parting: whether a message that only sets `output_config` parts the messages around it, as any system message
+            does; else it is as if it were not there. The API's documentation says no more than that it may stand
+            anywhere.
+
+    """
     runs: list[Run] = []
     for number, message in enumerate(messages):
-        role = role_of(message)
-        if role is None or is_directive(message):
+        directs = is_directive(message)
+        role = "system" if directs else role_of(message)
+        if role is None or (directs and not parting):
             continue
         if not runs or runs[-1].role != role:
             runs.append(Run(role))
         runs[-1].messages.append(number)
-        runs[-1].spots.extend(Spot(number, index, block, kind) for index, block, kind in blocks_of(message))
+        if not directs:
+            runs[-1].spots.extend(Spot(number, index, block, kind) for index, block, kind in blocks_of(message))
     return runs
 
 

@@ -116,6 +116,9 @@ class _Mender:
             if piece.kind == "text" and is_blank(piece.block.get("text"))
         }
         self._take(self.drafts, blank)
+        for draft in self.drafts:
+            if draft.role == "system" and not draft.pieces and draft.original.get("output_config"):
+                draft.role = None  # what is left only directs, and stands where it stands
 
     def _mend_results(self, draft: Draft) -> None:
         pieces = [self._mend_result(piece) if piece.kind == "tool_result" else piece for piece in draft.pieces]
@@ -275,14 +278,19 @@ class _Mender:
     def _drop_server_calls(self) -> None:
         turns = live_turns(self.drafts)
         closing = max((number for number, turn in enumerate(turns) if turn.closes), default=-1)
-        waiting: dict[str, tuple[int, Piece]] = {}
+        waiting: dict[str, list[tuple[int, Piece]]] = {}
         for number, turn in enumerate(turns):
             for _, piece in turn.places:
                 if piece.kind in SERVER_CALLS and piece.call is not None:
-                    waiting[piece.call] = (number, piece)
+                    waiting.setdefault(piece.call, []).append((number, piece))
                 elif piece.kind is not None and is_server_result(piece.kind):
                     waiting.pop(piece.call or "", None)
-        unpaired = {piece: "open-server-call" for number, piece in waiting.values() if number < closing}
+        # Of calls of one id only the last is seen; where it goes, the one before it is open.
+        unpaired = {
+            piece: "open-server-call"
+            for calls in waiting.values()
+            for number, piece in takewhile(lambda call: call[0] < closing, reversed(calls))
+        }
         self._take(self.drafts, unpaired)
 
 

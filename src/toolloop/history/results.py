@@ -44,13 +44,20 @@ def _inner(path: str, role: str, block: Any, findings: Findings) -> str | None:
 
 
 def _together(path: str, block: Block, kinds: list[str | None], findings: Findings) -> None:
-    known = {kind for kind in kinds if kind is not None and kind in RESULT_KINDS}
+    known = _known(kinds)
     if "search_result" in kinds and any(kind != "search_result" for kind in kinds):
         findings.add("mixed-search-results", path, "the result holds search results beside something else")
     if block.get("is_error") is True and (others := known - {"text"}):
         findings.add(
             "result-content", path, f"the result is an error and holds more than text: {', '.join(sorted(others))}"
         )
+
+
+def check_members(path: str, block: Block, findings: Findings) -> None:
+    """Check what the result of a toolset member holds, and that no other holds what only such a one can."""
+    content = block.get("content")
+    kinds = [kind_of(inner) for inner in content] if isinstance(content, list) else []
+    known = _known(kinds)
     if block.get("toolset_name") is None:
         if "browser_state" in known:
             findings.add("result-content", path, "only the result of a toolset member can hold a browser_state")
@@ -59,3 +66,7 @@ def _together(path: str, block: Block, kinds: list[str | None], findings: Findin
         findings.add("result-content", path, f"the result of a toolset member cannot hold: {', '.join(sorted(others))}")
     if kinds.count("browser_state") > 1:
         findings.add("result-content", path, "the result holds two browser states")
+
+
+def _known(kinds: list[str | None]) -> set[str]:
+    return {kind for kind in kinds if kind is not None and kind in RESULT_KINDS}

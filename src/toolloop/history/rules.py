@@ -66,10 +66,18 @@ class Findings:
 RULES: Final[dict[str, Rule]] = {
     "no-messages": Rule("error", "There is at least one message.", "Add a user message.", "1, reported"),
     "too-many-messages": Rule("error", "There are at most 100,000 messages.", "Compact the history.", "1, SDK"),
+    "not-encodable": Rule(
+        "error",
+        "Messages are JSON that a request can carry: no half of a surrogate pair in a text, no number that is NaN, "
+        "infinite or of thousands of digits, nothing that is no JSON value.",
+        "Replace what is named; U+FFFD stands for half of a surrogate pair.",
+        "section 3, reported",
+    ),
     "unknown-role": Rule("error", "A role is user, assistant or system.", "Use one of the three.", "2, measured"),
     "message-shape": Rule(
         "error",
-        "Messages are a list of objects with a role and a content; the content is a string or a list.",
+        "Messages are a list of objects with a role and a content; the content is a string or a list; "
+        "what a system message sets has values that the API knows.",
         "Give the message a role and a content.",
         "3, reported",
     ),

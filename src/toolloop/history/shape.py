@@ -68,8 +68,28 @@ def _message(number: int, message: Any, findings: Findings) -> None:
     else:
         for key in (key for key in message if key not in _MESSAGE_KEYS[role]):
             findings.add("unknown-key", path, f"a message of the role {role} has no key {key!r}")
+        if role == "system":
+            _settings(path, message, findings)
         if not is_directive(message):
             _content(number, role, message.get("content"), findings)
+
+
+def _settings(path: str, message: dict[str, Any], findings: Findings) -> None:
+    clear_at, config = message.get("clear_at"), message.get("output_config")
+    if clear_at not in (None, "next_user_message", "never"):
+        remedy = "Set it to `never` or `next_user_message`, or leave it out."
+        findings.add("message-shape", path, "the value of 'clear_at' is not known", remedy=remedy)
+    if not isinstance(config, dict | None):
+        findings.add("message-shape", path, f"'output_config' is {named(config)}, not an object", remedy=_EFFORT)
+    elif config is not None:
+        if config.get("effort") not in (None, *_EFFORTS):
+            findings.add("message-shape", path, "the value of 'effort' is not known", remedy=_EFFORT)
+        for key in config.keys() - {"effort"}:
+            findings.add("unknown-key", path, f"the 'output_config' of a message has no key {key!r}")
+
+
+_EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
+_EFFORT: Final = "Set it to an object with an `effort`: low, medium, high, xhigh or max."
 
 
 def _content(number: int, role: str, content: Any, findings: Findings) -> None:

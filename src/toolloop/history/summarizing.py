@@ -21,6 +21,7 @@ from toolloop.history.units import (
     put_together,
     tail_of,
     units_of,
+    ways_to_keep,
 )
 
 #: What the model is asked, after the messages that it is to summarize.
@@ -39,7 +40,8 @@ class Summary:
     """A summary that is to be written, by the model or by somebody else.
 
     Attributes:
-        request: the messages of the request, as JSON texts: the first ones of the history, and the prompt.
+        request: the messages of the request, as JSON texts: the first ones of the history, and the prompt. Those are
+            what the summary replaces, and seldom a few more.
         prefix: how many of them are the history's.
 
     """
@@ -122,12 +124,20 @@ def plan_summary(
     tail = tail_of(units, keep_last)
     first, place = _place(units, tail)
     keep = kept(units, tail, is_pinned, place) | {*range(first, place)}
+    plans = (_planned(outlines, units, way, place, tail, prompt) for way in ways_to_keep(units, keep))
+    return next((plan for plan in plans if plan is not None), None)
+
+
+def _planned(  # noqa: PLR0913, PLR0917 - the parts of one question
+    outlines: Sequence[Outline], units: Sequence[Unit], keep: set[int], place: int, tail: int, prompt: str
+) -> Summary | None:
+    keep = {*keep}
     gone = [number for number in range(place, tail) if number not in keep]
     while gone and units[gone[-1]].by_code:
         keep.add(gone.pop())  # the prompt cannot follow on it
     if not gone:
         return None
-    prefix = sum(len(unit.outlines) for unit in units[: gone[-1] + 1])
+    prefix = sum(len(unit.outlines) for unit in units[: _end(units, gone[-1]) + 1])
     request = [*outlines[:prefix], _asked(prompt, after=outlines[prefix - 1])]
     stand_in = _summary(SUMMARY_START)
     keep -= {number for number in range(tail) if units[number].is_summary}
@@ -152,7 +162,24 @@ def _place(units: Sequence[Unit], tail: int) -> tuple[int, int]:
     return first, place
 
 
+def _end(units: Sequence[Unit], last: int) -> int:
+    """The last unit that is sent: behind results the prompt goes on with a turn, which thinking must begin (rule 27).
+
+    So some units that stay are sent along, up to the end of a turn from a time without thinking. Where that is the turn
+    that goes on now, or nothing thinks at all, there is no such rule for this loop.
+    """
+    if not any(unit.thinks for unit in units):
+        return last
+    thought = False
+    for number, unit in enumerate(units):
+        goes_on = number > 0 and units[number - 1].speaks and units[number - 1].with_results and not unit.compacts
+        thought = unit.thinks or (thought and goes_on)
+        if number >= last and not unit.by_code and (thought or not unit.with_results):
+            return number
+    return last
+
+
 def _asked(prompt: str, *, after: Outline) -> Outline:
     """The prompt as a message; the API takes no user message after a system message (rule 21)."""
     role = "system" if after.role == "system" else "user"
-    return outline_of({"role": role, "content": [{"type": "text", "text": prompt}]})
+    return outline_of({"role": role, "content": [{"type": "text", "text": well_formed(prompt)}]})

@@ -37,7 +37,7 @@ _PAGES: Final = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 
 
 def estimate_tokens(messages: Any, *, system: Any = None, tools: Any = None) -> int:
-    """Estimate how many input tokens a request has. Deterministic; asks nobody; never raises.
+    """Estimate how many input tokens a request has. Deterministic; asks nobody; no JSON makes it raise.
 
     It is the sum of what each message has, from the last compaction block on, and of what system prompt and tools have.
 
@@ -140,10 +140,14 @@ def _found(value: Any) -> int:
             return _block(value)
         case dict():
             return sum(
-                len(inner) // 4 if str(key).startswith("encrypted_") and isinstance(inner, str) else _found(inner)
+                len(inner) // 4 if _is_encrypted(key) and isinstance(inner, str) else _found(inner)
                 for key, inner in value.items()
             )
     return 1
+
+
+def _is_encrypted(key: Any) -> bool:
+    return isinstance(key, str) and key.startswith("encrypted_")
 
 
 def _text(value: Any) -> int:
@@ -160,10 +164,14 @@ def _json(value: Any) -> int:
     if not value:
         return 0
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(" ", " "), default=repr)
+        text = json.dumps(value, ensure_ascii=False, separators=(" ", " "), default=_no_json)
     except (TypeError, ValueError, RecursionError):
         return 0
     return text_tokens(text)
+
+
+def _no_json(_value: Any) -> None:
+    """No request carries it, so it has no tokens."""
 
 
 def _tools(tools: Any) -> int:

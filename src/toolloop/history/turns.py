@@ -11,6 +11,7 @@ from toolloop.history.reading import (
     Run,
     after_compaction,
     content_path,
+    is_directive,
     is_server_result,
     is_summary,
     kind_of,
@@ -38,7 +39,7 @@ def check_turns(  # noqa: PLR0913 - the parts of a request, by name
     _compactions(runs, findings)
     _ends(runs, findings)
     _prefill(runs, findings, model=model, thinking=thinking)
-    _system(runs, findings, model=model)
+    _system(messages, runs, findings, model=model)
     _thinking_first(runs, findings, model=model, thinking=thinking)
     _cache_marks(runs, findings, tools=tools)
     _citations(runs, findings)
@@ -85,12 +86,14 @@ def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: An
             findings.add("trailing-whitespace", last.path, "the last assistant message ends in whitespace")
 
 
-def _system(runs: list[Run], findings: Findings, *, model: object) -> None:
+def _system(messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object) -> None:
     refused = takes_system_messages(model) is False
     for number, run in enumerate(runs):
-        if run.role != "system":
+        # The form that only directs may stand anywhere.
+        spoken = [place for place in run.messages if not is_directive(messages[place])] if run.role == "system" else []
+        if not spoken:
             continue
-        first, last = message_path(run.messages[0]), message_path(run.messages[-1])
+        first, last = message_path(spoken[0]), message_path(spoken[-1])
         if refused:
             findings.add("system-model", first, f"{model} takes no system messages")
         if number == 0:
@@ -124,10 +127,13 @@ def _begins_with_thinking(run: Run) -> bool:
 
 def _open_turn(turns: list[Run]) -> Iterator[Run]:
     """The assistant runs of the turn that goes on, from the last back to the user's last words."""
-    for number in range(len(turns) - 1, 0, -2):
-        if turns[number].role != "user" or "tool_result" not in turns[number].kinds:
+    if not turns or turns[-1].role != "user":
+        return
+    for turn in reversed(turns):
+        if turn.role == "assistant":
+            yield turn
+        elif "tool_result" not in turn.kinds:
             return
-        yield turns[number - 1]
 
 
 def _cache_marks(runs: list[Run], findings: Findings, *, tools: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from attrs import frozen
 from toolloop.history.open_turns import open_code_calls
 from toolloop.history.outline import Outline
 from toolloop.history.pairing import check_pairing
-from toolloop.history.reading import THINKING, after_compaction, is_directive, runs_of
+from toolloop.history.reading import THINKING, after_compaction, blocks_of, is_directive, role_of, runs_of
 from toolloop.history.repair import repair
 from toolloop.history.rounds import rounds
 from toolloop.history.rules import Findings
@@ -33,8 +33,9 @@ class Unit:
         asks: the user says something in it, beside results.
         by_code: it ends in results of calls that code made: only the model's turn may follow.
         with_results: it ends in a user turn that has results.
-        thinks: it begins with thinking.
-        lasts: a system message in it holds for all that follows: it adds or removes tools, or sets the output.
+        thinks: it begins with thinking, or what still counts of it does.
+        lasting: the system messages in it that hold for all that follows: they add or remove tools, or set the output.
+        is_summary: it is a summary that `Summarize` made, and stands where it puts them.
 
     """
 
@@ -44,12 +45,8 @@ class Unit:
     by_code: bool
     with_results: bool
     thinks: bool
-    lasts: bool
-
-    @property
-    def is_summary(self) -> bool:
-        """Whether it is a summary that `Summarize` made."""
-        return self.outlines[0].is_summary
+    lasting: tuple[Outline, ...]
+    is_summary: bool
 
     @property
     def compacts(self) -> bool:
@@ -61,31 +58,46 @@ def units_of(outlines: Sequence[Outline]) -> list[Unit]:
     """The units of a history."""
     units: list[Unit] = []
     rest = iter(outlines)
+    before: Outline | None = None
+    compacted = False
     for part in rounds([outline.skeleton for outline in outlines]):
         group: list[Outline] = []
+        summary = False
         for outline in (next(rest) for _ in part):
-            if group and (outline.is_summary or group[-1].is_summary):
-                units.append(_unit(group))
+            # They stand behind a turn of the user's, or behind the API's own; one elsewhere the user brought along.
+            fits = before is not None and (before.role != "assistant" or compacted)
+            is_summary = outline.is_summary and fits
+            if group and (is_summary or summary):
+                units.append(_unit(group, is_summary=summary))
                 group = []
             group.append(outline)
-        units.append(_unit(group))
+            before, summary = outline, is_summary
+        units.append(_unit(group, is_summary=summary))
+        compacted = units[-1].compacts
     return units
 
 
-def _unit(group: list[Outline]) -> Unit:
+def _unit(group: list[Outline], *, is_summary: bool) -> Unit:
     skeletons = [outline.skeleton for outline in group]
     runs = runs_of(skeletons)
     turns = [run for run in runs if run.role != "system"]
-    begins = next((kind for run in turns[:1] for kind in run.kinds if kind != "compaction"), None)
+    live = [run for run in after_compaction(runs) if run.role != "system"]
+    begins = next((kind for run in live[:1] for kind in run.kinds if kind != "compaction"), None)
     return Unit(
         tuple(group),
         speaks=any(run.role == "assistant" for run in turns),
-        asks=not group[0].is_summary and any(run.role == "user" and _has_words(run.kinds) for run in turns),
+        asks=not is_summary and any(run.role == "user" and _has_words(run.kinds) for run in turns),
         by_code=open_code_calls(skeletons),
         with_results=bool(turns) and turns[-1].role == "user" and "tool_result" in turns[-1].kinds,
         thinks=begins in THINKING,
-        lasts=any(is_directive(each) for each in skeletons)
-        or any(run.role == "system" and not _LASTING.isdisjoint(run.kinds) for run in runs),
+        lasting=tuple(outline for outline in group if _lasts(outline.skeleton)),
+        is_summary=is_summary,
+    )
+
+
+def _lasts(skeleton: Any) -> bool:
+    return is_directive(skeleton) or (
+        role_of(skeleton) == "system" and any(kind in _LASTING for _, _, kind in blocks_of(skeleton))
     )
 
 
@@ -112,9 +124,9 @@ def last_compaction(units: Sequence[Unit]) -> int:
 def kept(units: Sequence[Unit], tail: int, is_pinned: Callable[[Outline], bool], begin: int = 0) -> set[int]:
     """The units that a cut before the tail leaves standing.
 
-    Kept are: the tail; the first user turn, and the one that the tail works on, with later words of the user; the
-    API's last compaction; summaries; what is pinned; system messages that hold for all that follows. And what these
-    need to be valid beside each other.
+    Kept are: the tail; the first user turn, and the one that the tail works on, with the last words of the user beside
+    results since; the API's last compaction; summaries; what is pinned. And what these need to be valid beside each
+    other.
 
     Args:
         units: of the whole history.
@@ -128,14 +140,15 @@ def kept(units: Sequence[Unit], tail: int, is_pinned: Callable[[Outline], bool],
         for number, unit in enumerate(units)
         if number >= tail
         or unit.is_summary
-        or unit.lasts
         or any(map(is_pinned, unit.outlines))
         or unit.outlines[0].role == "system"  # the first turn's, which moved behind a summary
     }
     keep |= {number for number in (first_turn(units), last_compaction(units)) if number >= 0}
+    heard = False
     for number in range(tail - 1, -1, -1):
-        if units[number].asks:
+        if units[number].asks and not (heard and units[number].speaks):
             keep.add(number)
+            heard = True
             if not units[number].speaks:
                 break
     _keep_thinking(units, keep, begin)
@@ -161,9 +174,26 @@ def _keep_what_follows_code(units: Sequence[Unit], keep: set[int]) -> None:
                 keep.add(number + 1)
 
 
+def ways_to_keep(units: Sequence[Unit], keep: set[int]) -> Iterator[set[int]]:
+    """The units to keep: first without the rounds of system messages that last, which stay alone; else with these."""
+    yield keep
+    if whole := {number for number, unit in enumerate(units) if unit.lasting} - keep:
+        yield keep | whole
+
+
 def left_of(units: Sequence[Unit], keep: set[int], start: int = 0) -> list[Outline]:
-    """The messages of the units that stay, from one unit on."""
-    return [outline for number in sorted(keep) if start <= number < len(units) for outline in units[number].outlines]
+    """The messages that stay, from one unit on: those of the units that stay, and of the others what lasts.
+
+    Of messages that only set the output the last one says it all.
+    """
+    alone = [outline for number, unit in enumerate(units) if number not in keep for outline in unit.lasting]
+    directives = [outline for outline in alone if is_directive(outline.skeleton)]
+    spare = set(map(id, directives[:-1]))
+    left: list[Outline] = []
+    for number in range(start, len(units)):
+        unit = units[number]
+        left += unit.outlines if number in keep else [each for each in unit.lasting if id(each) not in spare]
+    return left
 
 
 def put_together(old: Sequence[Outline], new: list[Outline]) -> list[Outline] | None:

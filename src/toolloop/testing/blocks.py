@@ -104,6 +104,11 @@ SERVER_RESULTS = (
     "mcp_tool_result",
 )
 THINKING = ("thinking", "redacted_thinking")
+_REFERENCES: dict[str, Shape] = {
+    "tool_reference": _source(name=need(string)),
+    "mcp_tool_reference": _source(name=need(string), server_name=need(string)),
+    "mcp_toolset_reference": _source(server_name=need(string)),
+}
 
 BLOCKS: dict[str, Shape] = {
     "text": TEXT,
@@ -128,7 +133,7 @@ BLOCKS: dict[str, Shape] = {
     "server_tool_use": _block(id=need(SERVER_ID), name=need(string), input=need(mapping), caller=CALLER),
     **{kind: _server_result(caller=CALLER) for kind in SERVER_RESULTS},
     "mcp_tool_use": _block(id=need(CLIENT_ID), name=need(string), input=need(mapping), server_name=need(string)),
-    "mcp_tool_result": _server_result(is_error=optional(boolean)),
+    "mcp_tool_result": _block(tool_use_id=need(string), content=anything, is_error=optional(boolean)),
     "mcp_tool_listing": _block(mcp_server_name=string, tools=anything),
     "container_upload": _block(file_id=need(string)),
     "compaction": _block(
@@ -138,8 +143,10 @@ BLOCKS: dict[str, Shape] = {
         tool_changes=optional(array(mapping)),
     ),
     "fallback": fields({"type": string, "from": anything, "to": anything, "trigger": anything}),
-    "tool_addition": _block(tool=need(mapping)),
-    "tool_removal": _block(tool=need(mapping)),
+    "tool_addition": _block(
+        tool=need(tagged({**_REFERENCES, "tool_definition": _source(definition=need(mapping))}, in_path=False))
+    ),
+    "tool_removal": _block(tool=need(tagged(_REFERENCES, in_path=False))),
 }
 _BLOCK = tagged(BLOCKS)
 

@@ -200,11 +200,13 @@ _COUNTED_BODY = fields({name: _KEYS[name] for name in _COUNTED})
 
 
 def encodable(body: Any) -> Refusal | None:
-    """No string has half a surrogate pair (section 3, point 8): the API's own reader of JSON takes none."""
+    """No string has half a surrogate pair (section 3, point 8), no number is none: the API reads no such JSON."""
     try:
-        json.dumps(body, ensure_ascii=False).encode()
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         return Refusal("The request body is not valid JSON: no low surrogate in string")
+    except ValueError:
+        return Refusal("The request body is not valid JSON: number out of range")
     return None
 
 

@@ -178,11 +178,11 @@ def _tool_change(body: dict[str, Any], where: str, block: Block, context: Contex
     return None
 
 
-def _inline_names(body: dict[str, Any]) -> set[Any]:
-    definitions = (
-        block["tool"].get("definition")
+def _inline_names(body: dict[str, Any]) -> set[str]:
+    definitions: Iterator[dict[str, Any]] = (
+        block["tool"].get("definition", {})
         for message in body["messages"]
         for block in blocks_of(message.get("content"))
         if block["type"] == "tool_addition"
     )
-    return {definition.get("name") for definition in definitions if isinstance(definition, dict)}
+    return {name for definition in definitions if isinstance(name := definition.get("name"), str)}
