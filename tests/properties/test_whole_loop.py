@@ -287,7 +287,7 @@ def test_a_whole_loop() -> None:
         run_state_machine_as_test(
             seed(number if DEEP == 1 else secrets.randbits(32))(WholeLoop),
             settings=settings(
-                max_examples=100 * DEEP,
+                max_examples=120 * DEEP,
                 stateful_step_count=50,
                 database=None,
                 deadline=None,
