@@ -50,7 +50,13 @@ def _changing(name: str, tool: Any, *, kind: str = "tool_removal", **more: Any) 
 
 _JSON = [
     BadRequest("half-a-pair", 308, "not-encodable", body({"role": "user", "content": "a\ud800"})),
-    BadRequest("half-a-pair-in-an-input", 308, "not-encodable", body(HI, assistant(call(input={"a": "\udfff"})), NEXT)),
+    BadRequest(
+        "half-a-pair-of-the-model",
+        308,
+        "not-encodable",
+        body(HI, assistant(call(input={"a": "\udfff"})), user(result())),
+        checked="warning",
+    ),
     BadRequest("half-a-pair-in-a-key", 308, "not-encodable", answered(content=[text(), {"\ud800": 1}])),
     BadRequest("number-too-large", 308, "not-encodable", body(HI, assistant(call(input={"a": 1e999})), user(result()))),
 ]

@@ -99,7 +99,10 @@ class Compacting(Opening):
         params = {name: value for name, value in params.items() if value is not None or name not in changes}
         refuse_invalid(messages, all_params(params, kit.tools), asked=f"the request for a summary by {wanted.label}")
         params.pop("container", None)
-        request = kit.requests.alone(without_answers(params), messages, ledger.unbound, secrets.joined(own))
+        before = decode(ledger.setup.params)
+        is_alike = all(params.get(name) == before.get(name) for name in ("system", "tools", "mcp_servers"))
+        unbound = ledger.unbound if is_alike else ((0, len(messages)),)
+        request = kit.requests.alone(without_answers(params), messages, unbound, secrets.joined(own))
         return Flight(path, request, provider=provider, wanted=wanted)
 
     def _summed_up(self, ledger: Ledger, wanted: Wanted, came: Any, took: float) -> ev.Compacted:

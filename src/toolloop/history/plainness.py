@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from toolloop.core.jsontext import well_formed
+from toolloop.core.jsontext import encode, well_formed
 
 _AROUND = 20
+HALF_A_PAIR = "half of a surrogate pair"
 
 
 def readable(value: Any) -> tuple[Any, str | None]:
@@ -24,8 +25,17 @@ def readable(value: Any) -> tuple[Any, str | None]:
     try:
         copy = _copy(value, flaws)
     except RecursionError:
-        return None, "it contains itself, or is nested too deep to be JSON"
+        return _deep(value)
     return copy, flaws[0] if flaws else None
+
+
+def _deep(value: Any) -> tuple[Any, str | None]:
+    """A value too deep for a copy: as it is, if it can be written."""
+    try:
+        encode(value)
+    except Exception:  # noqa: BLE001 - it may be anything
+        return None, "it contains itself, or is nested too deep to be JSON"
+    return value, None
 
 
 def _copy(value: Any, flaws: list[str]) -> Any:
@@ -56,7 +66,7 @@ def _text(value: str, flaws: list[str]) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         part = text[max(error.start - _AROUND, 0) : error.start + _AROUND]
-        flaws.append(f"the text {part!r} has half of a surrogate pair")
+        flaws.append(f"the text {part!r} has {HALF_A_PAIR}")
         return well_formed(text)
     return text
 

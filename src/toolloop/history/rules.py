@@ -68,8 +68,8 @@ RULES: Final[dict[str, Rule]] = {
     "too-many-messages": Rule("error", "There are at most 100,000 messages.", "Compact the history.", "1, SDK"),
     "not-encodable": Rule(
         "error",
-        "Messages are JSON that a request can carry: no half of a surrogate pair in a text, no number that is NaN, "
-        "infinite or of thousands of digits, nothing that is no JSON value.",
+        "Messages are JSON that a request can carry: no half of a surrogate pair in a text (of the model's own: a "
+        "warning), no number that is NaN, infinite or of thousands of digits, nothing that is no JSON value.",
         "Replace what is named; U+FFFD stands for half of a surrogate pair.",
         "section 3, reported",
     ),
