@@ -26,7 +26,7 @@ demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS
 	@$(BIN)/python docs/examples/demo.py $(ARGS)
 
 test: $(READY) ## All tests
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types test cov ## Lint, types, tests, the coverage gate
 
