@@ -194,3 +194,12 @@ def test_many_server_calls_of_one_id_are_mended_in_linear_time() -> None:
     assert [change.rule for change in repair(few).changes] == ["open-server-call"] * 80
     assert [change.path for change in repair(few[:5]).changes] == ["messages[1].content[1]", "messages[3].content[1]"]
     assert seconds(lambda: repair(many)) < 30 * seconds(lambda: repair(few))
+
+
+def test_a_value_too_deep_for_a_copy_is_read_as_it_is() -> None:
+    """What can be written can be sent, however deep it is; the model's own input may be."""
+    deep: Any = 1
+    for _ in range(600):
+        deep = [deep]
+    answer = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}
+    assert check([HI, {"role": "assistant", "content": [call(input={"a": deep})]}, user(answer)]) == []
