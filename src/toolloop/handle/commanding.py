@@ -181,7 +181,7 @@ class Commanding(Answering):
         edit = self._edit()
         then = step(self._state if edit is None else step(self._state, edit), event)
         if edit is not None:
-            self._refuse(outgoing(then, list(then.ledger.messages)), "extend()")
+            self._refuse_next(then, list(then.ledger.messages), "extend()")
         self._take_edit(edit, "extend()")
         self._record(event)
 

@@ -89,7 +89,8 @@ class Compacting(Opening):
         provider = writer_of(wanted.strategy, wanted.summary, is_async=self._is_async)
         messages = wanted.summary.request
         changes, own = wanted.strategy.given
-        stored, secrets = decode(ledger.setup.params), kit.requests.secrets
+        stored = before = decode(ledger.setup.params)
+        secrets = kit.requests.secrets
         if provider is not None:  # to another one goes nothing that is meant for the loop's own
             stored = {name: value for name, value in stored.items() if name not in _OWN}
             if (tools := stored.get("tools")) and "mcp_servers" not in changes:  # what they bring is of those servers
@@ -99,7 +100,7 @@ class Compacting(Opening):
         params = {name: value for name, value in params.items() if value is not None or name not in changes}
         refuse_invalid(messages, all_params(params, kit.tools), asked=f"the request for a summary by {wanted.label}")
         params.pop("container", None)
-        before = decode(ledger.setup.params)
+        # Behind other words no thinking is what it was.
         is_alike = all(params.get(name) == before.get(name) for name in ("system", "tools", "mcp_servers"))
         unbound = ledger.unbound if is_alike else ((0, len(messages)),)
         request = kit.requests.alone(without_answers(params), messages, unbound, secrets.joined(own))
@@ -179,8 +180,9 @@ class Compacting(Opening):
             event = self._summed_up(self._state.ledger, flight.wanted, came, took)
             try:
                 return self._told(event)
-            except (Conflict, IllegalCommand) as error:  # what it used is counted all the same
-                return self._told(evolve(self._unchanged(flight.wanted, str(error)), summary=event.summary))
+            except (Conflict, IllegalCommand):  # what it used is counted all the same
+                unchanged = self._unchanged(flight.wanted, "the loop went on elsewhere meanwhile")
+                return self._told(evolve(unchanged, summary=event.summary))
 
     def _counter(self) -> Any:
         """Who counts tokens."""

@@ -17,7 +17,7 @@ from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, S
 from toolloop.core.tree import everywhere, loop_at
 from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
-from toolloop.handle.decisions import refuse_invalid, refuse_unclosed, to_texts
+from toolloop.handle.decisions import refuse_invalid, refuse_last_word, refuse_unclosed, to_texts
 from toolloop.handle.editing import WorkingList, outgoing, refuse_lost_pause
 from toolloop.handle.failing import error_of
 from toolloop.handle.kits import Kit, Kits
@@ -271,8 +271,16 @@ class HandleCore:
         edit = self._edit()
         if edit is not None:
             closed = spliced(self._state.ledger.messages, edit.splices)
-            self._refuse(outgoing(self._state, closed, injected), asked)
+            self._refuse_next(self._state, closed, asked, injected)
         self._take_edit(edit, asked, ends=ends)
+
+    def _refuse_next(self, state: State, closed: Sequence[str], asked: str, injected: Sequence[str] = ()) -> None:
+        """Refuse an edited history for what would go out next in a state."""
+        texts = outgoing(state, closed, injected)
+        self._refuse(texts, asked)
+        if not getattr(state, "tail", ()):
+            ledger = self._state.ledger
+            refuse_last_word(texts, list(ledger.messages), decode(ledger.setup.params), asked=asked)
 
     def _refuse(self, texts: Sequence[str], asked: str) -> None:
         """Refuse messages that the API would refuse with the present parameters."""

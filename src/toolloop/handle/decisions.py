@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -206,6 +206,23 @@ def _invalid(messages: list[JSON], problems: tuple[Problem, ...], asked: str) ->
 # What only a closing user message brings to light: until then a server call may be open.
 _AT_THE_CLOSE = frozenset({"open-server-call", "code-results-only"})
 _ANYBODY = {"role": "user", "content": "-"}
+
+
+def refuse_last_word(texts: Sequence[str], before: Sequence[str], params: Mapping[str, JSON], *, asked: str) -> None:
+    """Refuse that an edit leaves the model the last word in what goes out, where no pause is to be resumed.
+
+    To `check` such an end may be a paused turn; beside this history none waits. One with which the loop began may be.
+
+    Raises:
+        InvalidHistory: as `refuse_invalid`.
+
+    """
+    if texts[-1:] == before[-1:]:
+        return
+    messages = [decode(text) for text in texts]
+    found = check(messages, model=params.get("model"), thinking=params.get("thinking"))
+    if problems := tuple(each for each in found if each.rule == "prefill"):
+        raise _invalid(messages, problems, asked)
 
 
 def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) -> None:

@@ -10,12 +10,9 @@ from typing import Any, Self
 from attrs import evolve, fields
 
 from toolloop.core import events as ev
-from toolloop.core.binding import same_beginning, unbind
 from toolloop.core.errors import Conflict, Drift, LoopNotFound, ToolLoopError, UnreadableSnapshot
 from toolloop.core.machine import under_way
-from toolloop.core.moves import set_up
 from toolloop.core.setup import Setup
-from toolloop.core.states import State
 from toolloop.handle.config import DEFAULT_CONFIG, LoopConfig, LoopContext
 from toolloop.handle.leasing import abandon, claim, end, hold_on, new_owner
 from toolloop.handle.recording import LOG
@@ -115,15 +112,6 @@ class Opening(Waking):
             )
         self._drifted = {}
         return ev.Woken(woken if changes else None, driver=self._owner, at=now)
-
-    def _as_woken(self, state: State) -> State:
-        """A state as it will be once this handle has taken the loop up: with other tools and parameters, it may be."""
-        setup = state.ledger.setup
-        changes = {name: new for name, (old, new) in self._drifted.items() if getattr(setup, name) == old}
-        if not changes:
-            return state
-        woken = set_up(state, **changes)
-        return woken if same_beginning(setup, woken.ledger.setup, state.ledger.unbound) else unbind(woken)
 
     # --- the lease ---
 

@@ -10,9 +10,11 @@ from typing import Any, Self
 from attrs import evolve, frozen
 
 from toolloop.core import events as ev
+from toolloop.core.binding import same_beginning, unbind
 from toolloop.core.errors import Drift
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.machine import step, under_way
+from toolloop.core.moves import set_up
 from toolloop.core.setup import Setup
 from toolloop.core.states import State
 from toolloop.handle.beginning import all_params, check_request
@@ -55,7 +57,16 @@ class Waking(Commanding):
         """
         from toolloop.stores.codec import dump  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-        return dump(self._state)
+        return dump(self._as_woken(self._state))
+
+    def _as_woken(self, state: State) -> State:
+        """A state as it will be once this handle has taken the loop up: with other tools and parameters, it may be."""
+        setup = state.ledger.setup
+        changes = {name: new for name, (old, new) in self._drifted.items() if getattr(setup, name) == old}
+        if not changes:
+            return state
+        woken = set_up(state, **changes)
+        return woken if same_beginning(setup, woken.ledger.setup, state.ledger.unbound) else unbind(woken)
 
     @classmethod
     def restore(  # noqa: PLR0913 - the parts of a loop that no snapshot can hold
