@@ -6,18 +6,19 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.machine import step
 from toolloop.core.states import State
-from toolloop.handle.watching import Compacted, LoopDetected, WatchEvent, watch
+from toolloop.handle.watching import Compacted, Delta, LoopDetected, WatchEvent, watch
 
 LOG = logging.getLogger("toolloop")
 
 Path = tuple[str, ...]
 Observer = Callable[[Any], Any]
+_NOTHING = nullcontext()
 
 
 def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
@@ -43,6 +44,7 @@ class Recorder:
         self._seen: list[WatchEvent] = []
         self._untold: deque[WatchEvent] = deque()
         self._telling = False
+        self.reader: Observer | None = None  # of the turn that is streamed
 
     def now(self) -> float:
         """The time, in seconds since the epoch; for the record only, no limit is counted with it.
@@ -92,6 +94,22 @@ class Recorder:
         with self.lock:
             self._tell([event])
 
+    def around(self, event: WatchEvent) -> AbstractContextManager[object]:
+        """What observers want around the request or the tool's run that an event begins; see `LoopConfig.observers`.
+
+        It is entered and left by whoever sends the request or runs the tool, in that thread or task.
+        """
+        wanting = [each for each in self._audience(event.path) if hasattr(each, "around")]
+        if not wanting:
+            return _NOTHING
+        stack = ExitStack()
+        for observer in wanting:
+            try:
+                stack.enter_context(observer.around(event))
+            except Exception:
+                LOG.exception("an observer failed", extra={"loop_id": self.state.ledger.setup.loop_id})
+        return stack
+
     def drain(self) -> tuple[WatchEvent, ...]:
         """What happened since the last time this was asked."""
         with self.lock:
@@ -103,7 +121,7 @@ class Recorder:
         self._tell_noted()
 
     def _note(self, seen: Sequence[WatchEvent]) -> None:
-        self._seen.extend(seen)
+        self._seen.extend(event for event in seen if not isinstance(event, Delta))
         self._untold.extend(seen)
 
     def _tell_noted(self) -> None:
@@ -130,3 +148,5 @@ class Recorder:
                 observer(event)
             except Exception:
                 LOG.exception("an observer failed", extra=extra)
+        if self.reader is not None:
+            self.reader(event)

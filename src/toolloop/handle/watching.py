@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 
 from toolloop.core import events as ev
 from toolloop.core.detection import detected
+from toolloop.core.jsontext import JSON
 from toolloop.core.replies import Reply, acceptable
 from toolloop.core.states import Deciding, Finished, Judging, Running, State
 from toolloop.core.stops import STOP_REASONS, Fate
@@ -57,6 +58,46 @@ class RequestFailed(WatchEvent):
 
     message: str
     retryable: bool
+
+
+@frozen
+class Delta(WatchEvent):
+    """A piece of a reply as it comes in, told only while a turn is streamed. `index`: of its block in the reply.
+
+    Deltas go to the stream and to observers. They are in no result's `events`: the reply itself is there by then.
+    """
+
+    index: int
+
+
+@frozen
+class TextDelta(Delta):
+    """A piece of text."""
+
+    text: str
+
+
+@frozen
+class ThinkingDelta(Delta):
+    """A piece of thinking."""
+
+    thinking: str
+
+
+@frozen
+class CitationDelta(Delta):
+    """A citation of the text of its block."""
+
+    citation: JSON
+
+
+@frozen
+class InputDelta(Delta):
+    """A piece of the JSON of a call's input, of a client's call or a server's. Pieces joined are the whole input."""
+
+    call_id: str
+    name: str
+    partial_json: str
 
 
 @frozen
