@@ -181,35 +181,6 @@ def test_a_loop_that_was_opened_with_other_words(what: str) -> None:
     play("sync", story)
 
 
-@pytest.mark.parametrize("model", [None, FREE])
-def test_a_snapshot_before_the_first_turn_has_the_new_words(model: str | None) -> None:
-    """What was accepted at `open` is in it, and thinking that it costs stays lost in a loop that wakes from it."""
-
-    async def story() -> None:
-        store = MemoryStore()
-        first = book(system="Be brief.") if model is None else book(system="Be brief.", model=model)
-        async with reading("sync", Reader(6), asked=first, store=store) as at:
-            for _ in range(3):
-                (await at.turn()).continue_loop()
-            await at.turn()
-            at.handle.close()
-            asked = {name: value for name, value in first.items() if name != "messages"} | {"system": "Be long."}
-            tools = (*TOOLS, other_tool)
-            opened = ToolLoopHandle.open(
-                store, "loop", at.client, tools=tools, params=asked, config=LoopConfig(), on_drift="accept"
-            )
-            kept = opened.snapshot()
-            opened.close()
-            woken = ToolLoopHandle.restore(kept, at.client, tools=tools, config=LoopConfig())
-            assert at.bodies()[-1].get("system") == "Be brief."
-            woken.resume(Continue())
-            woken.next_turn()
-            assert at.bodies()[-1]["system"] == "Be long."
-            assert bool(thoughts_in(at.bodies()[-1]["messages"])) is (model == FREE)
-
-    play("sync", story)
-
-
 # --- messages that are equal ---
 
 

@@ -57,7 +57,7 @@ class Waking(Commanding):
         """
         from toolloop.stores.codec import dump  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-        return dump(self._as_woken(self._state))
+        return dump(self._state)
 
     def _as_woken(self, state: State) -> State:
         """A state as it will be once this handle has taken the loop up: with other tools and parameters, it may be."""
