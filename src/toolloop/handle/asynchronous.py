@@ -19,6 +19,8 @@ from toolloop.handle.awaiting import settled
 from toolloop.handle.by_hand import AsyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
 from toolloop.handle.making import to_open
+from toolloop.handle.streaming import AsyncOutlet, AsyncTurnStream
+from toolloop.handle.tasks import told_of
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
@@ -162,8 +164,42 @@ class AsyncToolLoopHandle(AsyncByHand):
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
+        return await self._turning("next_turn()")
+
+    @asynccontextmanager
+    async def stream_turn(self) -> AsyncIterator[AsyncTurnStream]:
+        """Drive like `next_turn()`, and read what happens while it happens. See `ToolLoopHandle.stream_turn`.
+
+        `async with handle.stream_turn() as stream:`, then `async for event in stream`. The driver runs in a task of its
+        own, in step with the reader.
+        """
+        import anyio  # noqa: PLC0415 - loaded when it is first needed
+
+        outlet = AsyncOutlet()
+        raised: BaseException | None = None
+        together: BaseExceptionGroup[BaseException] | None = None
         try:
-            with self._driving("next_turn()"):
+            with outlet.bell.listening():
+                async with anyio.create_task_group() as group:
+                    stream = AsyncTurnStream(partial(self._turning, "stream_turn()", outlet), outlet, group)
+                    try:
+                        yield stream
+                    except BaseException as error:
+                        raised = error
+                        raise
+                    finally:
+                        outlet.close()
+                        group.cancel_scope.cancel()
+        except BaseExceptionGroup as errors:
+            together = errors
+        if together is not None:  # the driver's task lets nothing out, so it is what befell the reader
+            raise raised or told_of(together, anyio.get_cancelled_exc_class())
+        if raised is None:
+            stream._raise_error()  # noqa: SLF001 - a stream is its handle's own
+
+    async def _turning(self, asked: str, outlet: AsyncOutlet | None = None) -> Yielded | Completed | Error:
+        try:
+            with self._driving(asked), self._read_by(outlet):
                 if self._waits():
                     await self.flush()
                 if (over := self._nothing_to_drive()) is not None:

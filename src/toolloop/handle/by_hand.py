@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from toolloop.handle.driving import Driving
 from toolloop.handle.tasks import AsyncDriving
+from toolloop.handle.threads import SyncDriving
 from toolloop.handle.watching import Compacted
 from toolloop.history.compaction import EditStrategy, Strategy
 
 
-class SyncByHand(Driving):
+class SyncByHand(SyncDriving):
     """For the sync handle."""
 
     def count_tokens(self) -> int:

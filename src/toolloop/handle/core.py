@@ -366,6 +366,7 @@ class HandleCore:
             total_usage=ledger.total_usage,
             events=seen,
             path=state.failure.path if isinstance(state, Failed) else (),
+            partial_text=getattr(error, "partial_text", None),
         )
 
     def _error(self) -> Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from typing import Any
 
@@ -32,12 +32,18 @@ from toolloop.handle.editing import outgoing, refuse_lost_pause
 from toolloop.handle.failing import failure_of, told
 from toolloop.handle.kits import Kit, driven_at
 from toolloop.handle.recording import LOG, Path
+from toolloop.handle.streaming import AsyncOutlet, Outlet, delta_of
 from toolloop.handle.tooling import Flight
-from toolloop.providers.protocol import Request
+from toolloop.handle.watching import RequestStarted
+from toolloop.providers.accumulate import Accumulator
+from toolloop.providers.protocol import Reply, Request
+from toolloop.providers.replies import built_reply
 
 
 class Flying(Compacting):
     """Requests and time."""
+
+    _outlet: Any = None  # where a reader hears of the turn that is streamed: an `Outlet`, or an `AsyncOutlet`
 
     # --- where things stand ---
 
@@ -180,6 +186,52 @@ class Flying(Compacting):
             kit.is_unjudged = False
         return request
 
+    # --- replies that are read piece by piece ---
+
+    @contextmanager
+    def _read_by(self, outlet: Outlet | AsyncOutlet | None) -> Generator[None, None, None]:
+        """While a turn is driven, it is read through an outlet, or not at all."""
+        self._outlet = outlet
+        self._recorder.reader = None if outlet is None else outlet.tell
+        try:
+            yield
+        finally:
+            self._outlet = self._recorder.reader = None
+
+    def _around(self, flight: Flight) -> AbstractContextManager[object]:
+        """What observers want around a request."""
+        loop = self._at(flight.path)
+        iteration = 1 if loop is None else loop.ledger.iterations + 1
+        return self._recorder.around(RequestStarted(iteration, summary=flight.wanted is not None, path=flight.path))
+
+    def _is_read(self, flight: Flight, provider: Any) -> bool:
+        """Whether the reply to a request is to be read piece by piece."""
+        return self._recorder.reader is not None and flight.wanted is None and hasattr(provider, "stream")
+
+    def _hears(self, flight: Flight, event: Mapping[str, JSON]) -> bool:
+        """Take an event of a reply's stream. Whether there is something to tell the reader."""
+        if flight.read is None:
+            flight.read = Accumulator()
+        piece = flight.read.add(event)
+        if piece is None:
+            return False
+        with self._recorder.lock:
+            loop = self._at(flight.path)
+            if loop is None or not self._is_flying(flight):
+                return False
+            self._recorder.tell(delta_of(piece, loop.ledger.iterations + 1, flight.path))
+        return True
+
+    def _whole(self, flight: Flight, events: object) -> Reply:
+        """The reply that was read.
+
+        Raises:
+            ProtocolError: it is not complete, or makes no sense.
+
+        """
+        read = Accumulator() if flight.read is None else flight.read
+        return built_reply(read.message(), getattr(events, "request_id", None))
+
     def _is_flying(self, flight: Flight) -> bool:
         """Whether the loop waits for the reply to this very request."""
         return self._flights.get(flight.path) is flight and isinstance(self._at(flight.path), Requesting)
@@ -198,7 +250,7 @@ class Flying(Compacting):
             if flight.wanted is not None:
                 self._summed(flight, reply, took)
             else:
-                self._answered(flight.path, reply, self._lap(), took if flight.path else 0.0)
+                self._answered(flight, reply, self._lap(), took if flight.path else 0.0)
 
     def _fault(self, flight: Flight, error: Exception) -> None:
         """A provider raised. Whatever it was, the outside world failed, and the loop is as it was before."""
@@ -206,6 +258,7 @@ class Flying(Compacting):
             wrapped = ModelError(f"the provider raised {told(error)}")
             wrapped.__cause__ = error
             error = wrapped
+        error = _with_text(error, flight)
         with self._recorder.lock:
             if not self._lands(flight):
                 return
@@ -229,12 +282,12 @@ class Flying(Compacting):
         del self._flights[flight.path]
         return True
 
-    def _answered(self, path: Path, reply: Mapping[str, JSON], seconds: float, took: float) -> None:
+    def _answered(self, flight: Flight, reply: Mapping[str, JSON], seconds: float, took: float) -> None:
         """A request was answered: record it. `took`: how long it took, if other things were under way beside it."""
         try:
             read = read_reply(reply, text=getattr(reply, "text", None), request_id=getattr(reply, "request_id", None))
         except ProtocolError as error:
-            self._failed(path, error, seconds)
+            self._failed(flight.path, _with_text(error, flight), seconds)
             return
         if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
             LOG.warning(
@@ -242,7 +295,7 @@ class Flying(Compacting):
                 read.stop_reason,
                 extra={"loop_id": self.loop_id},
             )
-        self._record(ev.Replied(read, took, at=self._recorder.now(), seconds=seconds, path=path))
+        self._record(ev.Replied(read, took, at=self._recorder.now(), seconds=seconds, path=flight.path))
 
     def _failed(self, path: Path, error: Exception, seconds: float) -> None:
         """A request failed: record it."""
@@ -278,3 +331,10 @@ class Flying(Compacting):
                 if not self._is_flying(flight):
                     del self._flights[flight.path]
                     flight.cancel()
+
+
+def _with_text(error: OutsideError, flight: Flight) -> OutsideError:
+    """The error of a request, with what of its reply was read by then."""
+    if flight.read is not None:
+        error.partial_text = flight.read.partial_text or None
+    return error

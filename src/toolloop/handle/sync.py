@@ -1,4 +1,4 @@
-"""The sync handle. Its driver waits, fans out to threads, locks and records; it decides nothing."""
+"""The sync handle."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
-from toolloop.core import limits
-from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import IllegalCommand
-from toolloop.core.machine import under_way
-from toolloop.core.values import Result
-from toolloop.handle.bell import Bell
 from toolloop.handle.by_hand import SyncByHand
-from toolloop.handle.calls import outcome, thread_of
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.judging import ask_each
 from toolloop.handle.making import to_open
-from toolloop.handle.tooling import Flight, Job
+from toolloop.handle.streaming import Outlet, TurnStream, exhaust
+from toolloop.handle.threads import Steps
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
@@ -186,12 +180,38 @@ class ToolLoopHandle(SyncByHand):
             StoreError: the store failed; what happened is kept, and stored by the next call.
 
         """
+        return exhaust(self._turning("next_turn()"))
+
+    @contextmanager
+    def stream_turn(self) -> Iterator[TurnStream]:
+        """Drive like `next_turn()`, and read what happens while it happens.
+
+        `with handle.stream_turn() as stream:` gives a stream. Iterate it for the events of the turn, in order: those of
+        `toolloop.events` that observers are told, and the pieces of the reply as they come in. Then `stream.turn` is
+        what `next_turn()` would have returned. Nothing happens until the stream is read, and the turn never runs ahead
+        of its reader. Who leaves before the end gives the request up: the loop is as it was before. A call that has
+        started is left to the next turn.
+
+        A provider without `stream` answers as a whole, and there are no pieces.
+
+        Raises:
+            CallerError, StoreError: while it is read, as `next_turn`.
+
+        """
+        outlet = Outlet(self._ring)
+        stream = TurnStream(self._turning("stream_turn()", outlet), outlet)
         try:
-            with self._driving("next_turn()"):
+            yield stream
+        finally:
+            stream._close()  # noqa: SLF001 - a stream is its handle's own
+
+    def _turning(self, asked: str, outlet: Outlet | None = None) -> Steps[Yielded | Completed | Error]:
+        try:
+            with self._driving(asked), self._read_by(outlet):
                 if (over := self._say(self._nothing_to_drive)) is not None:
                     return over
                 with self._holding_the_lease():
-                    return self._ready_to_drive() or self._drive()
+                    return self._ready_to_drive() or (yield from self._drive())
         finally:
             self._store_ends()  # of a call that came to its end in the very moment in which driving did
 
@@ -247,136 +267,3 @@ class ToolLoopHandle(SyncByHand):
             yield
         finally:
             self._pause()
-
-    def _drive(self) -> Yielded | Completed | Error:
-        raised: Exception | None = None  # by a `stop_when`: what is under way comes to its end first, and is kept
-        try:
-            while True:
-                effects = self._look() if raised is None else self._wind_up(raised)
-                apart = [effect for effect in effects if isinstance(effect, SendRequest | RunCall)]
-                match effects:
-                    case (SendRequest() as only,) if self._is_alone():
-                        self._send(only)
-                    case (RunCall() as only,) if self._is_alone():
-                        self._run_alone(only)
-                    case _ if apart:
-                        self._begin_apart(apart)
-                    case (first, *_):
-                        try:
-                            self._do_here(first)
-                        except Exception as error:  # noqa: BLE001 - it is raised once nothing is under way
-                            raised = error
-                    case _ if self._calls_run():
-                        # Not for ever: a Ctrl-C in the instant before the wait is seen only when it ends (CPython).
-                        self._bell.wait(self._patience(0.5))
-                    case _:
-                        if (result := self._result()) is not None:
-                            return result
-        finally:
-            self._give_up_requests()
-
-    def _look(self) -> tuple[Effect, ...]:
-        """What is to be done now, once all that happened is stored."""
-        self._bell.clear()
-        self._expire()
-        self._let_time_pass()
-        self._recorder.secure()
-        for job in self._unlaunched():
-            self._spawn(job)
-        return self._effects()
-
-    def _wind_up(self, raised: Exception) -> tuple[Effect, ...]:
-        """What is to be done until nothing is under way; then this is raised."""
-        effects = tuple(effect for effect in self._look() if isinstance(effect, CancelRequest))
-        if not effects and not self._calls_run():
-            raise raised
-        return effects
-
-    def _is_alone(self) -> bool:
-        """Whether what is to be done can be waited for right here: nothing else runs, and no time is to run out."""
-        return not under_way(self._state) and limits.time_left(self._state) is None
-
-    def _do_here(self, effect: Effect) -> None:
-        match effect:
-            case Judge():
-                if (questions := self._judging(effect)) is not None:
-                    self._judged(effect, ask_each(questions))
-            case Conclude():
-                if (asked := self._concluding(effect)) is not None:
-                    self._concluded(effect, ask_each(asked))
-            case CancelRequest():
-                self._give_up(effect.path)
-            case EndTurn():
-                self._turn_ended(effect)
-
-    def _send(self, effect: SendRequest) -> None:
-        with self._flight(effect.path) as flight:
-            if flight is not None:
-                self._recorder.secure()
-                self._fly(flight)
-
-    def _fly(self, flight: Flight) -> None:
-        if not self._is_asking(flight):
-            return
-        try:
-            reply = (flight.provider or self._provider).send(flight.request)
-        except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
-            self._fault(flight, error)
-        else:
-            self._answer(flight, reply)
-
-    def _run_alone(self, effect: RunCall) -> None:
-        """A call that runs alone runs in the caller's own thread, unless it may have to be left behind."""
-        job = None
-        try:
-            job = self._start(effect)
-            if job is None:
-                return
-            self._recorder.secure()
-            if job.limit is not None:
-                self._spawn(job)
-            elif self._enter(job):
-                self._came_back(job, outcome(job, self._settle))
-        except BaseException:
-            if job is not None and job.thread is None and job.entered:  # else nothing of it has happened
-                self._cut(job)
-            raise
-
-    def _begin_apart(self, effects: Iterable[SendRequest | RunCall]) -> None:
-        """What is done side by side is done in threads of its own."""
-        begun = [
-            self._take_request(effect.path) if isinstance(effect, SendRequest) else self._start(effect)
-            for effect in effects
-        ]
-        self._recorder.secure()
-        for each in begun:
-            if isinstance(each, Flight):
-                self._send_apart(each)
-            elif each is not None:
-                self._spawn(each)
-
-    def _send_apart(self, flight: Flight) -> None:
-        try:
-            thread_of("/".join(("toolloop-request", *flight.path)), self._fly_apart, flight).start()
-        except RuntimeError as error:  # no more threads are to be had
-            self._fault(flight, error)
-
-    def _fly_apart(self, flight: Flight) -> None:
-        try:
-            self._fly(flight)
-        except BaseException as error:  # noqa: BLE001 - an exit or interrupt is the driver's to raise
-            with self._recorder.lock:
-                if self._is_flying(flight):
-                    self._abort = error
-        finally:
-            self._drop(flight)
-            self._ring()
-
-    def _filter(self, job: Job, result: Result) -> None:
-        self._end(job, ask_each(self._filtering(job, result)))
-
-    def _make_bell(self) -> None:
-        self._bell = Bell()
-
-    def _ring(self) -> None:
-        self._bell.ring()

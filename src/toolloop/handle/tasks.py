@@ -23,8 +23,10 @@ from toolloop.handle.bell import AsyncBell
 from toolloop.handle.driving import Driving
 from toolloop.handle.judging import discard
 from toolloop.handle.recording import Path
+from toolloop.handle.streaming import aclose
 from toolloop.handle.tooling import Flight, Job, failed, returned
 from toolloop.handle.turns import Completed, Error, Yielded
+from toolloop.providers.protocol import Reply
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -46,6 +48,7 @@ class AsyncDriving(Driving):
         try:
             while True:
                 await self._secure()
+                await self._was_read()
                 match self._effects():
                     case (SendRequest(path=()) as effect,) if limits.time_left(self._state) is None:
                         await self._send(effect)
@@ -65,17 +68,37 @@ class AsyncDriving(Driving):
         with self._flight(effect.path) as flight:
             if flight is not None:
                 await self._secure()
+                await self._was_read()
                 await self._fly(flight)
 
     async def _fly(self, flight: Flight) -> None:
         if not self._is_asking(flight):
             return
+        provider = flight.provider or self._provider
         try:
-            reply = await (flight.provider or self._provider).send(flight.request)
+            with self._around(flight):
+                is_read = self._is_read(flight, provider)
+                reply = await (self._read(flight, provider) if is_read else provider.send(flight.request))
         except Exception as error:  # noqa: BLE001 - any failure of a provider is an Error result
             self._fault(flight, error)
         else:
             self._answer(flight, reply)
+
+    async def _read(self, flight: Flight, provider: Any) -> Reply:
+        """A reply, piece by piece."""
+        events = provider.stream(flight.request)
+        try:
+            async for event in events:
+                if self._hears(flight, event):
+                    await self._was_read()
+            return self._whole(flight, events)
+        finally:
+            await aclose(events)
+
+    async def _was_read(self) -> None:
+        """Wait until the reader of a streamed turn has read all that was told, and asks for more."""
+        if self._outlet is not None:
+            await self._outlet.wait()
 
     async def _judge(self, effect: Judge) -> None:
         if (questions := self._judging(effect)) is not None:
@@ -102,7 +125,7 @@ class AsyncDriving(Driving):
         except BaseExceptionGroup as errors:
             # No task lets anything out, so what is in the group befell the driver itself: a Ctrl-C under trio; or its
             # store, beside a cancellation, and then that is what is told.
-            raise _told_of(errors, anyio.get_cancelled_exc_class()) from None
+            raise told_of(errors, anyio.get_cancelled_exc_class()) from None
 
     async def _fan_out(self, group: TaskGroup) -> None:
         import anyio  # noqa: PLC0415 - loaded already
@@ -122,6 +145,7 @@ class AsyncDriving(Driving):
                 await self._secure()
             except ToolLoopError as error:  # what runs comes to its end first, and is kept; then this is told
                 self._raised = self._raised or error
+            await self._was_read()
             for each in begun:
                 self._launch(group, each)
             self._cancel_left_behind()
@@ -309,7 +333,7 @@ def _but(cancelled: type[BaseException], error: BaseException) -> BaseException 
     return None if isinstance(error, cancelled) else error
 
 
-def _told_of(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
+def told_of(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
     """What is raised for a group of exceptions: what is no cancellation, alone where it is one."""
     rest = errors.split(cancelled)[1]
     error: BaseException = errors if rest is None else rest

@@ -19,6 +19,7 @@ from toolloop.core.texts import Texts, say
 from toolloop.core.usage import IterationUsage
 from toolloop.core.values import Call, Outcome, Result
 from toolloop.handle.staged import Staged
+from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.protocol import Request
 from toolloop.tools import Tool, ToolContext, ToolRegistry, content_of, describe_failure
 from toolloop.tools.responses.adapter import ToolResponseAdapter
@@ -65,6 +66,7 @@ class Flight:
         begun: when, by `time.monotonic`.
         wanted: the summary that it asks for, if it does: a `Wanted`.
         provider: who is to answer it, if that is another than the loop's own.
+        read: what came of the reply so far, if that is read piece by piece.
 
     """
 
@@ -73,6 +75,7 @@ class Flight:
     begun: float = field(factory=time.monotonic)
     wanted: Any = None
     provider: Any = None
+    read: Accumulator | None = None
     recorded: Staged | None = None
     cancel: Callable[[], object] = _nothing
 

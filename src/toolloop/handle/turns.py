@@ -264,6 +264,8 @@ class Error:
         iterations: how many requests were answered.
         events: what happened since the last result.
         path: the ids of the calls that lead to the loop whose request failed; empty if it is this one's.
+        partial_text: the text of the reply as far as it came, if it was streamed and broke off; nothing of it is in the
+            history.
 
     """
 
@@ -274,6 +276,7 @@ class Error:
     total_usage: Usage = field(repr=False)
     events: tuple[WatchEvent, ...] = field(default=(), repr=False)
     path: tuple[str, ...] = ()
+    partial_text: str | None = field(default=None, repr=False)
 
     def unwrap(self) -> NoReturn:
         """Raise the error."""

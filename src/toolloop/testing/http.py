@@ -13,6 +13,7 @@ from typing import Any
 from attrs import frozen
 
 _CHUNK = 1 << 20
+_LOOK_EVERY = 0.01  # seconds, at a stream that is held: has the client hung up?
 
 
 @frozen
@@ -27,11 +28,16 @@ class Asked:
 
 @frozen
 class Answered:
-    """What to send back."""
+    """What to send back.
+
+    Attributes:
+        body: the bytes; or what writes them, piece by piece, and says whether the connection can be used again.
+
+    """
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | Callable[[Line], bool]
 
 
 Respond = Callable[[Asked], Answered | None]
@@ -59,9 +65,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         head = [f"HTTP/1.1 {answer.status} {self.responses.get(answer.status, ('',))[0]}"]
         head += [f"{name}: {value}" for name, value in answer.headers.items() if name.lower() != "content-length"]
-        head += [f"content-length: {len(answer.body)}", "", ""]
-        # One write, so one packet for a small answer.
-        self.wfile.write("\r\n".join(head).encode("latin-1") + answer.body)
+        pieces = callable(answer.body)
+        head += ["transfer-encoding: chunked" if pieces else f"content-length: {len(answer.body)}", "", ""]
+        start = "\r\n".join(head).encode("latin-1")
+        if callable(answer.body):
+            line = Line(self.connection, start, self.server.stopping)
+            self.close_connection |= not answer.body(line)
+        else:
+            # One write, so one packet for a small answer.
+            self.wfile.write(start + answer.body)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - the names that http.server looks for
 

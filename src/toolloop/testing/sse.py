@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _PIECE = 16  # characters in a delta: small, so that even a short text comes in several
 
@@ -19,13 +19,19 @@ def dumps(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def stream(message: dict[str, Any]) -> bytes:
-    """The whole stream of a message."""
-    return b"".join(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), dumps(event)) for event in events(message))
+def frame(event: dict[str, Any]) -> bytes:
+    """An event on the wire."""
+    return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), dumps(event))
 
 
-def events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of a message, in order."""
+def events(message: dict[str, Any], inputs: Mapping[str, str] = {}) -> Iterator[dict[str, Any]]:
+    """The events of a message, in order.
+
+    Args:
+        message: the whole message.
+        inputs: by the names of tools, what is streamed as the input of their calls in place of its JSON.
+
+    """
     usage = message["usage"]
     beginning: dict[str, Any] = {
         **message,
@@ -39,7 +45,7 @@ def events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     beside = {name: beginning.pop(name) for name in ("context_management",) if name in beginning}
     yield {"type": "message_start", "message": beginning}
     for index, block in enumerate(message["content"]):
-        start, deltas = _taken_apart(block)
+        start, deltas = _taken_apart(block, inputs)
         yield {"type": "content_block_start", "index": index, "content_block": start}
         if index == 0:
             yield {"type": "ping"}
@@ -51,7 +57,7 @@ def events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "message_stop"}
 
 
-def _taken_apart(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _taken_apart(block: dict[str, Any], inputs: Mapping[str, str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the block starts with, and the deltas that complete it."""
     match block["type"]:
         case "text":
@@ -69,7 +75,8 @@ def _taken_apart(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
                 {"type": "signature_delta", "signature": block["signature"]},
             ]
         case "tool_use" | "server_tool_use" | "mcp_tool_use":
-            written = dumps(block["input"]).decode() if block["input"] else ""
+            whole = dumps(block["input"]).decode() if block["input"] else ""
+            written = inputs.get(block["name"], whole)
             return {**block, "input": {}}, [
                 {"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(written))
             ]

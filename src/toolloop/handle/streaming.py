@@ -1,0 +1,286 @@
+"""A turn that is read while it happens.
+
+The driver never runs ahead of its reader: it goes on when all that it told so far was read. So a slow reader slows the
+turn, and nothing piles up; and who leaves before the end has cancelled the turn at the very place that was read last.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from toolloop.core.errors import IllegalCommand
+from toolloop.handle.bell import AsyncBell
+from toolloop.handle.turns import Completed, Error, Yielded
+from toolloop.handle.watching import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta, WatchEvent
+
+if TYPE_CHECKING:
+    import anyio
+
+    from toolloop.providers.accumulate import Piece
+
+Turn = Yielded | Completed | Error
+T = TypeVar("T")
+
+
+def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
+    """What is told of a piece of a reply."""
+    match piece.kind:
+        case "text":
+            return TextDelta(iteration, piece.index, piece.value, path=path)
+        case "thinking":
+            return ThinkingDelta(iteration, piece.index, piece.value, path=path)
+        case "citation":
+            return CitationDelta(iteration, piece.index, piece.value, path=path)
+        case "input":
+            return InputDelta(iteration, piece.index, piece.call_id, piece.name, piece.value, path=path)
+
+
+class Outlet:
+    """What was told and not read yet. Any thread may tell; one reads."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        """`ring`: wakes the driver, that it hands over what was told."""
+        self._ring = ring
+        self._told: deque[WatchEvent] = deque()
+        self._gates: deque[SimpleQueue[None]] = deque()
+        self._closed = False
+
+    def tell(self, event: WatchEvent) -> None:
+        """Keep an event for the reader."""
+        self._told.append(event)
+        self._ring()
+
+    def next(self) -> WatchEvent | None:
+        """The next event. None: all was read, so whoever waits for that goes on."""
+        with suppress(IndexError):
+            return self._told.popleft()
+        self._open_gates()
+        return None
+
+    def wait(self) -> None:
+        """In a thread that is not the reader's: wait until all that was told has been read."""
+        gate: SimpleQueue[None] = SimpleQueue()
+        self._gates.append(gate)
+        if self._closed:
+            return
+        self._ring()
+        gate.get()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._closed = True
+        self._open_gates()
+
+    def _open_gates(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._gates.popleft().put(None)
+
+
+class AsyncOutlet:
+    """The same in an event loop: the driver, or a task of it, waits for the reader, and the reader for what is told."""
+
+    def __init__(self) -> None:
+        """Nothing was told yet."""
+        self._told: deque[WatchEvent] = deque()
+        self._gates: list[anyio.Event] = []
+        self._closed = False
+        self.bell = AsyncBell()
+
+    def tell(self, event: WatchEvent) -> None:
+        """Keep an event for the reader; from any thread."""
+        self._told.append(event)
+        self.bell.ring()
+
+    async def wait(self) -> None:
+        """Wait until all that was told has been read, and the reader asks for more."""
+        import anyio  # noqa: PLC0415 - loaded already
+
+        if not self._closed:
+            gate = anyio.Event()
+            self._gates.append(gate)
+            self.bell.ring()
+            await gate.wait()
+
+    async def next(self, is_over: Callable[[], bool]) -> WatchEvent | None:
+        """The next event, once there is one. None: there is none, and it is over."""
+        while True:
+            heard = self.bell.fresh()
+            with suppress(IndexError):
+                return self._told.popleft()
+            if is_over():
+                return None
+            self._open_gates()
+            await heard.wait()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._closed = True
+        self._open_gates()
+
+    def _open_gates(self) -> None:
+        gates, self._gates = self._gates, []
+        for gate in gates:
+            gate.set()
+
+
+class _Reading:
+    """What both kinds of streams share: how the turn came out."""
+
+    _turn: Turn | None = None
+    _error: BaseException | None = None
+    _is_over = False
+
+    @property
+    def turn(self) -> Turn:
+        """What `next_turn()` would have returned.
+
+        Raises:
+            IllegalCommand: the stream has not been read to its end.
+
+        """
+        if self._turn is None:
+            raise IllegalCommand(
+                "stream.turn: the turn is not over; read the stream to its end, or call finish()",
+                state="streaming",
+                asked="stream.turn",
+                allowed=("iterating", "finish()"),
+            )
+        return self._turn
+
+    def _raise_error(self) -> None:
+        """The stream has told all there was; if the turn failed to be one, that is raised, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {'over' if self._is_over else 'under way'}>"
+
+
+class TurnStream(_Reading):
+    """A turn while it happens: iterate its events, then see its `turn`. Made by `ToolLoopHandle.stream_turn`."""
+
+    def __init__(self, steps: Generator[None, None, Turn], outlet: Outlet) -> None:
+        """`steps`: of the driver; `outlet`: where it tells."""
+        self._steps = steps
+        self._outlet = outlet
+        # What observers set around a request must not leak to the reader between two pieces of it.
+        self._context = contextvars.copy_context()
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        return self
+
+    def __next__(self) -> WatchEvent:
+        """The next event.
+
+        Raises:
+            CallerError, StoreError: as `ToolLoopHandle.next_turn`.
+
+        """
+        while (event := self._outlet.next()) is None:
+            if self._is_over:
+                self._raise_error()
+                raise StopIteration
+            self._advance()
+        return event
+
+    def finish(self) -> Turn:
+        """Read the rest, and give the turn."""
+        for _ in self:
+            pass
+        return self.turn
+
+    def _advance(self) -> None:
+        try:
+            self._context.run(next, self._steps)
+        except StopIteration as done:
+            self._is_over, self._turn = True, done.value
+        except Exception as error:  # noqa: BLE001 - what was told before it is read first
+            self._is_over, self._error = True, error
+
+    def _close(self) -> None:
+        """Nobody reads any more: what is under way is given up, as if the driver had been interrupted."""
+        self._outlet.close()
+        self._context.run(self._steps.close)
+
+
+class AsyncTurnStream(_Reading):
+    """The same for `AsyncToolLoopHandle`: `async for event in stream`."""
+
+    def __init__(self, drive: Callable[[], Awaitable[Turn]], outlet: AsyncOutlet, group: Any) -> None:
+        """`drive`: the driver; `outlet`: where it tells; `group`: the tasks of the stream."""
+        self._drive = drive
+        self._outlet = outlet
+        self._group = group
+        self._is_begun = False
+
+    def __aiter__(self) -> AsyncIterator[WatchEvent]:
+        return self
+
+    async def __anext__(self) -> WatchEvent:
+        """The next event. See `TurnStream`."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._group.start_soon(self._run)
+        event = await self._outlet.next(lambda: self._is_over)
+        if event is None:
+            self._raise_error()
+            raise StopAsyncIteration
+        return event
+
+    async def finish(self) -> Turn:
+        """Read the rest, and give the turn."""
+        async for _ in self:
+            pass
+        return self.turn
+
+    async def _run(self) -> None:
+        """Drive, in a task that lets nothing out but a cancellation."""
+        import anyio  # noqa: PLC0415 - loaded already
+
+        try:
+            self._turn = await self._drive()
+        except anyio.get_cancelled_exc_class():
+            raise
+        except GeneratorExit:
+            raise  # the event loop is gone
+        except BaseException as error:  # noqa: BLE001 - it is the reader's to raise, after all that was told
+            self._error = error
+        finally:
+            self._is_over = True
+            self._outlet.bell.ring()
+
+
+def exhaust(steps: Generator[None, None, T], wait: Callable[[], None] | None = None) -> T:
+    """What steps come to. `wait`: done at each of them."""
+    try:
+        while True:
+            next(steps)
+            if wait is not None:
+                wait()
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        steps.close()
+
+
+def close(stream: object) -> None:
+    """Hang up on a stream of a provider's, if it can be."""
+    getattr(stream, "close", _nothing)()
+
+
+async def aclose(stream: object) -> None:
+    """The same for an async one."""
+    if (closing := getattr(stream, "aclose", None)) is not None:
+        await closing()
+
+
+def _nothing() -> None:
+    """There is nothing to close."""
