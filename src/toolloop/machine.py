@@ -1,6 +1,6 @@
 """The bare machine, for those who write a driver of their own: states, events, effects, `step`, `outstanding`."""
 
-from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.events import (
     Adopted,
     Cancelled,
@@ -52,6 +52,7 @@ from toolloop.core.states import (
     Failure,
     Finished,
     Judging,
+    Ledger,
     Paused,
     Ready,
     Requesting,
@@ -60,14 +61,17 @@ from toolloop.core.states import (
     TooDeep,
 )
 from toolloop.core.stops import STOP_REASONS, Fate
-from toolloop.core.values import Outcome, Reject, Result, Ruling, StandingGrant, Terms, Wait, Why
+from toolloop.core.values import Call, Outcome, Reject, Result, Round, Ruling, StandingGrant, Status, Terms, Wait, Why
 
 __all__ = [
     "STOP_REASONS",
     "TRANSITIONS",
     "Adopted",
+    "Call",
+    "CancelRequest",
     "Cancelled",
     "Compacted",
+    "Conclude",
     "Continued",
     "Decided",
     "Deciding",
@@ -88,6 +92,7 @@ __all__ = [
     "Judge",
     "Judged",
     "Judging",
+    "Ledger",
     "Limits",
     "Opened",
     "Outcome",
@@ -103,6 +108,7 @@ __all__ = [
     "Requesting",
     "Result",
     "Retried",
+    "Round",
     "Ruling",
     "RunCall",
     "Running",
@@ -112,6 +118,7 @@ __all__ = [
     "StandingGrant",
     "Started",
     "State",
+    "Status",
     "Stopped",
     "Terms",
     "Ticked",

@@ -2,6 +2,7 @@
 
 from toolloop.stores.audit import Action, Audit, Breach, audit
 from toolloop.stores.codec import dump, load
+from toolloop.stores.events import decode_event, encode_event, read_journal
 from toolloop.stores.formats import FORMAT
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
@@ -21,6 +22,9 @@ __all__ = [
     "StoredJournal",
     "StoredLoop",
     "audit",
+    "decode_event",
     "dump",
+    "encode_event",
     "load",
+    "read_journal",
 ]
