@@ -188,8 +188,8 @@ class AsyncToolLoopHandle(AsyncByHand):
                         raised = error
                         raise
                     finally:
+                        group.cancel_scope.cancel()  # first, so that nothing goes on because nobody reads any more
                         outlet.close()
-                        group.cancel_scope.cancel()
         except BaseExceptionGroup as errors:
             together = errors
         if together is not None:  # the driver's task lets nothing out, so it is what befell the reader

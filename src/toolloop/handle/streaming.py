@@ -101,11 +101,12 @@ class AsyncOutlet:
         """Wait until all that was told has been read, and the reader asks for more."""
         import anyio  # noqa: PLC0415 - loaded already
 
-        if not self._closed:
-            gate = anyio.Event()
-            self._gates.append(gate)
-            self.bell.ring()
-            await gate.wait()
+        gate = anyio.Event()
+        if self._closed:
+            gate.set()  # to wait for it is to be cancelled, then
+        self._gates.append(gate)
+        self.bell.ring()
+        await gate.wait()
 
     async def next(self, is_over: Callable[[], bool]) -> WatchEvent | None:
         """The next event, once there is one. None: there is none, and it is over."""
