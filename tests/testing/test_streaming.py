@@ -141,7 +141,7 @@ def test_any_text_and_any_input_come_out_of_the_deltas_as_they_went_in(texts: li
             found[event["index"]] += event["delta"].get("text", "") + event["delta"].get("partial_json", "")
     assert found[:-1] == texts
     assert json.loads(found[-1] or "{}") == given_input
-    assert sse.stream(message).decode().count("\n\n") == len(list(sse.events(message)))
+    assert all(sse.frame(event).decode().count("\n\n") == 1 for event in sse.events(message))
 
 
 def test_a_fault_before_a_stream_is_an_ordinary_error() -> None:

@@ -126,6 +126,7 @@ class AsyncToolLoopHandle(AsyncByHand):
         try:
             await self._flush()
         finally:
+            self._recorder.close()
             await self._apart(self._let_go)
 
     async def _apart(self, work: Callable[[], None]) -> None:
@@ -161,6 +162,7 @@ class AsyncToolLoopHandle(AsyncByHand):
                 await self.close()
             else:
                 await self._apart(self._close_quietly)
+                self._recorder.close()
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say. See `ToolLoopHandle.next_turn`."""
@@ -198,6 +200,10 @@ class AsyncToolLoopHandle(AsyncByHand):
             stream._raise_error()  # noqa: SLF001 - a stream is its handle's own
 
     async def _turning(self, asked: str, outlet: AsyncOutlet | None = None) -> Yielded | Completed | Error:
+        import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
+
+        # Once in each turn others have theirs, also where neither the provider nor a tool ever waits.
+        await anyio.lowlevel.checkpoint()
         try:
             with self._driving(asked), self._read_by(outlet):
                 if self._waits():

@@ -16,6 +16,7 @@ from toolloop.testing.replies import (
 )
 from toolloop.testing.server import FakeMessagesAPI, RecordedRequest
 from toolloop.testing.store_suite import check_store
+from toolloop.testing.streams import RecordedStream, Streamed, streamed
 
 __all__ = [
     "AsyncScriptedProvider",
@@ -23,7 +24,9 @@ __all__ = [
     "CrashReport",
     "FakeMessagesAPI",
     "RecordedRequest",
+    "RecordedStream",
     "ScriptedProvider",
+    "Streamed",
     "call",
     "check_store",
     "compacted",
@@ -35,5 +38,6 @@ __all__ = [
     "reply",
     "server_call",
     "server_result",
+    "streamed",
     "verbatim",
 ]

@@ -15,13 +15,14 @@ from toolloop.testing.refusals import THINKING_CONTROLS
 from toolloop.testing.replies import Delayed, Dropped, Fault, Verbatim
 from toolloop.testing.runs import runs_of
 from toolloop.testing.signing import Prefix
+from toolloop.testing.streams import Delivery, Streamed, laid_out, laid_out_verbatim
 
 if TYPE_CHECKING:
     from toolloop.testing.memory import Memory
     from toolloop.testing.refusals import Context, Refusal
     from toolloop.testing.signing import Signer
 
-Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim
+Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
 Script = Iterable[Answer] | Callable[[dict[str, Any]], Answer]
 
 _JSON = "application/json"
@@ -65,6 +66,8 @@ class Answering:
             while isinstance(answer, Delayed):
                 delays.append(answer)
                 answer = answer.answer
+            if isinstance(answer, Mapping) and body.get("stream"):
+                answer = Streamed(answer=answer)
             return self._ready(answer, body, context, request_id), delays
         except Exception as error:  # noqa: BLE001 - see above
             return _error(request_id, 500, "api_error", f"the script raised {error!r}", {"x-should-retry": "false"}), []
@@ -80,14 +83,24 @@ class Answering:
                 wait = {} if seconds is None else {"retry-after": f"{seconds:g}"}
                 return _error(request_id, status, kind, text, wait)
             case Verbatim(status=status, headers=headers, body=content):
-                raw = content if isinstance(content, bytes) else _raw(content)
-                return Answered(status, {"content-type": _JSON, **headers}, raw)
+                return Answered(status, {"content-type": _JSON, **headers}, _raw(content))
             case Mapping():
                 message = self._message(answer, body, context)
-                streams = bool(body.get("stream"))
-                raw = sse.stream(message) if streams else sse.dumps(message)
-                return Answered(200, {"content-type": _EVENTS if streams else _JSON, "request-id": request_id}, raw)
-        raise TypeError(f"{answer!r} is no answer: give what reply, fault, dropped, delayed, html or verbatim makes")
+                return Answered(200, {"content-type": _JSON, "request-id": request_id}, sse.dumps(message))
+            case Streamed():
+                return self._delivered(answer, body, context, request_id)
+        raise TypeError(
+            f"{answer!r} is no answer: give what reply, fault, dropped, delayed, html, verbatim or streamed makes"
+        )
+
+    def _delivered(self, how: Streamed, body: dict[str, Any], context: Context, request_id: str) -> Answered:
+        if not body.get("stream"):
+            raise ValueError("the answer is streamed(...), and the request asks for no stream")
+        if isinstance(how.answer, Verbatim):
+            headers = {"content-type": _EVENTS, **how.answer.headers}
+            return Answered(how.answer.status, headers, Delivery(laid_out_verbatim(_raw(how.answer.body), how), how))
+        frames = laid_out(self._message(how.answer, body, context), how)
+        return Answered(200, {"content-type": _EVENTS, "request-id": request_id}, Delivery(frames, how))
 
     def _message(self, answer: Mapping[str, Any], body: dict[str, Any], context: Context) -> dict[str, Any]:
         message = self._complete(answer, body.get("model"))
@@ -142,5 +155,7 @@ def _error(  # noqa: PLR0913, PLR0917 - the parts of an error answer
     return Answered(status, {"content-type": _JSON, "request-id": request_id, **headers}, raw)
 
 
-def _raw(content: Mapping[str, Any] | str) -> bytes:
+def _raw(content: Mapping[str, Any] | str | bytes) -> bytes:
+    if isinstance(content, bytes):
+        return content
     return content.encode() if isinstance(content, str) else sse.dumps(dict(content))

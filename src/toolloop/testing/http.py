@@ -40,7 +40,79 @@ class Answered:
     body: bytes | Callable[[Line], bool]
 
 
+class HungUp(Exception):
+    """The connection is gone before all is written."""
+
+
+class Line:
+    """Where a body is written in pieces, each a chunk of the transfer encoding and a write of its own.
+
+    Every method raises `HungUp` once the connection is gone: closed by the client, or by this server.
+
+    Args:
+        connection: the socket.
+        head: status and headers, as they are sent.
+        stopping: set when the server closes.
+
+    """
+
+    def __init__(self, connection: socket.socket, head: bytes, stopping: threading.Event) -> None:
+        """Send nothing yet."""
+        self._connection = connection
+        self._head = head
+        self._stopping = stopping
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is the server that closes."""
+        return self._stopping.is_set()
+
+    def start(self, send_buffer: int | None = None) -> None:
+        """Send the head, after setting the size of the send buffer."""
+        if send_buffer is not None:
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        self._send(self._head)
+
+    def write(self, piece: bytes) -> None:
+        """Send a chunk; it waits until the operating system takes it."""
+        self._look()
+        self._send(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+    def end(self) -> None:
+        """Send the chunk that ends the body."""
+        self._send(b"0\r\n\r\n")
+
+    def wait(self, event: threading.Event) -> None:
+        """Wait for an event, as long as the client is there."""
+        while not event.wait(_LOOK_EVERY):
+            self._look()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            raise HungUp from error
+
+    def _look(self) -> None:
+        # A write into a connection that the client has closed still succeeds, once; so it is looked at first.
+        self._connection.settimeout(0)
+        try:
+            gone = not self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise HungUp from error
+        finally:
+            self._connection.settimeout(None)
+        if gone:
+            raise HungUp
+
+
 Respond = Callable[[Asked], Answered | None]
+
+
+def _written(head: list[str], length: str) -> bytes:
+    return "\r\n".join([*head, length, "", ""]).encode("latin-1")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -65,15 +137,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         head = [f"HTTP/1.1 {answer.status} {self.responses.get(answer.status, ('',))[0]}"]
         head += [f"{name}: {value}" for name, value in answer.headers.items() if name.lower() != "content-length"]
-        pieces = callable(answer.body)
-        head += ["transfer-encoding: chunked" if pieces else f"content-length: {len(answer.body)}", "", ""]
-        start = "\r\n".join(head).encode("latin-1")
-        if callable(answer.body):
-            line = Line(self.connection, start, self.server.stopping)
-            self.close_connection |= not answer.body(line)
-        else:
+        if isinstance(answer.body, bytes):
             # One write, so one packet for a small answer.
-            self.wfile.write(start + answer.body)
+            self.wfile.write(_written(head, f"content-length: {len(answer.body)}") + answer.body)
+        else:
+            line = Line(self.connection, _written(head, "transfer-encoding: chunked"), self.server.stopping)
+            self.close_connection |= not answer.body(line)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - the names that http.server looks for
 

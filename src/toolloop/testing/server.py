@@ -21,6 +21,7 @@ from toolloop.testing.models import exists
 from toolloop.testing.refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.rules import judge
 from toolloop.testing.signing import Signer
+from toolloop.testing.streams import Delivery, RecordedStream
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -46,6 +47,7 @@ class RecordedRequest:
         json: the decoded body, or None where it was not JSON.
         status: what it was answered with; None for a dropped connection.
         refusal: the text of the rule it broke, or None.
+        stream: how the stream goes that it was answered with; None for any other answer.
 
     """
 
@@ -56,17 +58,19 @@ class RecordedRequest:
     json: Any
     status: int | None
     refusal: str | None = None
+    stream: RecordedStream | None = None
 
 
 class FakeMessagesAPI:
     """A Messages API on loopback, as a context manager; it runs from construction until `close`.
 
-    Requests to count tokens are judged and recorded like the others, and answered without the script.
+    Requests to count tokens are judged and recorded like the others, and answered without the script. Who asks for a
+    stream gets a `reply` as one, each event in a write and a chunk of its own.
 
     Args:
         script: answers in order, or a function that makes one of a request's JSON. It is called for one request at a
-            time; to wait, it returns a `delayed`. An answer is a `reply`, or a `fault`, `dropped`, `delayed`, `html` or
-            `verbatim`. A script that has run out, or a function that raises, answers 500 and says so.
+            time; to wait, it returns a `delayed`. An answer is a `reply`, or a `fault`, `dropped`, `delayed`, `html`,
+            `verbatim` or `streamed`. A script that has run out, or a function that raises, answers 500 and says so.
         models: the names of the models there are; unless given, whatever could be one: `claude-` and a family
             or a number.
         enforce: whether to refuse what the API refuses. False serves recordings.
@@ -178,6 +182,7 @@ class FakeMessagesAPI:
                     json=body,
                     status=answered.status if answered else None,
                     refusal=refusal.message if refusal else None,
+                    stream=answered.body.record if answered and isinstance(answered.body, Delivery) else None,
                 )
             )
         for delay in delays:

@@ -29,7 +29,7 @@ class RecordedStream:
         events: how many were written whole so far; written is what the operating system took to send.
         bytes: how many bytes of the event stream were written so far, without what HTTP adds.
         hung_up: set when the client closed the connection before the end.
-        ended: set when no more is written: all is out, or the stream was cut, or the client hung up, or the server closed.
+        ended: set when no more is written: all is out, it was cut, the client hung up, or the server closed.
 
     """
 
@@ -85,7 +85,7 @@ def streamed(  # noqa: PLR0913 - each is something that happens to streams
     noise: bool = False,
     newline: str = "\n",
 ) -> Streamed:
-    """An answer to a request for a stream, and what is special about the stream.
+    r"""An answer to a request for a stream, and what is special about the stream.
 
     Positions count events (or bytes of the event stream) as a slice does: negative ones from the end, and those behind
     the end mean the end. `message_start`, the start of the first block and a ping are the first three events.
@@ -99,8 +99,8 @@ def streamed(  # noqa: PLR0913 - each is something that happens to streams
             ends it.
         cut: after so many events the connection breaks.
         cut_bytes: likewise, in bytes.
-        send_buffer: the bytes that the operating system takes before the client reads them, about; small, it makes the
-            server wait for a slow client.
+        send_buffer: the size in bytes of the socket's send buffer. Small, it makes the server wait for a client that
+            reads slowly, after some ten kilobytes in place of megabytes.
         end: after so many events the stream ends, as if it were whole: -1 leaves out `message_stop`, 0 all.
         end_bytes: likewise, in bytes: -1 leaves the last event unfinished.
         fault: what `fault` makes: an error event where `end` says.
@@ -108,12 +108,15 @@ def streamed(  # noqa: PLR0913 - each is something that happens to streams
         inputs: texts that are streamed as the input of calls, in place of its JSON, by the names of the tools.
         noise: between the events comes what a client must pass over: comments, pings, events and deltas of unknown
             types. It is not counted as events.
-        newline: what ends a line; `"\\r\\n"` and `"\\r"` are allowed too.
+        newline: what ends a line; `"\r\n"` and `"\r"` are allowed too.
 
     Raises:
+        TypeError: the answer is none that can be streamed.
         ValueError: an option that does not go with the others, or with the answer.
 
     """
+    if not isinstance(answer, Mapping | Verbatim):
+        raise TypeError(f"{answer!r} cannot be streamed: give what reply, compacted or verbatim makes")
     if fault is not None and end is None:
         raise ValueError("fault is the event that comes where the stream ends: say where, with end")
     if isinstance(answer, Verbatim) and (without or inputs or noise or newline != "\n"):
