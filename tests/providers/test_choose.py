@@ -30,6 +30,36 @@ class Wrapped:
         return Async().send(*args)
 
 
+class Streaming(Sync):
+    def stream(self, request: Any) -> Any:
+        yield {}
+
+
+class AsyncStreaming(Async):
+    async def stream(self, request: Any) -> Any:
+        yield {}
+
+
+class SyncStreamOfAsync(Async):
+    def stream(self, request: Any) -> Any:
+        yield {}
+
+
+class AsyncStreamOfSync(Sync):
+    async def stream(self, request: Any) -> Any:
+        yield {}
+
+
+class AwaitedStream(Async):
+    async def stream(self, request: Any) -> Any:
+        return iter(())
+
+
+class AwaitedStreamOfSync(Sync):
+    async def stream(self, request: Any) -> Any:
+        return iter(())
+
+
 class NotCallable:
     send = "now"
 
@@ -51,9 +81,9 @@ def test_a_client_is_wrapped() -> None:
 
 def test_a_provider_is_used_as_it_is() -> None:
     """Anything with `send`, of the right kind."""
-    for sync in (Sync(), AnthropicProvider(object())):
+    for sync in (Sync(), Streaming(), AnthropicProvider(object())):
         assert provider_for(sync, is_async=False) is sync
-    for awaited in (Async(), Wrapped(), AsyncAnthropicProvider(object())):
+    for awaited in (Async(), AsyncStreaming(), Wrapped(), AsyncAnthropicProvider(object())):
         assert provider_for(awaited, is_async=True) is awaited
 
 
@@ -77,6 +107,22 @@ def test_anything_else_is_refused_with_what_is_allowed(given: Any, is_async: boo
     """Also a class where an instance was meant."""
     choose: Any = provider_for
     with pytest.raises(TypeError, match=r"give a client of the anthropic SDK, .* or an object with `send\(request\)`"):
+        choose(given, is_async=is_async)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_async", "words"),
+    [
+        (SyncStreamOfAsync(), True, "SyncStreamOfAsync.stream is sync"),
+        (AsyncStreamOfSync(), False, "AsyncStreamOfSync.stream is async"),
+        (AwaitedStream(), True, "AwaitedStream.stream must be awaited .* let it return an async iterator at once"),
+        (AwaitedStreamOfSync(), False, "AwaitedStreamOfSync.stream must be awaited .* let it return an iterator"),
+    ],
+)
+def test_a_stream_of_the_wrong_kind_is_refused(given: Any, is_async: bool, words: str) -> None:
+    """At once, and not when the first turn is streamed."""
+    choose: Any = provider_for
+    with pytest.raises(TypeError, match=words):
         choose(given, is_async=is_async)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,27 @@ def ask(kind: str, server: Server, asked: Request, *, run: str, **more: Any) -> 
     return asyncio.run(main()) if run == "asyncio" else trio.run(main)
 
 
+def read(kind: str, server: Server, asked: Request, *, run: str, most: int | None = None, **more: Any) -> list[Any]:
+    """The events of a streamed reply, or the first of them."""
+    if run == "sync":
+        with client(kind, server, is_async=False, **more) as sdk:
+            events = AnthropicProvider(sdk).stream(asked)
+            read = list(itertools.islice(events, most))
+            events.close()
+            return read
+
+    async def main() -> list[Any]:
+        read: list[Any] = []
+        async with client(kind, server, is_async=True, **more) as sdk:
+            events = AsyncAnthropicProvider(sdk).stream(asked)
+            while len(read) != most and (event := await anext(events, None)) is not None:
+                read.append(event)
+            await events.aclose()
+        return read
+
+    return asyncio.run(main()) if run == "asyncio" else trio.run(main)
+
+
 RUNS = ["sync", "asyncio", "trio"]
 
 
@@ -102,6 +124,31 @@ def test_a_long_reply_is_streamed_and_lossless(run: str, kind: str) -> None:
         reply = ask(kind, server, request(max_tokens=LONG), run=run)
     assert reply == MESSAGE | {"content": CONTENT}
     assert reply.request_id == "req_1"
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("kind", ["subclass", "middleware", "vertex"])
+def test_the_events_of_a_stream_are_lossless(run: str, kind: str) -> None:
+    """They are the JSON of the wire, half characters and unknown events included; leaving them half-way is quiet."""
+    half = [{"type": "text", "text": "half a \ud83d"}]
+    whole = MESSAGE | {"content": half}
+    events = [event for event in streamed(whole) if event["type"] != "ping"]
+    events.insert(1, {"type": "forecast", "mood": None})
+    with serving(stream(*events)) as server:
+        assert read(kind, server, request(), run=run) == events
+        assert read(kind, server, request(), run=run, most=2) == events[:2]
+    assert [json.loads(received.body)["stream"] for received in server.received] == [True, True]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("kind", ["subclass", "middleware", "vertex"])
+def test_a_message_or_a_page_in_place_of_a_stream_is_told_from_one(run: str, kind: str) -> None:
+    """As with a first-party client."""
+    with serving(message(content=CONTENT)) as server:
+        assert read(kind, server, request(), run=run) == [MESSAGE | {"content": CONTENT}]
+    page = Answer(b"<html>", headers={"content-type": "text/html"})
+    with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
+        read(kind, server, request(), run=run)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -154,8 +201,11 @@ def test_middleware_may_answer_by_itself(run: str) -> None:
         return made
 
     with serving(message()) as server:
-        reply = ask("middleware", server, request(), run=run, middleware=[cached if run == "sync" else async_cached])
-    assert reply == MESSAGE
+        middleware = [cached if run == "sync" else async_cached]
+        reply = ask("middleware", server, request(), run=run, middleware=middleware)
+        long = ask("middleware", server, request(max_tokens=LONG), run=run, middleware=middleware)
+        events = read("middleware", server, request(), run=run, middleware=middleware)
+    assert (reply, long, events) == (MESSAGE, MESSAGE, [MESSAGE])
     assert (server.received, reply.text, reply.request_id) == ([], None, None)
 
 

@@ -80,7 +80,14 @@ class Drift(CallerError):
 
 
 class OutsideError(ToolLoopError):
-    """The outside world failed."""
+    """The outside world failed.
+
+    Attributes:
+        partial_text: the text of a reply as far as it came, if it was streamed and broke off.
+
+    """
+
+    partial_text: str | None = None
 
 
 class ModelError(OutsideError):
@@ -101,10 +108,17 @@ class ModelError(OutsideError):
         retryable: bool = False,
         retry_after: float | None = None,
         request_id: str | None = None,
+        partial_text: str | None = None,
     ) -> None:
         """`status`: the HTTP status; `kind`: the API's `error.type`; `retry_after`: seconds."""
         super().__init__(
-            message, status=status, kind=kind, retryable=retryable, retry_after=retry_after, request_id=request_id
+            message,
+            status=status,
+            kind=kind,
+            retryable=retryable,
+            retry_after=retry_after,
+            request_id=request_id,
+            partial_text=partial_text,
         )
 
 
@@ -113,9 +127,9 @@ class ProtocolError(OutsideError):
 
     retryable: bool
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, partial_text: str | None = None) -> None:
         """Keep the verdict whether to try again."""
-        super().__init__(message, retryable=retryable)
+        super().__init__(message, retryable=retryable, partial_text=partial_text)
 
 
 class StoreError(OutsideError):

@@ -4,7 +4,14 @@ from toolloop.providers.accumulate import accumulate
 from toolloop.providers.anthropic import AnthropicProvider, AsyncAnthropicProvider
 from toolloop.providers.choose import provider_for
 from toolloop.providers.options import OPTION_NAMES, SECRET_OPTIONS, given
-from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request
+from toolloop.providers.protocol import (
+    AsyncProvider,
+    AsyncStreamingProvider,
+    Provider,
+    Reply,
+    Request,
+    StreamingProvider,
+)
 from toolloop.providers.sdk import as_sdk
 
 __all__ = [
@@ -13,9 +20,11 @@ __all__ = [
     "AnthropicProvider",
     "AsyncAnthropicProvider",
     "AsyncProvider",
+    "AsyncStreamingProvider",
     "Provider",
     "Reply",
     "Request",
+    "StreamingProvider",
     "accumulate",
     "as_sdk",
     "given",

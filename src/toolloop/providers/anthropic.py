@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from toolloop.core.jsontext import plain
-from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.calls import create_arguments, messages_of, post_arguments, streams, takes_ready_body
 from toolloop.providers.counting import count_arguments, count_in, count_post_arguments, read_count
 from toolloop.providers.failures import outside_errors
-from toolloop.providers.replies import built_reply, read_reply, request_id_of
+from toolloop.providers.replies import built_reply, read_reply
+from toolloop.providers.streaming import AsyncEventStream, EventStream, RawEvents, async_whole, whole
 
 if TYPE_CHECKING:
     from toolloop.providers.protocol import Reply, Request
-
-_EVENT_STREAM = "text/event-stream"
 
 
 class AnthropicProvider:
@@ -47,11 +45,34 @@ class AnthropicProvider:
         """
         import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
 
-        stream = streams(self.client, request)
+        if streams(self.client, request):
+            return whole(self.stream(request))
         if not takes_ready_body(self.client, anthropic.Anthropic):
-            return self._create(request, stream=stream)
-        arguments = post_arguments(self.client, request, stream=stream)
-        return self._post_streamed(arguments) if stream else self._post(arguments)
+            return self._create(request)
+        return self._post(post_arguments(self.client, request, stream=False))
+
+    def stream(self, request: Request) -> EventStream:
+        """Answer a request with the raw events of the reply's stream. Nothing is sent before the first is asked for.
+
+        Raises:
+            TypeError: `extra_body` is not JSON, or asks for a stream.
+
+        """
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        kind = anthropic.Stream[object]  # whose events are plain JSON
+        if takes_ready_body(self.client, anthropic.Anthropic):
+            posted = post_arguments(self.client, request, stream=True)
+            return EventStream(lambda: self.client.post(cast_to=object, stream=True, stream_cls=kind, **posted))
+        messages = messages_of(self.client, request)
+        arguments = create_arguments(messages.create, request)
+
+        def begin() -> Any:
+            raw = messages.with_raw_response.create(stream=True, **arguments)
+            # Middleware may answer with a message of its own making.
+            return raw.parse(to=kind) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+
+        return EventStream(begin)
 
     def count_tokens(self, request: Request) -> int:
         """Count the input tokens of a request, without sending it: `POST /v1/messages/count_tokens`.
@@ -85,34 +106,13 @@ class AnthropicProvider:
             response = self.client.post(cast_to=httpx2.Response, **arguments)
         return read_reply(response)
 
-    def _post_streamed(self, arguments: dict[str, Any]) -> Reply:
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
-
-        accumulator = Accumulator()
-        with outside_errors():
-            stream = self.client.post(cast_to=object, stream=True, stream_cls=anthropic.Stream[object], **arguments)
-            with stream:
-                response = stream.response
-                if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
-                    response.read()  # a proxy's page, or a message after all
-                    return read_reply(response)
-                for event in stream:
-                    accumulator.add(event)
-        return built_reply(accumulator.message(), request_id_of(response))
-
-    def _create(self, request: Request, *, stream: bool) -> Reply:
+    def _create(self, request: Request) -> Reply:
         messages = messages_of(self.client, request)
         arguments = create_arguments(messages.create, request)
-        if not stream:
-            with outside_errors():
-                raw = messages.with_raw_response.create(**arguments)
-            # Middleware may answer with a message of its own making.
-            return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
-        accumulator = Accumulator()
-        with outside_errors(), messages.create(stream=True, **arguments) as events:
-            for event in events:
-                accumulator.add(plain(event))
-        return built_reply(accumulator.message(), request_id_of(events.response))
+        with outside_errors():
+            raw = messages.with_raw_response.create(**arguments)
+        # Middleware may answer with a message of its own making.
+        return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
 
 
 class AsyncAnthropicProvider:
@@ -134,11 +134,33 @@ class AsyncAnthropicProvider:
         """Like `AnthropicProvider.send`."""
         import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
 
-        stream = streams(self.client, request)
+        if streams(self.client, request):
+            return await async_whole(self.stream(request))
         if not takes_ready_body(self.client, anthropic.AsyncAnthropic):
-            return await self._create(request, stream=stream)
-        arguments = post_arguments(self.client, request, stream=stream)
-        return await (self._post_streamed(arguments) if stream else self._post(arguments))
+            return await self._create(request)
+        return await self._post(post_arguments(self.client, request, stream=False))
+
+    def stream(self, request: Request) -> AsyncEventStream:
+        """Like `AnthropicProvider.stream`; it is not awaited itself."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        kind = anthropic.AsyncStream[object]  # whose events are plain JSON
+        if takes_ready_body(self.client, anthropic.AsyncAnthropic):
+            posted = post_arguments(self.client, request, stream=True)
+
+            async def post() -> RawEvents:
+                return RawEvents(await self.client.post(cast_to=object, stream=True, stream_cls=kind, **posted))
+
+            return AsyncEventStream(post)
+        messages = messages_of(self.client, request)
+        arguments = create_arguments(messages.create, request)
+
+        async def begin() -> Any:
+            raw = await messages.with_raw_response.create(stream=True, **arguments)
+            # Middleware may answer with a message of its own making.
+            return await raw.parse(to=kind) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+
+        return AsyncEventStream(begin)
 
     async def count_tokens(self, request: Request) -> int:
         """Like `AnthropicProvider.count_tokens`."""
@@ -163,34 +185,10 @@ class AsyncAnthropicProvider:
             response = await self.client.post(cast_to=httpx2.Response, **arguments)
         return read_reply(response)
 
-    async def _post_streamed(self, arguments: dict[str, Any]) -> Reply:
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
-
-        accumulator = Accumulator()
-        with outside_errors():
-            stream = await self.client.post(
-                cast_to=object, stream=True, stream_cls=anthropic.AsyncStream[object], **arguments
-            )
-            async with stream:
-                response = stream.response
-                if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
-                    await response.aread()  # a proxy's page, or a message after all
-                    return read_reply(response)
-                async for event in stream:
-                    accumulator.add(event)
-        return built_reply(accumulator.message(), request_id_of(response))
-
-    async def _create(self, request: Request, *, stream: bool) -> Reply:
+    async def _create(self, request: Request) -> Reply:
         messages = messages_of(self.client, request)
         arguments = create_arguments(messages.create, request)
-        if not stream:
-            with outside_errors():
-                raw = await messages.with_raw_response.create(**arguments)
-            # Middleware may answer with a message of its own making.
-            return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
-        accumulator = Accumulator()
         with outside_errors():
-            async with await messages.create(stream=True, **arguments) as events:
-                async for event in events:
-                    accumulator.add(plain(event))
-        return built_reply(accumulator.message(), request_id_of(events.response))
+            raw = await messages.with_raw_response.create(**arguments)
+        # Middleware may answer with a message of its own making.
+        return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)

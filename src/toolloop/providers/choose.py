@@ -22,7 +22,7 @@ def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | Async
     """A client of the anthropic SDK wrapped, a provider as it is.
 
     Args:
-        client_or_provider: any client of the anthropic SDK, or anything with `send`.
+        client_or_provider: any client of the anthropic SDK, or anything with `send` (and `stream`, if it can).
         is_async: whether it is for an `AsyncToolLoopHandle`.
 
     Raises:
@@ -41,6 +41,8 @@ def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | Async
     if inspect.iscoroutinefunction(inspect.unwrap(face)) != is_async:
         raise TypeError(_mismatch(given, "send" if send else "messages.create", is_async))
     if send:
+        if (stream := _method(given, "stream")) is not None:
+            _check_stream(given, inspect.unwrap(stream), is_async=is_async)
         return client_or_provider  # type: ignore[no-any-return] # it has `send`, and that is all a provider is
     return AsyncAnthropicProvider(given) if is_async else AnthropicProvider(given)
 
@@ -49,6 +51,18 @@ def _method(value: object, *path: str) -> Any:
     for name in path:
         value = getattr(value, name, None)
     return value if callable(value) else None
+
+
+def _check_stream(given: object, stream: Any, *, is_async: bool) -> None:
+    wrong = inspect.isgeneratorfunction if is_async else inspect.isasyncgenfunction
+    if wrong(stream):
+        raise TypeError(_mismatch(given, "stream", is_async))
+    if inspect.iscoroutinefunction(stream):
+        raise TypeError(
+            f"{type(given).__name__}.stream must be awaited before it gives its events: let it return "
+            f"{'an async iterator' if is_async else 'an iterator'} at once, and send the request when the first event "
+            "is asked for"
+        )
 
 
 def _described(value: object) -> str:

@@ -18,8 +18,21 @@ if TYPE_CHECKING:
 _CLIENT_ERROR = 400
 _SERVER_ERROR = 500
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})  # and all from 500 on (anthropic-sdk 2.12, `_should_retry`)
-# A stream that fails has sent its status 200 long before; only the type is left to judge by.
-_RETRYABLE_KINDS = frozenset({"api_error", "overloaded_error", "rate_limit_error", "timeout_error"})
+# A stream that fails has sent its status 200 long before; only the type is left to judge by. The API's types, and those
+# that Bedrock's streams may tell (botocore 1.44, `bedrock-runtime`, `ResponseStream`).
+_RETRYABLE_KINDS = frozenset(
+    {
+        "api_error",
+        "overloaded_error",
+        "rate_limit_error",
+        "timeout_error",
+        "internalServerException",
+        "modelStreamErrorException",
+        "modelTimeoutException",
+        "serviceUnavailableException",
+        "throttlingException",
+    }
+)
 _SHOWN = 500  # characters of a refusal: a proxy may answer with a page
 
 
@@ -47,8 +60,9 @@ def outside_errors() -> Iterator[None]:
         raise ProtocolError(
             f"an event of the reply's stream is not JSON ({error}). Send the same request again", retryable=True
         ) from error
-    except (anthropic.AnthropicError, TypeError, ValueError) as error:
-        # No credentials, a setting that cannot be: the client's own words say it best.
+    except (anthropic.AnthropicError, ImportError, TypeError, ValueError, RecursionError) as error:
+        # No credentials, a setting that cannot be, a package that a platform's client needs, an event too deep: the
+        # client's own words say it best.
         raise ModelError(
             f"the client did not send the request, or could not use its answer: {error}",
             retryable=isinstance(error, anthropic.RetryableError),
@@ -77,27 +91,39 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
     return max(0.0, until - sent)
 
 
-def _refused(error: anthropic.APIStatusError) -> ModelError:
-    status, headers = error.status_code, error.response.headers
-    streamed = status < _CLIENT_ERROR
-    kind = error.type
-    if streamed:
-        retryable, wait = kind in _RETRYABLE_KINDS, None  # the headers spoke of the answer that began well
-    else:
-        retryable = status in _RETRYABLE_STATUSES or status >= _SERVER_ERROR
-        retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), retryable)
-        wait = retry_after(headers)
-    what = "broke off its reply with" if streamed else f"answered {status}"
-    said = (error.api_message or error.message)[:_SHOWN]
-    named = f" (request {error.request_id})" if error.request_id else ""
+def broken_off(kind: str | None, said: str, *, status: int = 200, request_id: str | None = None) -> ModelError:
+    """A stream that told an error. What its headers say of retrying they said of an answer that began well."""
+    retryable = kind in _RETRYABLE_KINDS
     return ModelError(
-        f"the API {what} {kind or 'no error type'}: {said}{named}. {_advice(retryable, wait)}",
+        f"the API broke off its reply with {_described(kind, said, request_id)}. {_advice(retryable, None)}",
+        status=status,
+        kind=kind,
+        retryable=retryable,
+        request_id=request_id,
+    )
+
+
+def _refused(error: anthropic.APIStatusError) -> ModelError:
+    status, headers, kind = error.status_code, error.response.headers, error.type
+    said = error.api_message or error.message
+    if status < _CLIENT_ERROR:
+        return broken_off(kind, said, status=status, request_id=error.request_id)
+    retryable = status in _RETRYABLE_STATUSES or status >= _SERVER_ERROR
+    retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), retryable)
+    wait = retry_after(headers)
+    return ModelError(
+        f"the API answered {status} {_described(kind, said, error.request_id)}. {_advice(retryable, wait)}",
         status=status,
         kind=kind,
         retryable=retryable,
         retry_after=wait,
         request_id=error.request_id,
     )
+
+
+def _described(kind: str | None, said: str, request_id: str | None) -> str:
+    named = f" (request {request_id})" if request_id else ""
+    return f"{kind or 'no error type'}: {said[:_SHOWN]}{named}"
 
 
 def _unanswered(error: Exception) -> ModelError:

@@ -6,7 +6,7 @@ pays for no message twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -103,9 +103,35 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class StreamingProvider(Provider, Protocol):
+    """A provider whose replies can be read while they come. One that has no `stream` is asked by `send`."""
+
+    def stream(self, request: Request) -> Iterator[Mapping[str, JSON]]:
+        """Answer a request with the raw events of the API's stream, `message_start` to `message_stop`, as JSON.
+
+        A server that does not stream is answered for by its message, `{"type": "message", …}`, as the only item.
+        Optional on the iterator: `close()`, to hang up half-way; and `request_id`, once the answer has begun.
+
+        Raises:
+            ModelError, ProtocolError: as `send`, when an item is asked for.
+
+        """
+        ...
+
+
+@runtime_checkable
 class AsyncProvider(Protocol):
     """What answers the model requests of an `AsyncToolLoopHandle`."""
 
     async def send(self, request: Request) -> Mapping[str, JSON]:
         """Like `Provider.send`."""
+        ...
+
+
+@runtime_checkable
+class AsyncStreamingProvider(AsyncProvider, Protocol):
+    """Like `StreamingProvider`."""
+
+    def stream(self, request: Request) -> AsyncIterator[Mapping[str, JSON]]:
+        """Like `StreamingProvider.stream`; not awaited itself. Hanging up is `aclose()`."""
         ...

@@ -35,7 +35,7 @@ def read_reply(response: httpx2.Response) -> Reply:
 
 
 def built_reply(message: Mapping[str, JSON], request_id: str | None) -> Reply:
-    """A reply of which there is no text: put together from a stream, or answered by the client's middleware.
+    """A message as a reply: put together from a stream, or answered by the client's middleware, and so without a text.
 
     Raises:
         ProtocolError: it is not a message.
@@ -47,7 +47,7 @@ def built_reply(message: Mapping[str, JSON], request_id: str | None) -> Reply:
             "Send the same request again",
             retryable=True,
         )
-    return Reply(message, request_id=request_id)
+    return message if isinstance(message, Reply) else Reply(message, request_id=request_id)
 
 
 def is_message(body: JSON) -> bool:

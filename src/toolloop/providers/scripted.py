@@ -8,11 +8,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.providers.protocol import Request
+from toolloop.providers.scripted_streams import events_of
 
 Answer = Mapping[str, JSON] | BaseException
 Script = Iterable[Answer] | Callable[[dict[str, JSON]], Answer]
@@ -129,6 +130,10 @@ class ScriptedProvider(_Record):
         """Answer with the next reply of the script, or raise its next exception."""
         return self._finish(self._next(request), request)
 
+    def stream(self, request: Request) -> Iterator[dict[str, JSON]]:
+        """The same as the raw events of a stream. The script is asked when the first event is."""
+        yield from events_of(self.send(request))
+
 
 class AsyncScriptedProvider(_Record):
     """`ScriptedProvider` for an `AsyncToolLoopHandle`. A function may be async."""
@@ -143,3 +148,8 @@ class AsyncScriptedProvider(_Record):
         if inspect.isawaitable(answer):
             answer = await answer
         return self._finish(answer, request)
+
+    async def stream(self, request: Request) -> AsyncIterator[dict[str, JSON]]:
+        """The same as the raw events of a stream. The script is asked when the first event is."""
+        for event in events_of(await self.send(request)):
+            yield event

@@ -1,0 +1,261 @@
+"""Who leaves a stream half-way hangs up: the server sees it, nothing complains, and the client is fit for the next."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import anthropic
+import anyio
+import anyio.lowlevel
+import httpx2
+import pytest
+import trio
+
+from tests.providers.asking import FACES, HISTORY, Face, request, run
+from toolloop.core.errors import ModelError
+from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, accumulate
+from toolloop.testing import FakeMessagesAPI, reply, streamed
+
+ASKED = request(messages=HISTORY[:1])
+LONG_TEXT = "All work and no play. " * 10_000
+# Seconds: none of these waits is to end so; without it a failure would hang.
+PATIENCE = 60
+
+LOOPS: list[Face] = ["asyncio", "trio"]
+
+
+def hung_up(api: FakeMessagesAPI) -> bool:
+    (first, *_) = api.requests
+    assert first.stream is not None
+    return first.stream.hung_up.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("taken", [1, 3, 5])
+def test_a_sync_stream_is_left_half_way(taken: int) -> None:
+    """After any event, while the server still writes or waits; a second close does nothing."""
+    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6), reply("Next.")]) as api:
+        provider = AnthropicProvider(api.client())
+        events = provider.stream(ASKED)
+        for _ in range(taken):
+            next(events)
+        events.close()
+        events.close()
+        assert list(events) == []
+        assert hung_up(api)
+        del events
+        gc.collect()
+        assert accumulate(provider.stream(ASKED))["content"][0]["text"] == "Next."
+
+
+@pytest.mark.parametrize("face", LOOPS)
+@pytest.mark.parametrize("taken", [1, 4])
+@pytest.mark.parametrize("hold", [6, None])
+def test_an_async_stream_is_left_half_way(face: Face, taken: int, hold: int | None) -> None:
+    """Also where more of it has come already; trio would complain of a generator that is left to the garbage."""
+
+    async def main() -> str:
+        async with api.async_client() as client:
+            provider = AsyncAnthropicProvider(client)
+            events = provider.stream(ASKED)
+            for _ in range(taken):
+                await anext(events)
+            await events.aclose()
+            await events.aclose()
+            assert [event async for event in events] == []
+            del events
+            gc.collect()
+            assert await anyio.to_thread.run_sync(hung_up, api)
+            return await text_of(provider)
+
+    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=hold, send_buffer=4096), reply("Next.")]) as api:
+        assert run(face, main) == "Next."
+
+
+@pytest.mark.parametrize("face", LOOPS)
+def test_a_reader_that_is_cancelled_while_it_waits_leaves_cleanly(face: Face) -> None:
+    """In the middle of a reply, by the event loop's own means: `aclose` in a `finally` finds nothing to do."""
+    held = streamed(reply(LONG_TEXT), hold=6)
+
+    async def main() -> str:
+        async with api.async_client() as client:
+            provider = AsyncAnthropicProvider(client)
+            await cancelled(face, provider, held)
+            gc.collect()
+            assert await anyio.to_thread.run_sync(hung_up, api)
+            return await text_of(provider)
+
+    with FakeMessagesAPI([held, reply("Next.")]) as api:
+        assert run(face, main) == "Next."
+
+
+async def cancelled(face: Face, provider: AsyncAnthropicProvider, held: Any) -> None:
+    async def read() -> None:
+        events = provider.stream(ASKED)
+        try:
+            async for _ in events:
+                pass
+        finally:
+            await events.aclose()
+
+    if face == "asyncio":
+        task = asyncio.create_task(read())
+        assert await asyncio.to_thread(held.arrived.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            assert await trio.to_thread.run_sync(held.arrived.wait, PATIENCE)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("face", LOOPS)
+def test_a_reader_that_is_cancelled_between_two_events_leaves_cleanly(face: Face) -> None:
+    """Its `aclose` runs in a scope that is cancelled already, and hangs up all the same."""
+
+    async def main() -> str:
+        async with api.async_client() as client:
+            provider = AsyncAnthropicProvider(client)
+            events = provider.stream(ASKED)
+            with anyio.CancelScope() as scope:
+                try:
+                    await anext(events)
+                    scope.cancel()
+                    await anyio.lowlevel.checkpoint()
+                finally:
+                    await events.aclose()
+            assert scope.cancelled_caught
+            del events
+            gc.collect()
+            assert await anyio.to_thread.run_sync(hung_up, api)
+            return await text_of(provider)
+
+    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6), reply("Next.")]) as api:
+        assert run(face, main) == "Next."
+
+
+@pytest.mark.parametrize("face", LOOPS)
+def test_a_cancellation_from_outside_survives_the_hanging_up(face: Face) -> None:
+    """`aclose` swallows its own cancellation, and nobody else's."""
+    reached: list[str] = []
+
+    async def main() -> bool:
+        async with api.async_client() as client:
+            events = AsyncAnthropicProvider(client).stream(ASKED)
+            await anext(events)
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await events.aclose()
+                reached.append("behind aclose")
+                await anyio.lowlevel.checkpoint()
+                reached.append("behind the checkpoint")
+            return scope.cancelled_caught
+
+    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6)]) as api:
+        assert run(face, main)
+    assert reached == ["behind aclose"]
+
+
+@pytest.mark.parametrize("face", LOOPS)
+def test_an_error_in_mid_stream_leaves_nothing_behind(face: Face) -> None:
+    """A lost connection: the stream is over, and closing it does nothing more."""
+
+    async def main() -> list[Any]:
+        async with api.async_client() as client:
+            events = AsyncAnthropicProvider(client).stream(ASKED)
+            with pytest.raises(ModelError, match="broke off"):
+                async for _ in events:
+                    pass
+            await events.aclose()
+            rest = [event async for event in events]
+            del events
+            gc.collect()
+            return rest
+
+    with FakeMessagesAPI([streamed(reply(LONG_TEXT), cut=100)]) as api:
+        assert run(face, main) == []
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_stream_that_was_read_to_its_end_leaves_the_connection_for_the_next(face: Face) -> None:
+    """One connection serves both; only who hangs up pays for a new one."""
+    addresses = []
+
+    def see(response: httpx2.Response) -> None:
+        addresses.append(response.extensions["network_stream"].get_extra_info("client_addr"))
+
+    async def async_see(response: httpx2.Response) -> None:
+        see(response)
+
+    async def main() -> None:
+        http = anthropic.DefaultAsyncHttpxClient(trust_env=False, verify=False, event_hooks={"response": [async_see]})
+        async with api.async_client(http_client=http) as client:
+            provider = AsyncAnthropicProvider(client)
+            for _ in range(2):
+                assert await text_of(provider) == "Hi."
+
+    with FakeMessagesAPI([reply("Hi.")] * 2) as api:
+        if face == "sync":
+            http = anthropic.DefaultHttpxClient(trust_env=False, verify=False, event_hooks={"response": [see]})
+            provider = AnthropicProvider(api.client(http_client=http))
+            for _ in range(2):
+                assert accumulate(provider.stream(ASKED))["content"][0]["text"] == "Hi."
+        else:
+            run(face, main)
+    first, second = addresses
+    assert first == second
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_slow_reader_slows_the_stream(face: Face) -> None:
+    """Nothing is read ahead: the server is never further than what the buffers of the network hold."""
+    ahead: list[int] = []
+
+    def see(number: int) -> None:
+        (asked,) = api.requests
+        assert asked.stream is not None
+        ahead.append(asked.stream.events - number)
+
+    async def main() -> None:
+        async with api.async_client() as client:
+            number = 0
+            async for _ in AsyncAnthropicProvider(client).stream(ASKED):
+                see(number := number + 1)
+
+    with FakeMessagesAPI([streamed(reply(LONG_TEXT), send_buffer=4096)]) as api:
+        if face == "sync":
+            for number, _ in enumerate(AnthropicProvider(api.client()).stream(ASKED)):
+                see(number)
+        else:
+            run(face, main)
+    assert len(ahead) > len(LONG_TEXT) // 16
+    assert max(ahead) < len(ahead) // 2
+
+
+def test_a_client_without_a_network_is_left_too() -> None:
+    """One that answers without ever waiting, so that there is no place to cancel it: it is read to its end."""
+    body = b'event: forecast\ndata: {"type": "forecast"}\n\n' * 100
+
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
+
+    async def main() -> None:
+        http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+        async with api.async_client(http_client=http) as client:
+            events = AsyncAnthropicProvider(client).stream(ASKED)
+            await anext(events)
+            await events.aclose()
+            del events
+            gc.collect()
+
+    with FakeMessagesAPI([]) as api:
+        trio.run(main)
+
+
+async def text_of(provider: AsyncAnthropicProvider) -> str:
+    events = [event async for event in provider.stream(ASKED)]
+    text: str = accumulate(events)["content"][0]["text"]
+    return text
