@@ -37,6 +37,7 @@ MODULES = (
     "history",
     "machine",
     "stores",
+    "otel",
     "testing",
 )
 _PART = re.compile(

@@ -18,14 +18,14 @@ DOORS = ["toolloop"] + [
     f"toolloop.{name}"
     for name in (
         *("errors", "terminations", "events", "responses", "compaction", "machine", "history", "providers", "tools"),
-        "testing",
+        *("testing", "otel"),
     )
 ]
 # Those that need an extra are no part of their floor's door.
 DOORS += ["toolloop.tools.mcp"]
 HEAVY = (
     *("anthropic", "pydantic", "httpx2", "httpx", "anyio", "cattrs", "sqlite3"),
-    *("docstring_parser", "imagesize", "jsonschema", "mcp", "numpy"),
+    *("docstring_parser", "imagesize", "jsonschema", "mcp", "numpy", "opentelemetry"),
 )
 _LOCAL_PATH = re.compile(r"(?<![\w.>}])/(?:work|root|home|Users|tmp)/\w")
 _REGISTRY = re.compile(

@@ -191,7 +191,7 @@ class AsyncToolLoopHandle(AsyncByHand):
                         raise
                     finally:
                         group.cancel_scope.cancel()  # first, so that nothing goes on because nobody reads any more
-                        outlet.close()
+                        stream._leave()  # noqa: SLF001 - a stream is its handle's own
         except BaseExceptionGroup as errors:
             together = errors
         if together is not None:  # the driver's task lets nothing out, so it is what befell the reader

@@ -35,7 +35,8 @@ class Value:
 async def called(job: Job) -> Value | Result:
     """Run an async tool to its end."""
     try:
-        return Value(await settled(job.run()))
+        with job.around():
+            return Value(await settled(job.run()))
     except Exception as error:  # noqa: BLE001 - a tool's exception is a result; cancellation and SystemExit are not
         return failed(job, error)
 

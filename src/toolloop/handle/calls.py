@@ -31,7 +31,7 @@ from toolloop.handle.params import Secrets
 from toolloop.handle.recording import LOG, Path
 from toolloop.handle.sub_loops import SubLoop
 from toolloop.handle.tooling import Job, failed, returned, timed_out
-from toolloop.handle.watching import CallProgress, WatchEvent
+from toolloop.handle.watching import CallProgress, CallStarted, WatchEvent
 
 
 @frozen
@@ -116,6 +116,7 @@ class Calling(Flying):
             spent=spent,
             known=partial(self._known_tools, path),
         )
+        job.around = partial(self._recorder.around, CallStarted(iteration, call.id, call.name, path=path))
         return job
 
     def _begin_inside(self, effect: RunCall, found: _Startable, tool: SubLoop) -> None:
@@ -359,9 +360,10 @@ def _leave_event_loop() -> None:
 def outcome(job: Job, settle: Callable[[Awaitable[Any]], Any]) -> Result:
     """Run a sync tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
     try:
-        value = job.run()
-        if inspect.isawaitable(value):
-            value = settle(value)
+        with job.around():
+            value = job.run()
+            if inspect.isawaitable(value):
+                value = settle(value)
     except BaseException as error:
         # Nobody cancels a function: a cancellation that comes out of one is that of an event loop inside it.
         if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:

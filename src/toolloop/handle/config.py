@@ -73,7 +73,7 @@ def _detection(_config: Any, attribute: Any, value: Any) -> None:
 
 
 def _observers(_config: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, tuple) or not all(callable(observer) for observer in value):
+    if not isinstance(value, tuple) or not all(callable(each) or hasattr(type(each), "for_loop") for each in value):
         raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
     if any(map(is_async, value)):
         raise ValueError(f"{attribute.name} holds an async function, and nobody would await it; give ordinary ones")
@@ -153,7 +153,11 @@ class LoopConfig:
         result_filters: `(call, content) -> content | None`: each may put another content in the place of what a tool
             returned; None leaves it. They run one after the other, before the result is recorded, and not on errors.
             One that raises leaves the result as it was.
-        observers: each is called with every event of `toolloop.events`; one that raises is logged.
+        observers: each is called with every event of `toolloop.events`; one that raises is logged. One that has
+            `around(event)` is also asked for a context manager around each model request and each run of a tool; it is
+            entered and left in the thread or task that sends or runs, with the `RequestStarted` or `CallStarted`. One
+            that has `for_loop(loop)` is asked, once for each handle, for the observer to call in its place;
+            `loop.loop_id` says of which loop.
         loop_detection: what is done about a model that makes the same calls again and again; None does not look.
         compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request;
             None leaves the history as it is.

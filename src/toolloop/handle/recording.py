@@ -6,19 +6,19 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.machine import step
 from toolloop.core.states import State
+from toolloop.handle.observing import Observers, record_of
 from toolloop.handle.watching import Compacted, Delta, LoopDetected, WatchEvent, watch
 
 LOG = logging.getLogger("toolloop")
 
 Path = tuple[str, ...]
 Observer = Callable[[Any], Any]
-_NOTHING = nullcontext()
 
 
 def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
@@ -40,7 +40,7 @@ class Recorder:
         self.lock = threading.RLock()
         self.clock = clock
         self.state = state
-        self._audience = audience
+        self._observers = Observers(self, audience)
         self._seen: list[WatchEvent] = []
         self._untold: deque[WatchEvent] = deque()
         self._telling = False
@@ -99,16 +99,11 @@ class Recorder:
 
         It is entered and left by whoever sends the request or runs the tool, in that thread or task.
         """
-        wanting = [each for each in self._audience(event.path) if hasattr(each, "around")]
-        if not wanting:
-            return _NOTHING
-        stack = ExitStack()
-        for observer in wanting:
-            try:
-                stack.enter_context(observer.around(event))
-            except Exception:
-                LOG.exception("an observer failed", extra={"loop_id": self.state.ledger.setup.loop_id})
-        return stack
+        return self._observers.around(event)
+
+    def close(self) -> None:
+        """Say to those who watch that the handle was closed."""
+        self._observers.close()
 
     def drain(self) -> tuple[WatchEvent, ...]:
         """What happened since the last time this was asked."""
@@ -136,17 +131,14 @@ class Recorder:
 
     def _tell_one(self, event: WatchEvent) -> None:
         extra = {"loop_id": self.state.ledger.setup.loop_id}
-        LOG.debug("%s", type(event).__name__, extra=extra)
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("%s", type(event).__name__, extra=record_of(event, extra))
         if isinstance(event, LoopDetected):
             found = {"tool": event.tool_name, "count": event.count}
             LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=extra | found)
         if isinstance(event, Compacted) and event.problem is not None:
             failed = {"strategy": event.strategy, "problem": event.problem}
             LOG.warning("%s left the history as it is: %s", *failed.values(), extra=extra | failed)
-        for observer in self._audience(event.path):
-            try:
-                observer(event)
-            except Exception:
-                LOG.exception("an observer failed", extra=extra)
+        self._observers.tell(event)
         if self.reader is not None:
             self.reader(event)

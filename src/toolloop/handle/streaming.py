@@ -7,6 +7,7 @@ turn, and nothing piles up; and who leaves before the end has cancelled the turn
 from __future__ import annotations
 
 import contextvars
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import anyio
 
     from toolloop.providers.accumulate import Piece
+
+LOG = logging.getLogger("toolloop")
 
 Turn = Yielded | Completed | Error
 T = TypeVar("T")
@@ -135,7 +138,7 @@ class _Reading:
 
     _turn: Turn | None = None
     _error: BaseException | None = None
-    _is_over = False
+    _is_over = _is_left = False
 
     @property
     def turn(self) -> Turn:
@@ -145,14 +148,22 @@ class _Reading:
             IllegalCommand: the stream has not been read to its end.
 
         """
-        if self._turn is None:
+        if self._turn is not None:
+            return self._turn
+        if self._is_over or self._is_left:
             raise IllegalCommand(
-                "stream.turn: the turn is not over; read the stream to its end, or call finish()",
-                state="streaming",
+                "stream.turn: the stream was left, or broke off, before the turn was over, and the turn was given up; "
+                "call next_turn() or stream_turn() on the handle for another one",
+                state="over",
                 asked="stream.turn",
-                allowed=("iterating", "finish()"),
+                allowed=("next_turn()", "stream_turn()"),
             )
-        return self._turn
+        raise IllegalCommand(
+            "stream.turn: the turn is not over; read the stream to its end, or call finish()",
+            state="streaming",
+            asked="stream.turn",
+            allowed=("iterating", "finish()"),
+        )
 
     def _raise_error(self) -> None:
         """The stream has told all there was; if the turn failed to be one, that is raised, once."""
@@ -198,15 +209,26 @@ class TurnStream(_Reading):
         return self.turn
 
     def _advance(self) -> None:
+        if self._steps.gi_running:
+            raise IllegalCommand(
+                "reading the stream: somebody else reads it right now; one reads, any may decide",
+                state="streaming",
+                asked="reading the stream",
+                allowed=("decide()", "pending", "view()", "resume(Stop())"),
+            )
         try:
             self._context.run(next, self._steps)
         except StopIteration as done:
             self._is_over, self._turn = True, done.value
         except Exception as error:  # noqa: BLE001 - what was told before it is read first
             self._is_over, self._error = True, error
+        except BaseException:
+            self._is_over = True
+            raise
 
     def _close(self) -> None:
         """Nobody reads any more: what is under way is given up, as if the driver had been interrupted."""
+        self._is_left = True
         self._outlet.close()
         self._context.run(self._steps.close)
 
@@ -226,10 +248,10 @@ class AsyncTurnStream(_Reading):
 
     async def __anext__(self) -> WatchEvent:
         """The next event. See `TurnStream`."""
-        if not self._is_begun:
+        if not self._is_begun and not self._is_left:
             self._is_begun = True
             self._group.start_soon(self._run)
-        event = await self._outlet.next(lambda: self._is_over)
+        event = await self._outlet.next(lambda: self._is_over or self._is_left)
         if event is None:
             self._raise_error()
             raise StopAsyncIteration
@@ -241,14 +263,20 @@ class AsyncTurnStream(_Reading):
             pass
         return self.turn
 
+    def _leave(self) -> None:
+        """Nobody reads any more."""
+        self._is_left = True
+        self._outlet.close()
+
     async def _run(self) -> None:
         """Drive, in a task that lets nothing out but a cancellation."""
-        import anyio  # noqa: PLC0415 - loaded already
+        import anyio.lowlevel  # noqa: PLC0415 - loaded already
 
         try:
             self._turn = await self._drive()
-        except anyio.get_cancelled_exc_class():
-            raise
+        except anyio.get_cancelled_exc_class() as error:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            self._error = error  # nobody cancelled it: a provider or a policy let out one of its own
         except GeneratorExit:
             raise  # the event loop is gone
         except BaseException as error:  # noqa: BLE001 - it is the reader's to raise, after all that was told
@@ -273,14 +301,23 @@ def exhaust(steps: Generator[None, None, T], wait: Callable[[], None] | None = N
 
 
 def close(stream: object) -> None:
-    """Hang up on a stream of a provider's, if it can be."""
-    getattr(stream, "close", _nothing)()
+    """Hang up on a stream of a provider's, if it can be. What fails in that changes nothing of what was read."""
+    try:
+        getattr(stream, "close", _nothing)()
+    except Exception:
+        LOG.exception(_UNCLOSED)
 
 
 async def aclose(stream: object) -> None:
     """The same for an async one."""
     if (closing := getattr(stream, "aclose", None)) is not None:
-        await closing()
+        try:
+            await closing()
+        except Exception:
+            LOG.exception(_UNCLOSED)
+
+
+_UNCLOSED = "the stream of a reply could not be closed"
 
 
 def _nothing() -> None:

@@ -143,6 +143,7 @@ class ToolLoopHandle(SyncByHand):
         try:
             self._recorder.flush()
         finally:
+            self._recorder.close()
             self._let_go()
 
     def __enter__(self) -> Self:
@@ -169,6 +170,7 @@ class ToolLoopHandle(SyncByHand):
                 self.close()
             else:
                 self._close_quietly()
+                self._recorder.close()
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller has a say.

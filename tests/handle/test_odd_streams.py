@@ -1,0 +1,193 @@
+"""Odd readers and odd providers: what they do is said in true words, and costs nobody else anything."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.handle.concurrency import run_async
+from tests.handle.streams import read, reading, text_in
+from tests.handle.support import completed, params, yielded
+from tests.handle.talking import each_driver, play, talking
+from toolloop import AsyncToolLoopHandle, ToolLoopHandle, tool
+from toolloop.errors import IllegalCommand
+from toolloop.events import CallStarted, TextDelta
+from toolloop.testing import ScriptedProvider, call, reply
+
+LONG = "some words that come in several pieces"
+
+
+@each_driver
+def test_a_stream_that_was_left_says_so(driver: str) -> None:
+    """It gives nothing any more, at once and every time, and tells what to do instead."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(LONG), reply(LONG)], params()) as talk:
+            async with reading(talk.handle) as unread:
+                pass
+            async with reading(talk.handle) as left:
+                await left.until(TextDelta)
+            for reader in (unread, left):
+                for _ in range(2):
+                    assert await reader.next() is None
+                    with pytest.raises(IllegalCommand, match="was left, or broke off"):
+                        await reader.finish()
+            assert completed((await read(talk.handle))[1]).text == LONG
+
+    play(driver, story)
+
+
+@each_driver
+def test_an_exit_of_a_tool_ends_the_stream(driver: str) -> None:
+    """It is raised to the reader, and then there is no turn."""
+
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit("tool")
+
+    async def story() -> None:
+        async with talking(driver, [reply(calls=[call("leave", {})])], params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[leave])
+            async with reading(handle) as reader:
+                await reader.until(CallStarted)
+                with pytest.raises(SystemExit, match="tool"):
+                    await reader.rest()
+                with pytest.raises(IllegalCommand, match="broke off"):
+                    _ = reader.turn
+            assert [each.why for each in handle.pending] == ["uncertain"]
+
+    play(driver, story)
+
+
+def test_a_second_reader_is_refused_and_the_first_goes_on() -> None:
+    """One reads; who tries to from another thread is told so."""
+    running, told = threading.Event(), threading.Event()
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        running.set()
+        told.wait(30)
+        return "waited"
+
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply(calls=[call("wait", {}, id="toolu_1")])]), params=params(), tools=[wait]
+    )
+    errors: list[BaseException] = []
+    with handle.stream_turn() as stream:
+
+        def intrude() -> None:
+            running.wait(30)
+            try:
+                next(stream)
+            except BaseException as error:  # noqa: BLE001 - whatever it was, it is looked at
+                errors.append(error)
+            told.set()
+
+        thread = threading.Thread(target=intrude)
+        thread.start()
+        assert yielded(stream.finish()).reason == "tools_executed"
+        thread.join()
+    (error,) = errors
+    assert isinstance(error, IllegalCommand)
+    assert "somebody else reads it" in str(error)
+
+
+class Unclosing:
+    """A provider whose streams cannot be closed."""
+
+    def send(self, request: Any) -> Any:
+        raise AssertionError(request)
+
+    def stream(self, request: Any) -> Iterator[Any]:
+        return _Stream(ScriptedProvider([reply(LONG)]).stream(request))
+
+
+class AsyncUnclosing:
+    async def send(self, request: Any) -> Any:
+        raise AssertionError(request)
+
+    def stream(self, request: Any) -> AsyncIterator[Any]:
+        return _AsyncStream(ScriptedProvider([reply(LONG)]).stream(request))
+
+
+class _Stream:
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._events)
+
+    def close(self) -> None:
+        raise OSError("it cannot be closed")
+
+
+class _AsyncStream:
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return next(self._events)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        raise OSError("it cannot be closed")
+
+
+@each_driver
+def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What was read was read, and who leaves has left; the log has the rest."""
+
+    async def story() -> None:
+        kind, provider = (ToolLoopHandle, Unclosing) if driver == "sync" else (AsyncToolLoopHandle, AsyncUnclosing)
+        handle: Any = kind(provider(), params=params())
+        async with reading(handle) as reader:
+            await reader.until(TextDelta)
+        assert handle.messages == (params()["messages"][0],)
+        seen, turn = await read(handle)
+        assert completed(turn).text == text_in(seen) == LONG
+        assert caplog.text.count("could not be closed") == 2
+
+    play(driver, story)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancellation_of_the_providers_own_is_raised_to_the_reader(backend: str) -> None:
+    """As it is by `next_turn()`; nobody waits for a turn that does not come."""
+    import trio  # noqa: PLC0415 - only one of the backends is it
+
+    class Cancelling:
+        async def send(self, request: Any) -> Any:
+            del request
+            if backend == "asyncio":
+                raise asyncio.CancelledError("inner")
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                try:
+                    await trio.lowlevel.checkpoint()
+                except trio.Cancelled as error:
+                    caught = error
+            raise caught
+
+    async def story() -> None:
+        handle = AsyncToolLoopHandle(Cancelling(), params=params())
+        kind: type[BaseException] = asyncio.CancelledError if backend == "asyncio" else trio.Cancelled
+        async with handle.stream_turn() as stream:
+            with pytest.raises(kind):
+                await stream.finish()
+        assert not handle.is_finished
+
+    run_async(backend, story)
