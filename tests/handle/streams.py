@@ -43,8 +43,9 @@ class Reader:
 
     async def finish(self) -> Turn:
         """The turn, without looking."""
-        turn = self.stream.finish()
-        return await turn if hasattr(turn, "__await__") else turn
+        finished = self.stream.finish()
+        turn: Turn = await finished if hasattr(finished, "__await__") else finished
+        return turn
 
     @property
     def turn(self) -> Turn:

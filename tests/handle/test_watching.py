@@ -243,7 +243,7 @@ def unwilling() -> Iterator[None]:
         (lambda: None, 3),
         ("no callable at all", 3),
     ],
-    ids=str,
+    ids=["swallows", "raises", "raises another", "unwilling", "none", "takes nothing", "no callable"],
 )
 @each_kind
 def test_a_broken_observer_never_harms_the_loop(

@@ -102,7 +102,7 @@ class Observers:
 
     def around(self, event: WatchEvent) -> AbstractContextManager[object]:
         """What observers want around what an event begins, entered already; it lets all exceptions through."""
-        wanting = [each for each in self._for(event.path) if hasattr(type(each), "around")]
+        wanting: list[Any] = [each for each in self._for(event.path) if hasattr(type(each), "around")]
         if not wanting:
             return _NOTHING
         with ExitStack() as stack:
@@ -115,7 +115,8 @@ class Observers:
 
     def close(self) -> None:
         """Say that the handle was closed, to those who want to know."""
-        for _, watcher in tuple(self._watchers.values()):
+        watchers: list[Any] = [watcher for _, watcher in tuple(self._watchers.values())]
+        for watcher in watchers:
             if watcher is not None and hasattr(type(watcher), "close"):
                 with self._guarded():
                     watcher.close()

@@ -7,6 +7,7 @@ turn, and nothing piles up; and who leaves before the end has cancelled the turn
 from __future__ import annotations
 
 import contextvars
+import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -209,7 +210,7 @@ class TurnStream(_Reading):
         return self.turn
 
     def _advance(self) -> None:
-        if self._steps.gi_running:
+        if inspect.getgeneratorstate(self._steps) == inspect.GEN_RUNNING:
             raise IllegalCommand(
                 "reading the stream: somebody else reads it right now; one reads, any may decide",
                 state="streaming",

@@ -160,7 +160,7 @@ class LoopTracer:
 
     def _ended(self, event: LoopFinished) -> None:
         if (work := self._open.loops.get(event.path)) is not None:
-            said = {words.TERMINATION: event.termination.kind, words.ITERATIONS: event.iteration}
+            said: dict[str, str | int] = {words.TERMINATION: event.termination.kind, words.ITERATIONS: event.iteration}
             work.span.set_attributes(said)
             work.error = None
             self._open.end_loop(event.path)
@@ -213,8 +213,9 @@ class LoopTracer:
         if path:
             attributes[words.AGENT] = self._name(path)
             name += f" {attributes[words.AGENT]}"
+        links: list[Link] = []
         if inside:
-            context, links = set_span_in_context(self._tool(path[:-1], path[-1]).span), []
+            context = set_span_in_context(self._tool(path[:-1], path[-1]).span)
         else:
             context, links = self._outside(name, attributes)
         if path in self._open.before:

@@ -148,6 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 1024  # a hundred loops may ask at one moment
+
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
         self.stopping = threading.Event()

@@ -1,0 +1,70 @@
+"""An example as a person meets it: a program at a terminal, in front of the fake API."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from tests.examples.terminal import Terminal
+from toolloop.testing import FakeMessagesAPI
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+SECONDS = 60.0  # a deadline, not a wait
+_LEFT_OUT = {"NO_COLOR", "COLUMNS", "ANTHROPIC_API_KEY", "http_proxy", "https_proxy", "all_proxy"}
+
+
+def environment(api: FakeMessagesAPI, **more: str) -> dict[str, str]:
+    """What a program sees around it: the API's address, and no proxy."""
+    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT | set(map(str.upper, _LEFT_OUT))}
+    told = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "none", "TERM": "xterm", "PYTHONWARNINGS": "error"}
+    return kept | told | more
+
+
+def at_terminal(name: str, api: FakeMessagesAPI, **more: str) -> Terminal:
+    """An example, at a terminal."""
+    return Terminal([str(EXAMPLES / name)], environment(api, **more))
+
+
+def imported(name: str) -> ModuleType:
+    """An example as a module, without what it does as a program."""
+    found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert found
+    assert found.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def order_asked(terminal: Terminal) -> int:
+    """The order that the program asks about, once it does."""
+    terminal.expect("}? [y/n] ")
+    return int(terminal.screen.rpartition("{'order': ")[2].partition("}")[0])
+
+
+@contextmanager
+def served(name: str, api: FakeMessagesAPI, folder: Path) -> Iterator[str]:
+    """An example under uvicorn, with this folder as its own; its address.
+
+    The socket listens before uvicorn does, so a request that comes early waits.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        fd, port = listening.fileno(), listening.getsockname()[1]
+        command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--fd", str(fd), "--log-level", "error"]
+        program = [*command, f"{name}:app"]
+        process = subprocess.Popen(program, env=environment(api, PYTHONWARNINGS=""), cwd=folder, pass_fds=[fd])
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
