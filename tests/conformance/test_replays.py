@@ -28,6 +28,7 @@ from tests.conformance.replaying import (
     serving,
     with_own_tools,
 )
+from tests.handle.streams import read, text_in
 from toolloop import Completed, Error, Yielded
 from toolloop.core.jsontext import encode
 from toolloop.core.replies import read_reply
@@ -121,6 +122,28 @@ async def _streamed(kind: Kind, exchanges: list[Exchange]) -> None:
         done = await finish(handle)
         assert isinstance(done, Completed)
         assert [True] * len(exchanges) == [request.json["stream"] for request in api.requests]
+        assert [exchange.request["messages"] for exchange in exchanges] == sent(api)
+        assert handle.messages[-1]["content"] == without_blank(reply_of(exchanges[-1])["content"])
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_stream_that_is_read_goes_as_it_did(kind: Kind, name: str) -> None:
+    """What is read is the recorded text, and the requests and the history are those of an unstreamed loop."""
+    replay(kind, _read, load(name))
+
+
+async def _read(kind: Kind, exchanges: list[Exchange]) -> None:
+    answers = [answer_of(exchange, streamed=True) for exchange in exchanges]
+    async with serving(kind, answers) as (api, client):
+        handle = handle_for(client, kind=kind, **with_own_tools(exchanges))
+        for exchange in exchanges:
+            seen, turn = await read(handle)
+            blocks = reply_of(exchange)["content"]
+            assert text_in(seen) == "".join(block["text"] for block in blocks if block["type"] == "text")
+            if isinstance(turn, Yielded):
+                assert turn.message["content"] == blocks
+                turn.continue_loop()
+        assert isinstance(turn, Completed)
         assert [exchange.request["messages"] for exchange in exchanges] == sent(api)
         assert handle.messages[-1]["content"] == without_blank(reply_of(exchanges[-1])["content"])
 
