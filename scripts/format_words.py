@@ -44,6 +44,18 @@ WORDS: dict[str, dict[str, str]] = {
         "messages": "the whole closed history from here on, if there are no `splices`; nobody writes it so any more",
         "splices": "what changed in it",
     },
+    "ReplyDiscarded": {
+        "splices": "what changed in the closed history",
+        "keeps_tail": "what waited beside the history before the open reply stays there",
+    },
+    "RoundAdopted": {
+        "splices": "what changed in the closed history, which ends before the round",
+        "reply": "the assistant message with the calls",
+        "results": "what the caller answered, by call id",
+        "after": "the messages of the caller that follow these",
+        "keeps_tail": "what waited beside the history before the open reply stays there",
+    },
+    "CallsReopened": {"call_ids": "which calls are to run once more"},
     "Compacted": {
         "strategy": "which one did it",
         "splices": "what changed in the closed history",
@@ -71,6 +83,7 @@ WORDS: dict[str, dict[str, str]] = {
         "reason": "why",
         "summary": "it is one for a summary of the history",
     },
+    "Proposed": {"ledger": _LEDGER, "round": _ROUND},
     "Judging": {"ledger": _LEDGER, "round": _ROUND, "fate": "what the stop reason of the reply means"},
     "Deciding": {"ledger": _LEDGER, "round": _ROUND},
     "Running": {"ledger": _LEDGER, "round": _ROUND},
@@ -125,6 +138,7 @@ WORDS: dict[str, dict[str, str]] = {
         "result": "its one result",
         "expires_at": "until when it waits, or waited, for a decision",
         "child": "the loop that runs inside of it, while it runs",
+        "run": "which run the caller wants: above 1, another one was asked for by name",
     },
     "Failure": {
         "kind": "`model`: the request failed; `protocol`: the reply made no sense",
@@ -201,6 +215,7 @@ WORDS: dict[str, dict[str, str]] = {
         "reply": "the assistant message as it will join the history; null if nothing of it may",
         "calls": "its calls, in the model's order",
         "tail": "the messages before it that wait with it",
+        "after": "the messages of the caller that follow its results",
     },
     "Ruling": {
         "kind": "what was decided",
@@ -234,6 +249,7 @@ WORDS: dict[str, dict[str, str]] = {
         "decision_timeout": "seconds that a call waits for a decision, where its policy does not say",
         "loop_detection": "what is done about a model that goes in circles; null does not look",
         "within": "the calls that the loop runs inside of, outermost first: of each its iteration, id and run",
+        "shows_replies": "the caller has the word over each reply with calls before it is judged",
     },
     "Splice": {
         "start": "the first message that goes, counted as the history was before any splice",

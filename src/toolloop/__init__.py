@@ -10,6 +10,7 @@ from toolloop.core.usage import IterationUsage, Usage
 from toolloop.core.values import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
 from toolloop.handle import (
     AsyncToolLoopHandle,
+    AsyncToolRunner,
     Completed,
     Error,
     LoopConfig,
@@ -18,6 +19,7 @@ from toolloop.handle import (
     ToolLoopHandle,
     ToolLoopResult,
     ToolResult,
+    ToolRunner,
     View,
     Yielded,
     sub_loop,
@@ -31,6 +33,7 @@ __all__ = [
     "Approve",
     "Ask",
     "AsyncToolLoopHandle",
+    "AsyncToolRunner",
     "Budget",
     "Completed",
     "Continue",
@@ -55,6 +58,7 @@ __all__ = [
     "ToolLoopResult",
     "ToolRegistry",
     "ToolResult",
+    "ToolRunner",
     "Usage",
     "View",
     "Yielded",

@@ -13,7 +13,7 @@ from toolloop.core.machine import next_deadline
 from toolloop.core.policy import digest_of
 from toolloop.core.replies import open_server_calls
 from toolloop.core.setup import Budget, Limits, LoopDetection
-from toolloop.core.states import Deciding, Judging, Running, State
+from toolloop.core.states import Deciding, Open, Running, State
 from toolloop.core.stops import STOP_REASONS
 from toolloop.core.tree import loop_at, loops
 from toolloop.core.usage import IterationUsage, Usage
@@ -211,7 +211,7 @@ class Drawing:
         return ev.Opened(setup, (m.user(self.new("task")),), path=(*self.path, call_id))
 
     def calls(self) -> tuple[Call, ...]:
-        return self.here.round.calls if isinstance(self.here, Judging | Deciding | Running) else ()
+        return self.here.round.calls if isinstance(self.here, Open) else ()
 
     def a_call(self, *statuses: Status) -> str:
         """The id of a call in one of these statuses, as a rule; else of any."""

@@ -11,7 +11,7 @@ from toolloop.core.jsontext import decode, encode
 from toolloop.core.machine import begin, step
 from toolloop.core.replies import read_reply
 from toolloop.core.setup import Setup, ToolFacts
-from toolloop.core.states import Deciding, Failure, Judging, Ready, Running, State
+from toolloop.core.states import Failure, Open, Ready, State
 from toolloop.core.tree import loop_at
 from toolloop.core.values import Call, Result, Ruling, Verdict, Wait, Why
 
@@ -83,7 +83,7 @@ def decided(**rulings: Ruling) -> ev.Decided:
 def child(state: State, *path: str, **changes: Any) -> ev.Opened:
     """A loop begins inside the call at that path, whose round is the open one."""
     above = loop_at(state, path[:-1])
-    assert isinstance(above, Judging | Deciding | Running)
+    assert isinstance(above, Open)
     own = above.ledger.setup
     found = above.round.find(path[-1])
     within = (*own.within, (above.round.iteration, path[-1], 1 if found is None else found.attempts + 1))
@@ -100,6 +100,7 @@ def started_by(event: ev.Event) -> tuple[str, ...] | None:
     return None
 
 
+TAKEN = encode({"role": "assistant", "content": [call("a", "pure"), call("b", "pure")]})  # over by its caller
 FAILURE = Failure("model", "overloaded", status=529, retryable=True)
 DONE = Result(encode("done"))
 APPROVE = Ruling("approve")
@@ -139,7 +140,7 @@ def go(state: State, *events: ev.Event) -> State:
 
 def the_call(state: State, call_id: str = "c") -> Call:
     """A call of the open round."""
-    assert isinstance(state, Judging | Deciding | Running)
+    assert isinstance(state, Open)
     call = state.round.find(call_id)
     assert call is not None
     return call

@@ -26,7 +26,9 @@ from toolloop.core.states import (
     Failed,
     Finished,
     Judging,
+    Open,
     Paused,
+    Proposed,
     Ready,
     Running,
     State,
@@ -47,7 +49,7 @@ unedited = st.tuples(st.integers(0, 2**32), st.integers(0, 90)).map(
 
 def open_calls(state: State) -> tuple[Call, ...]:
     """The calls of the open round."""
-    return state.round.calls if isinstance(state, Judging | Deciding | Running) else ()
+    return state.round.calls if isinstance(state, Open) else ()
 
 
 def everywhere(world: World) -> list[State]:
@@ -255,7 +257,7 @@ def test_what_is_outstanding_follows_from_the_state_alone(world: World) -> None:
     """Equal states have equal effects; and where the caller has the word there are none."""
     for state in world.states:
         assert outstanding(state) == outstanding(evolve(state))
-        caller_has_the_word = isinstance(state, Deciding | Executed | Paused | Finished | Failed | TooDeep)
+        caller_has_the_word = isinstance(state, Proposed | Deciding | Executed | Paused | Finished | Failed | TooDeep)
         assert bool(outstanding(state)) != caller_has_the_word or under_way(state)
 
 
@@ -327,7 +329,7 @@ def test_nothing_is_held_where_it_could_stand(world: World) -> None:
 def test_a_container_is_kept_only_while_the_turn_is_open(world: World) -> None:
     """With an open round, or with messages that wait beside the history; never with the end of a loop."""
     for state in everywhere(world):
-        if not isinstance(state, Judging | Deciding | Running):
+        if not isinstance(state, Open):
             beside: Any = getattr(state, "tail", ()) or (isinstance(state, Failed) and state.round)
             assert state.ledger.container is None or beside
 

@@ -13,7 +13,7 @@ from tests.core.worlds import World
 from toolloop.core import events as ev
 from toolloop.core.machine import TRANSITIONS, Standing, next_deadline, outstanding, status_of
 from toolloop.core.setup import Limits
-from toolloop.core.states import Deciding, Executed, Paused, Requesting, State
+from toolloop.core.states import Deciding, Executed, Paused, Proposed, Requesting, State
 from toolloop.core.tree import loops
 from toolloop.core.values import Status
 
@@ -22,6 +22,7 @@ EXAMPLES: list[tuple[State, Standing]] = [
     (m.after(), "runnable"),
     (m.after(ev.Requested()), "running"),
     (m.after(CALLS), "runnable"),
+    (m.after(CALLS, shows_replies=True), "needs_command"),
     (m.after(CALLS, m.asks("c")), "needs_decision"),
     (m.after(CALLS, m.asks("c"), m.decided(c=m.APPROVE)), "needs_command"),
     (m.after(CALLS, m.judged()), "runnable"),
@@ -55,7 +56,7 @@ def test_a_status_says_who_has_the_word(world: World) -> None:
         status = status_of(state)
         assert (status == "needs_decision") == any(call.status is Status.WAITING for call in calls)
         if status == "needs_command":
-            assert isinstance(state, Executed | Paused | Deciding)
+            assert isinstance(state, Executed | Paused | Deciding | Proposed)
             assert outstanding(state) == ()
         if status == "running":
             assert any(isinstance(loop, Requesting) for _, loop in loops(state)) or any(

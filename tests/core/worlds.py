@@ -11,6 +11,7 @@ from attrs import evolve
 from tests.core import making as m
 from tests.core.drawing import Drawing
 from tests.core.editing import some_compaction, some_edit, some_params
+from tests.core.taken import TAKEN, some_adoption, some_discarding, some_reopening
 from toolloop.core import events as ev
 from toolloop.core.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import CallerError
@@ -25,6 +26,7 @@ from toolloop.core.states import (
     Finished,
     Judging,
     Paused,
+    Proposed,
     Requesting,
     Running,
     State,
@@ -42,6 +44,7 @@ EVENTS: tuple[type[ev.Event], ...] = tuple(
 ONWARD: dict[type[State], type[ev.Event]] = {
     Executed: ev.Continued,
     Paused: ev.Continued,
+    Proposed: ev.Continued,
     Finished: ev.FollowedUp,
     Failed: ev.Retried,
 }
@@ -53,6 +56,7 @@ class World(Drawing):
 
     Attributes:
         nested: whether calls may have loops inside of them.
+        shown: whether replies are shown, and the caller may take the history into their own hands.
         journal: every event that was taken, `Opened` or `Adopted` first; `states[n]` is the state after `journal[n]`.
         refused: events that were refused, each with the state that refused it.
 
@@ -64,13 +68,15 @@ class World(Drawing):
         *,
         without: tuple[type[ev.Event], ...] = (),
         nested: bool | None = None,
+        shown: bool = False,
         **changes: Any,
     ) -> None:
         """`without`: events that do not happen in this world; `changes`: what of the setup is not drawn."""
         super().__init__(rng, m.after())
-        self.without = without
+        self.without = without if shown else (*without, *TAKEN)
         self.nested = self.chance(2) if nested is None else nested
-        self._begin(m.opened(m.user(), **(self.some_setup() | changes)))
+        self.shown = shown
+        self._begin(m.opened(m.user(), **(self.some_setup() | {"shows_replies": shown} | changes)))
 
     def _begin(self, first: ev.Opened | ev.Adopted) -> None:
         self.state = begin(first)
@@ -123,6 +129,9 @@ class World(Drawing):
             ev.Retried: ev.Retried,
             ev.Woken: self._woken,
             ev.Forked: lambda: ev.Forked(self.new("loop")),
+            ev.ReplyDiscarded: lambda: some_discarding(self),
+            ev.RoundAdopted: lambda: some_adoption(self),
+            ev.CallsReopened: lambda: some_reopening(self),
         }
 
     def _judged(self) -> ev.Judged:
@@ -223,9 +232,13 @@ class World(Drawing):
         ready = self.state.ledger.setup.execution == "ready"
         if isinstance(self.state, Deciding) and ready and self.chance(3):
             return self.make(ev.Continued)  # some still wait while the others run
+        if self.shown and isinstance(self.state, Judging | Running) and self.chance(3 if waiting(self.state) else 8):
+            return self.make(ev.RoundAdopted)
         if waiting(self.state) and self.chance(2):  # also while others run
             return self.make(ev.Decided)
         if isinstance(self.state, Judging) and self.state.round.having(Status.CLEARED) and self.chance(6):
+            return self.make(ev.Forked)
+        if isinstance(self.state, Proposed) and self.state.round.having(Status.CLEARED) and self.chance(4):
             return self.make(ev.Forked)
         self.path = self.rng.choice(self.paths())
         rarely = (
@@ -238,6 +251,8 @@ class World(Drawing):
         self.path = ()
         if isinstance(self.state, Requesting) and self.chance(15):
             return self.make(ev.Stopped)
+        if self.shown and self.chance(6):
+            return self.make(self.rng.choice(TAKEN))
         if self.busy() and not self.chance(15 if self.nested else 5):  # a tree needs its time to grow
             return self.perform()
         if isinstance(self.state, Finished) and isinstance(self.state.termination, LIMITS) and self.chance(2):

@@ -142,13 +142,22 @@ def test_one_process_starts_and_the_other_decides(place: Town) -> None:
 
 @pytest.mark.parametrize("time", range(10))
 def test_two_people_approve_different_calls_at_once(place: Town, time: int) -> None:
-    """Both are heard, whoever is first: the last one goes on, and each tool has run once."""
+    """Both are heard, whoever is first: the last one goes on, and each tool has run once.
+
+    Where both words are stored before either process looks again, both go on: one drives, and the other says so.
+    """
     orders = [next(ORDERS), next(ORDERS)]
     loop = place.started(*orders)
     answers = place.at_once(click(loop, 0), click(loop, 1))
-    assert [answer.status for answer in answers] == [200, 200]
-    assert sorted(answer.body["state"] for answer in answers) == ["Deciding", "Finished"]
+    assert [answer.body["error"] for answer in answers if not was_taken(answer)] == []
+    states = sorted(answer.body["state"] for answer in answers if answer.status == 200)
+    assert states in (["Deciding", "Finished"], ["Finished", "Finished"], ["Finished"])
     assert [place.bank.paid.count(order) for order in orders] == [1, 1]
+
+
+def was_taken(answer: Answer) -> bool:
+    """Whether a word was taken: 409 says that another process drives the loop now, and the word is stored."""
+    return answer.status == 200 or (answer.status == 409 and "is being driven by process" in answer.body["error"])
 
 
 @pytest.mark.parametrize("time", range(10))

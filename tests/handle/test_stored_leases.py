@@ -73,11 +73,11 @@ async def cancelled_by(
                 give(lambda: trio.from_thread.run_sync(scope.cancel, trio_token=token))
             else:
                 loop = asyncio.get_running_loop()
-                give(lambda: asyncio.run_coroutine_threadsafe(_call(scope.cancel), loop).result())
+                give(lambda: asyncio.run_coroutine_threadsafe(_call(scope.cancel), loop).result(DEADLINE))
             await work()
         return
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work())
-    give(lambda: asyncio.run_coroutine_threadsafe(_call(task.cancel), loop).result())
+    give(lambda: asyncio.run_coroutine_threadsafe(_call(task.cancel), loop).result(DEADLINE))
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -237,7 +237,8 @@ def test_a_tool_that_is_back_while_the_store_fails_holds_nothing(backend: str) -
     assert job.thread is not None
     store.before = down
     go.set()
-    job.thread.join()
+    job.thread.join(DEADLINE)
+    assert not job.thread.is_alive()
     store.before = up
     keeper()
     assert store.inner.lease("loop") is None

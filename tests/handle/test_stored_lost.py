@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.handle.concurrency import Background, Held, awaited, each_kind, heard, on_both_backends, run_async
+from tests.handle.concurrency import DEADLINE, Background, Held, awaited, each_kind, heard, on_both_backends, run_async
 from tests.handle.stepping import Asked, assert_sound, stepping, taken_over
 from tests.handle.stored import LOOK, PAY, Party, World, held, look
 from toolloop import Answer, AsyncToolLoopHandle, LoopConfig, tool
@@ -243,7 +243,7 @@ def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: st
         go.set()
         refused(turn)
     for thread_ in threads:
-        thread_.join()
+        thread_.join(DEADLINE)
     ends = [entry.body for entry in world.store.load("loop").entries if '"Ended"' in entry.body]
     assert any("paid" in end for end in ends)
     assert_sound(world.store)

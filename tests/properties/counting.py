@@ -14,6 +14,7 @@ from toolloop.core.states import (
     Finished,
     Judging,
     Paused,
+    Proposed,
     Ready,
     Requesting,
     Running,
@@ -37,12 +38,16 @@ AT_THE_RIGHT_MOMENT: dict[Pair, str] = {
     **{(state, ev.Ticked): _UNHEARD for state in (Ready, Requesting, Executed, Paused, Finished, Failed)},
 }
 
+#: What only a runner brings about: its caller takes the history into their own hands.
+BY_A_RUNNER = (ev.ReplyDiscarded, ev.RoundAdopted, ev.CallsReopened)
+
 #: The pairs of the table that the caller, the tools and the network can bring about through handles, in one thread.
 BY_A_HANDLE = {
     (state, event)
     for state, row in TRANSITIONS.items()
     for event in row
     if event is not ev.Spent  # of loops in loops: see `test_trees` and `test_tree_handles`
+    if state is not Proposed and event not in BY_A_RUNNER  # see `test_runner_random`
 } - AT_THE_RIGHT_MOMENT.keys()
 
 #: How often each way was taken in this run.
@@ -54,7 +59,7 @@ class CountingRecorder(Recorder):
 
     def __init__(self, other: Recorder, taken: Counter[Way]) -> None:
         """Take the place of a recorder that a handle was made with."""
-        super().__init__(other.state, other.clock, other._audience)
+        super().__init__(other.state, other.clock, other._observers._audience)
         self._taken = taken
         self.journal: list[ev.Event] = [ev.Adopted(other.state)]
         self.compacted: set[str] = set()  # the strategies that changed the history

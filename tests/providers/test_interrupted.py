@@ -20,6 +20,7 @@ from toolloop.providers.calls import MOST_UNSTREAMED
 if TYPE_CHECKING:
     from tests.providers.server import Server
 
+PATIENCE = 60.0  # seconds; it is never reached but where something hangs
 LONG = request(max_tokens=MOST_UNSTREAMED + 1)
 
 
@@ -60,7 +61,7 @@ def test_a_cancelled_task_is_cancelled(asked: Any, hang: Answer, answer: Answer)
         async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url, max_retries=0) as client:
             provider = AsyncAnthropicProvider(client)
             task = asyncio.create_task(provider.send(asked))
-            await asyncio.to_thread(server.arrived.wait)
+            assert await asyncio.to_thread(server.arrived.wait, PATIENCE)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -79,7 +80,7 @@ def test_a_cancelled_scope_is_left_quietly(asked: Any, hang: Answer, answer: Ans
             provider = AsyncAnthropicProvider(client)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(provider.send, asked)
-                await trio.to_thread.run_sync(server.arrived.wait)
+                assert await trio.to_thread.run_sync(server.arrived.wait, PATIENCE)
                 nursery.cancel_scope.cancel()
             return await provider.send(asked)
 

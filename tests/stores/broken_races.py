@@ -22,7 +22,7 @@ class Gathering(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.barrier = threading.Barrier(RACERS)
+        self.barrier = threading.Barrier(RACERS, timeout=60)
 
 
 @breaks("one_of_many_creates_a_loop")

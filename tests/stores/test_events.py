@@ -78,6 +78,9 @@ FULL: tuple[ev.Event, ...] = (
     ev.Retried(),
     ev.Woken(m.setup(tool_timeout=3.0), driver="somebody"),
     ev.Forked("another"),
+    ev.ReplyDiscarded((Splice(1, 2, (m.user(),)),), keeps_tail=True),
+    ev.RoundAdopted((Splice(1, 2),), m.TAKEN, (("a", Result('"x"', is_error=True)),), (m.user(),), keeps_tail=True),
+    ev.CallsReopened(("a", "b")),
 )
 
 

@@ -19,6 +19,7 @@ from toolloop.core.jsontext import encode
 from toolloop.core.machine import fold
 from toolloop.core.replies import read_reply
 from toolloop.core.setup import Budget, Limits
+from toolloop.core.splicing import Splice
 from toolloop.core.states import Failure
 from toolloop.core.values import Outcome, Reject, Result, Ruling, Terms, Wait, Why
 from toolloop.stores import FORMAT, dump, load
@@ -94,6 +95,23 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Ticked(at=200.0),
     ),
     "granted": GRANTED,
+    "taken": (
+        opened(shows_replies=True),
+        *asked(m.call("a", "pure"), m.call("b", "pure")),
+        ev.RoundAdopted(
+            (Splice(1, 1, (m.user("so"),)),), m.TAKEN, (("b", Result('"mine"')),), (m.user("then"),), at=102.9
+        ),
+        ev.Continued(at=103.0),
+        *ran("a"),
+        ev.TurnEnded(at=104.5),
+        ev.CallsReopened(("a",), at=104.6),
+        ev.Continued(at=104.7),
+        *ran("a", attempt=2),
+        *CLOSED,
+        *asked(m.call("c"), at=107.0),
+        ev.ReplyDiscarded((Splice(3, 4),), at=109.0),
+        *asked(m.call("d"), at=110.0),
+    ),
     "revoked": (*GRANTED, ev.GrantRevoked("1/a", by="ana", at=109.0)),
     "crash": (
         opened(),

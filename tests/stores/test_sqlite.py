@@ -221,7 +221,7 @@ def test_threads_that_end_leave_no_connection(store: SqliteStore) -> None:
         thread.join()
     assert store.load("loop").rev == 100
     assert len(store._connections._idle) == 1
-    barrier = threading.Barrier(20)
+    barrier = threading.Barrier(20, timeout=60)  # seconds; whoever cannot read leaves the others there
 
     def use() -> None:
         with store._reading():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.stores.support import READY, entries
-from tests.stores.worker import Worker, workers
+from tests.stores.worker import PATIENCE, Worker, workers
 from toolloop.stores import SqliteStore
 
 ROUNDS = 25
@@ -58,9 +59,11 @@ def test_what_eight_processes_merge_is_all_there(path: Path) -> None:
         line = f"[store.append('loop', [Entry(f'MY_NUMBER/{{at}}', '')], expected_rev=None) for at in range({ROUNDS})]"
         for number, racer in enumerate(racers):
             racer.tell(line.replace("MY_NUMBER", str(number)))
-        while (journal := store.load("loop")).rev < 8 * ROUNDS:
+        until = time.monotonic() + PATIENCE
+        while (journal := store.load("loop")).rev < 8 * ROUNDS and time.monotonic() < until:
             assert len(journal.entries) == journal.rev
         assert not any(racer.answer().startswith("StoreError") for racer in racers)
+        assert journal.rev == 8 * ROUNDS
         for number in range(8):
             mine = [entry.id for entry in journal.entries if entry.id.startswith(f"{number}/")]
             assert mine == [f"{number}/{at}" for at in range(ROUNDS)]

@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 
 from toolloop.stores import Entry, Head, Lease, SqliteStore
 
-PATIENCE = 60.0  # seconds; it is never reached but where something hangs
+PATIENCE = 240.0  # seconds; it is never reached but where something hangs: a disk may take a second for each write
 
 
 class Worker:
@@ -72,7 +72,7 @@ class Worker:
 @contextlib.contextmanager
 def workers(path: Path, number: int) -> Iterator[list[Worker]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Worker(path)) for _ in range(number)]
+        yield [stack.enter_context(Worker(path, busy_timeout=PATIENCE)) for _ in range(number)]
 
 
 def limit(size: int) -> None:

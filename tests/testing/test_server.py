@@ -171,7 +171,8 @@ def test_a_dropped_connection_is_no_answer_at_all() -> None:
 
 def test_a_delayed_answer_waits_for_its_release() -> None:
     late = delayed(threading.Event(), reply("late"))
-    with FakeMessagesAPI([late, reply("early")]) as api, concurrent.futures.ThreadPoolExecutor() as pool:
+    # The server closes first: whatever fails, the pool does not wait for an answer that never comes.
+    with concurrent.futures.ThreadPoolExecutor() as pool, FakeMessagesAPI([late, reply("early")]) as api:
         client = api.client()
         waiting = pool.submit(lambda: client.messages.create(**ASK))
         assert late.arrived.wait(30)

@@ -23,6 +23,7 @@ from toolloop.core.states import (
     Finished,
     Judging,
     Ledger,
+    Proposed,
     Requesting,
     Running,
     State,
@@ -80,7 +81,7 @@ def _rows(state: State) -> list[Sequence[str]]:
     """All messages; and if a limit may have ended the loop, those with which it goes on: joined, they are others."""
     messages = state.ledger.messages
     match state:
-        case Judging() | Deciding() | Running() | Failed(round=Round()):
+        case Proposed() | Judging() | Deciding() | Running() | Failed(round=Round()):
             return [[*messages, *_open(state.round)]]
         case Finished(back=Back() as back):
             return [messages, [*back.messages, *(_open(back.round) or back.tail)]]

@@ -20,6 +20,7 @@ from toolloop.core.states import (
     Ledger,
     Open,
     Paused,
+    Proposed,
     Ready,
     Requesting,
     Running,
@@ -63,9 +64,16 @@ def close_round(ledger: Ledger, round_: Round) -> Executed:
         results = [_without_marks(text) for text in results]
     closed = (*round_.tail, *_reply(round_), user_message(results))
     if beside:
-        held = (user_message(notes), *ledger.held) if notes else ledger.held
+        said = (*([user_message(notes)] if notes else ()), *round_.after)
+        held = (*said, *ledger.held) if said else ledger.held
         return Executed(evolve(ledger, held=held), round_, tail=closed)
-    return Executed(join(ledger, (*closed[:-1], user_message((*results, *notes)))), round_)
+    return Executed(join(ledger, (*closed[:-1], user_message((*results, *notes)), *round_.after)), round_)
+
+
+def answer_to(round_: Round, texts: Texts) -> str:
+    """The user message with which a round closes whose calls are all settled."""
+    results, notes = _results(round_, texts)
+    return user_message([_without_marks(text) for text in results] if stays_beside(round_) else (*results, *notes))
 
 
 def stays_beside(round_: Round) -> bool:
@@ -104,7 +112,7 @@ def end(state: Ready | Requesting | Open | Executed | Paused | Failed, terminati
     match state:
         case Judging(fate=Fate.PAUSE):
             ledger = join(ledger, settle_tail((*state.round.tail, *_reply(state.round))))
-        case Judging() | Deciding() | Running():
+        case Proposed() | Judging() | Deciding() | Running():
             back = evolve(back, tail=state.round.tail, round=resting(state.round))
             ledger = settled_and_joined(ledger, state.round)
         case Failed(round=Round() as round_):
@@ -157,7 +165,7 @@ def settled_and_joined(ledger: Ledger, round_: Round) -> Ledger:
         return join(ledger, [*round_.tail, *_reply(round_)])
     round_ = settle_open(round_, ledger.setup.texts)
     results, notes = _results(round_, ledger.setup.texts)
-    return join(ledger, [*round_.tail, *_reply(round_), user_message((*results, *notes))])
+    return join(ledger, [*round_.tail, *_reply(round_), user_message((*results, *notes)), *round_.after])
 
 
 def _reply(round_: Round) -> tuple[str, ...]:

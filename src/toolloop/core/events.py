@@ -177,6 +177,47 @@ class HistoryEdited(Event):
 
 
 @frozen
+class ReplyDiscarded(Event):
+    """The caller's own history counts, and the open round or pause is none of it: it is gone, with all its calls.
+
+    Attributes:
+        splices: what changed in the closed history.
+        keeps_tail: what waited beside the history before that reply stays there.
+
+    """
+
+    splices: tuple[Splice, ...] = ()
+    keeps_tail: bool = False
+
+
+@frozen
+class RoundAdopted(Event):
+    """The caller's own history counts, and it ends with calls that are not all answered: they are the open round.
+
+    Attributes:
+        splices: what changed in the closed history, which ends before that round.
+        reply: the assistant message with the calls.
+        results: by call id, what the caller answered.
+        after: the messages of the caller that follow these.
+        keeps_tail: what waited beside the history before the open reply stays there, before the round.
+
+    """
+
+    splices: tuple[Splice, ...]
+    reply: str
+    results: tuple[tuple[str, Result], ...] = ()
+    after: tuple[str, ...] = ()
+    keeps_tail: bool = False
+
+
+@frozen
+class CallsReopened(Event):
+    """The caller wants calls run again that ran and have their results: these are gone."""
+
+    call_ids: tuple[str, ...]
+
+
+@frozen
 class Compacted(Event):
     """The closed history was compacted. It ends the request for a summary, if the driver made one.
 

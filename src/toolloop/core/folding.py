@@ -70,6 +70,9 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
 
 
 def _blocked(state: Ready) -> bool:
+    """Whether a request is not next, or its reply is shown before its calls run."""
+    if state.ledger.setup.shows_replies:
+        return True
     return limits.too_deep(state.ledger) or limits.before_request(state) is not None
 
 

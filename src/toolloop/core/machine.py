@@ -8,10 +8,10 @@ Law
     wakes up in another process knows what to do without being told.
 
 Theory
-    The caller has the word in `Ready`, `Deciding`, `Executed`, `Paused`, `Finished` and `Failed`; a driver has it in
-    `Requesting`, `Judging` and `Running`. What the caller says to a driver at work is taken at once, and waits for its
-    place: an injection for the reply, a stop for the end of the request. A turn starts with a request and ends with
-    `TurnEnded`, or with a reply after which nothing is to be run.
+    The caller has the word in `Ready`, `Proposed`, `Deciding`, `Executed`, `Paused`, `Finished` and `Failed`; a driver
+    has it in `Requesting`, `Judging` and `Running`. What the caller says to a driver at work is taken at once, and
+    waits for its place: an injection for the reply, a stop for the end of the request. A turn starts with a request
+    and ends with `TurnEnded`, or with a reply after which nothing is to be run.
     What goes out into the world is said before it happens (`Requested`, `Started`), what comes of it when it does. So
     the state tells a driver that takes over what may have happened without it: a request is lost and made again, a
     call that ran may be repeated or is uncertain.
@@ -20,6 +20,9 @@ Theory
     Another closed history, by an edit or a compaction, changes nothing else: no call, no wait, no limit. A request for
     a summary is a request like any other, but that it comes to nothing else either. What thinking was born after other
     words than those that stand before it now is remembered.
+    A loop that shows its replies (the runner's) stops in `Proposed`, before anything of a reply is judged, and again
+    when all its calls have their results. There the caller may put their own history in the place of the loop's: the
+    open round is gone with it, or goes on as what is left of it there.
     A loop inside a call is a value of that call. An event of it carries its path; it is taken there, and what it used
     is counted in every loop above. Such a loop waits for no command: it goes on by itself, until calls of it wait for
     the caller or its request failed. Then the loop above stands still, too, once nothing else of it runs.
@@ -42,7 +45,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from toolloop.core import compacting, grants, nesting, requests, rules, waking
+from toolloop.core import compacting, grants, nesting, requests, rules, taking, waking
 from toolloop.core import events as ev
 from toolloop.core.chain import Chain
 from toolloop.core.errors import IllegalCommand
@@ -57,6 +60,7 @@ from toolloop.core.states import (
     Judging,
     Ledger,
     Paused,
+    Proposed,
     Ready,
     Requesting,
     Running,
@@ -86,6 +90,14 @@ _ANYWHERE: dict[type[ev.Event], Callable[[Any, Any], State]] = {
 }
 
 
+# The caller takes the history into their own hands: see `Setup.shows_replies`.
+_TAKEN: dict[type[ev.Event], Rule] = {
+    ev.ReplyDiscarded: Rule(taking.discard_reply, to=(Ready,)),
+    ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed,)),
+}
+_TAKEN_ROUND = {**_TAKEN, ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed, Deciding))}  # a call of it may wait
+
+
 def _here(state: type[State]) -> dict[type[ev.Event], Rule]:
     """What changes a loop without moving it."""
     return {event: Rule(apply, to=(state,)) for event, apply in _ANYWHERE.items()}
@@ -94,6 +106,7 @@ def _here(state: type[State]) -> dict[type[ev.Event], Rule]:
 TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     Ready: {
         **_here(Ready),
+        **_TAKEN,
         ev.Requested: Rule(requests.send, to=(Requesting,)),
         ev.TurnEnded: Rule(requests.end_before_request, to=(Finished, TooDeep)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
@@ -104,7 +117,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     Requesting: {
         **_here(Requesting),
         ev.Forked: Rule(waking.fork, to=(Ready,)),
-        ev.Replied: Rule(requests.take_reply, to=(Judging, Paused, Ready, Finished, Failed)),
+        ev.Replied: Rule(requests.take_reply, to=(Proposed, Judging, Paused, Ready, Finished, Failed)),
         ev.RequestFailed: Rule(requests.fail, to=(Failed, Finished)),
         ev.RequestCancelled: Rule(requests.give_up, to=(Ready, Finished)),
         ev.Compacted: Rule(compacting.compact, to=(Requesting, Ready, Finished)),
@@ -112,8 +125,20 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
         ev.Stopped: Rule(requests.stop_after, to=(Requesting,)),
         ev.Woken: Rule(waking.wake, to=(Ready, Finished)),
     },
+    Proposed: {
+        **_here(Proposed),
+        **_TAKEN,
+        ev.Forked: Rule(waking.fork, to=(Proposed, Deciding)),
+        ev.Continued: Rule(taking.go_on, to=(Judging, Running, Ready)),
+        ev.CallsReopened: Rule(taking.reopen_calls, to=(Proposed,)),
+        ev.Injected: Rule(rules.inject, to=(Proposed,)),
+        ev.Stopped: Rule(rules.stop, to=(Finished,)),
+        ev.HistoryEdited: Rule(compacting.edit_history, to=(Proposed,)),
+        ev.Compacted: Rule(compacting.compact, to=(Proposed,)),
+    },
     Judging: {
         **_here(Judging),
+        **_TAKEN_ROUND,
         ev.Forked: Rule(waking.fork, to=(Judging, Deciding)),
         ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
         ev.Started: Rule(rules.start_unjudged, to=(Running,)),
@@ -125,6 +150,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Deciding: {
         **_here(Deciding),
+        **_TAKEN_ROUND,
         ev.Decided: Rule(rules.decide_calls, to=(Deciding,)),
         ev.Continued: Rule(rules.run_decided, to=(Judging, Running)),
         ev.Injected: Rule(rules.inject, to=(Judging, Running)),
@@ -134,10 +160,11 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Running: {
         **_here(Running),
+        **_TAKEN_ROUND,
         ev.Forked: Rule(waking.fork, to=(Deciding,)),
         ev.Started: Rule(rules.start_call, to=(Running,)),
         ev.Cancelled: Rule(rules.cancel_call, to=(Running,)),
-        ev.TurnEnded: Rule(rules.end_round, to=(Executed, Deciding, Failed, Finished)),
+        ev.TurnEnded: Rule(rules.end_round, to=(Executed, Proposed, Deciding, Failed, Finished)),
         ev.Decided: Rule(rules.decide_calls, to=(Running,)),
         ev.Injected: Rule(rules.inject, to=(Running,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
@@ -155,6 +182,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Paused: {
         **_here(Paused),
+        **_TAKEN,
         ev.Continued: Rule(rules.next_request, to=(Ready,)),
         ev.Injected: Rule(rules.inject, to=(Ready,)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
@@ -170,6 +198,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Failed: {
         **_here(Failed),
+        **_TAKEN,
         ev.Retried: Rule(rules.retry, to=(Ready, Judging, Running)),
         ev.Stopped: Rule(rules.stop, to=(Finished,)),
         ev.HistoryEdited: Rule(compacting.edit_history, to=(Failed,)),
@@ -257,7 +286,7 @@ def status_of(state: State) -> Standing:
     match state:
         case Judging() | Deciding() | Running() if waiting(state):
             return "needs_decision"
-        case Executed() | Paused() | Deciding():
+        case Executed() | Paused() | Deciding() | Proposed():
             return "needs_command"
         case Finished() | Failed() | TooDeep():
             return "ended"

@@ -82,7 +82,7 @@ def _is_meant(state: State, event: ev.Event, call: Call) -> bool:
 def _too_late(state: State, event: ev.Event) -> State:
     """There is no such loop, or none any more. What has its place in the record is no mistake then."""
     match event:
-        case ev.Ended() if event.iteration and event.attempt:
+        case ev.Ended() if event.attempt:
             return state
         case ev.Spent():
             return spend(state, event)

@@ -74,17 +74,22 @@ class Reply:
 
     def calls(self) -> tuple[Call, ...]:
         """The client's calls in it, in the model's order. Server calls are the server's affair."""
-        return tuple(
-            Call(
-                id=block["id"],
-                name=block["name"],
-                input=encode(block["input"]),
-                by_code=_by_code(block),
-                toolset=block["toolset_name"] if isinstance(block.get("toolset_name"), str) else None,
-            )
-            for block in self.blocks
-            if block["type"] == "tool_use"
+        return calls_in(self.blocks)
+
+
+def calls_in(blocks: Iterable[JSON]) -> tuple[Call, ...]:
+    """The client's calls in blocks of a reply, in their order."""
+    return tuple(
+        Call(
+            id=block["id"],
+            name=block["name"],
+            input=encode(block["input"]),
+            by_code=_by_code(block),
+            toolset=block["toolset_name"] if isinstance(block.get("toolset_name"), str) else None,
         )
+        for block in blocks
+        if block["type"] == "tool_use"
+    )
 
 
 def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = None) -> Reply:

@@ -12,7 +12,19 @@ from toolloop.core.errors import ProtocolError
 from toolloop.core.evolving import evolve
 from toolloop.core.moves import hold, not_now, ready
 from toolloop.core.replies import assistant_message, settle_tail
-from toolloop.core.states import Failed, Failure, Finished, Judging, Ledger, Paused, Ready, Requesting, State, TooDeep
+from toolloop.core.states import (
+    Failed,
+    Failure,
+    Finished,
+    Judging,
+    Ledger,
+    Paused,
+    Proposed,
+    Ready,
+    Requesting,
+    State,
+    TooDeep,
+)
 from toolloop.core.stops import Fate, fate_of
 from toolloop.core.terminations import NaturalEnd, Refused, StopCondition, Truncated
 from toolloop.core.values import Round
@@ -45,7 +57,7 @@ def take_reply(state: Requesting, event: ev.Replied) -> State:
     return then
 
 
-def _take(state: Requesting, event: ev.Replied) -> Judging | Paused | Ready | Finished | Failed:
+def _take(state: Requesting, event: ev.Replied) -> Proposed | Judging | Paused | Ready | Finished | Failed:
     reply = event.reply
     ledger = _count(state, event)
     try:
@@ -65,6 +77,8 @@ def _take(state: Requesting, event: ev.Replied) -> Judging | Paused | Ready | Fi
             return finish(kept, Truncated(str(reply.stop_reason)))
     text = assistant_message(reply.blocks, ends=fate is not Fate.PAUSE)
     round_ = Round(ledger.iterations, text, reply.calls(), state.tail)
+    if fate is Fate.RUN and ledger.setup.shows_replies:
+        return Proposed(ledger, round_)
     judging = Judging(ledger, round_, fate)
     if fate is Fate.RUN or "stop_when" in ledger.setup.callables:
         return judging

@@ -32,6 +32,7 @@ from toolloop.core.states import (
     Ledger,
     Open,
     Paused,
+    Proposed,
     Ready,
     Running,
     State,
@@ -155,7 +156,7 @@ def end_round(state: Running, event: ev.TurnEnded) -> State:
     """Nothing more can run in this turn: the round closes, or the caller is asked, or a limit was met."""
     round_, ledger = state.round, state.ledger
     if all(call.status is Status.SETTLED for call in round_.calls):
-        return close_round(ledger, round_)
+        return Proposed(ledger, round_) if ledger.setup.shows_replies else close_round(ledger, round_)
     if outstanding(state) != (EndTurn(),):
         raise not_now(state, event, "something may be done yet, or is under way")
     if (late := limits.out_of_time(ledger)) and is_unfinished(state):
@@ -219,7 +220,7 @@ def let_time_pass(state: State, event: ev.Ticked) -> State:
     return state
 
 
-def run_decided(state: Deciding, event: ev.Event) -> State:
+def run_decided(state: Proposed | Deciding, event: ev.Event) -> State:
     """Go on with what is decided; an edited input is judged first."""
     undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     if undecided and state.ledger.setup.execution == "barrier":
@@ -252,7 +253,7 @@ def inject(state: Ready | Open | Executed | Paused, event: ev.Injected) -> State
     match state:
         case Ready(tail=()) | Executed(tail=()) | Paused(tail=()):
             return ready(hold(state.ledger, event))
-        case Ready() | Judging() | Running():
+        case Ready() | Proposed() | Judging() | Running():
             return evolve(state, ledger=hold(state.ledger, event))
         case Deciding():
             return run_decided(evolve(state, ledger=hold(state.ledger, event)), event)

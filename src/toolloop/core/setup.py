@@ -85,6 +85,8 @@ class Setup:
         decision_timeout: how many seconds a call may wait for a decision, where its policy does not say; None is no
             limit.
         loop_detection: what is done about a model that goes in circles; None does not look.
+        shows_replies: the caller has the word over each reply with calls before it is judged, and once more when all
+            of them have their results.
 
     """
 
@@ -102,6 +104,7 @@ class Setup:
     decision_timeout: float | None = None
     loop_detection: LoopDetection | None = None
     within: tuple[tuple[int, str, int], ...] = ()
+    shows_replies: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:

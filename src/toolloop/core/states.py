@@ -108,6 +108,17 @@ class Requesting:
 
 
 @frozen
+class Proposed:
+    """A reply with calls is shown to the caller, who has the word over it before anything of it is judged.
+
+    Only where the setup says that replies are shown: see `Setup.shows_replies`.
+    """
+
+    ledger: Ledger
+    round: Round
+
+
+@frozen
 class Judging:
     """The reply is in, and nothing of it ran: `stop_when` and the policies have their say."""
 
@@ -175,5 +186,5 @@ class TooDeep:
     ledger: Ledger
 
 
-State = Ready | Requesting | Judging | Deciding | Running | Executed | Paused | Finished | Failed | TooDeep
-Open = Judging | Deciding | Running
+State = Ready | Requesting | Proposed | Judging | Deciding | Running | Executed | Paused | Finished | Failed | TooDeep
+Open = Proposed | Judging | Deciding | Running

@@ -21,6 +21,7 @@ from toolloop.core.states import (
     Finished,
     Judging,
     Paused,
+    Proposed,
     Ready,
     Requesting,
     Running,
@@ -31,14 +32,14 @@ from toolloop.core.terminations import NaturalEnd, Refused, StopCondition
 from toolloop.core.texts import Texts, say
 from toolloop.core.values import Call, Outcome, Result, Round, Status
 
-_OPEN = (Judging, Deciding, Running)
+_OPEN = (Proposed, Judging, Deciding, Running)
 _AT_WORK = (Ready, Requesting, Judging, Running)
 
 
 def round_of(state: State) -> Round | None:
     """The round in which a loop is: the open one, or the one with which a loop that stands still goes on."""
     match state:
-        case Judging() | Deciding() | Running():
+        case Proposed() | Judging() | Deciding() | Running():
             return state.round
         case Failed():
             return state.round
@@ -50,7 +51,7 @@ def round_of(state: State) -> Round | None:
 def with_round(state: State, round_: Round) -> State:
     """The state with another version of the round of `round_of`."""
     match state:
-        case Judging() | Deciding() | Running() | Failed():
+        case Proposed() | Judging() | Deciding() | Running() | Failed():
             return evolve(state, round=round_)
         case Finished(back=Back() as back):
             return evolve(state, back=evolve(back, round=round_))

@@ -194,6 +194,7 @@ class Call:
     result: Result | None = None
     expires_at: float | None = None  # until when it waits, or waited, for a decision
     child: State | None = None  # the loop that runs inside of it
+    run: int = 1  # which run the caller wants: another one was asked for by name for each above 1
 
     @property
     def started(self) -> bool:
@@ -213,6 +214,7 @@ class Round:
     Attributes:
         tail: the messages before it that wait with it: paused replies, and rounds with server calls in flight.
         reply: the text of the assistant message as it will join; None if nothing of it may.
+        after: the messages of the caller that follow its results.
 
     """
 
@@ -220,6 +222,7 @@ class Round:
     reply: str | None
     calls: tuple[Call, ...] = ()
     tail: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
     def find(self, call_id: str) -> Call | None:
         """The call of that id, if it is of this round."""

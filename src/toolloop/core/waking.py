@@ -9,7 +9,19 @@ from toolloop.core.moves import not_now, ready, run, set_up
 from toolloop.core.policy import ask_again, lose
 from toolloop.core.requests import give_up
 from toolloop.core.setup import Setup
-from toolloop.core.states import Back, Deciding, Failed, Finished, Judging, Ledger, Requesting, Running, State
+from toolloop.core.states import (
+    Back,
+    Deciding,
+    Failed,
+    Finished,
+    Judging,
+    Ledger,
+    Open,
+    Proposed,
+    Requesting,
+    Running,
+    State,
+)
 from toolloop.core.values import Call, Round, Status
 
 
@@ -27,7 +39,7 @@ def wake(state: State, event: ev.Woken) -> State:
             return give_up(state, event)
         case Running():
             return run(state.ledger, _wake_round(state.round, setup))
-        case Judging() | Deciding():
+        case Proposed() | Judging() | Deciding():
             return evolve(state, round=_wake_round(state.round, setup))
         case Failed(round=Round() as round_):
             return evolve(state, round=_wake_round(round_, setup))
@@ -37,10 +49,11 @@ def wake(state: State, event: ev.Woken) -> State:
 
 
 def _wake_round(round_: Round, setup: Setup) -> Round:
-    return evolve(round_, calls=tuple(_woken(call, setup) for call in round_.calls))
+    return evolve(round_, calls=tuple(woken(call, setup) for call in round_.calls))
 
 
-def _woken(call: Call, setup: Setup) -> Call:
+def woken(call: Call, setup: Setup) -> Call:
+    """A call that another driver takes up."""
     if call.status is Status.RUNNING:
         return lose(call, setup) if call.child is None else evolve(call, child=wake(call.child, ev.Woken()))
     return call if call.status is Status.SETTLED else evolve(call, judged=False)
@@ -53,13 +66,27 @@ def fork(state: State, event: ev.Forked) -> State:
     match forked:
         case Requesting():
             return ready(forked.ledger, forked.tail)
-        case Judging() | Deciding() | Running() if forked.round.calls and not forked.round.having(Status.PROPOSED):
+        case Proposed() | Judging() | Deciding() | Running() if _was_looked_at(forked):
             return Deciding(forked.ledger, _ask_again(forked.ledger, forked.round, event))
         case Failed(round=Round() as round_):
             return evolve(forked, round=_ask_again(forked.ledger, round_, event))
         case Finished(back=Back(round=Round() as round_) as back):
             return evolve(forked, back=evolve(back, round=_ask_again(forked.ledger, round_, event)))
     return forked
+
+
+# What somebody looked at, and has no result.
+_BEGUN = (Status.WAITING, Status.DECIDED, Status.CLEARED, Status.RUNNING)
+
+
+def _was_looked_at(state: Open) -> bool:
+    """Whether something is known of the open calls that does not hold in a copy."""
+    match state:
+        case Proposed():
+            return bool(state.round.having(*_BEGUN))
+        case Judging():
+            return bool(state.round.calls) and not state.round.having(Status.PROPOSED)
+    return True
 
 
 def _ask_again(ledger: Ledger, round_: Round, event: ev.Forked) -> Round:

@@ -9,7 +9,7 @@ from toolloop.core import events as ev
 from toolloop.core.blocks import RESULT_KINDS
 from toolloop.core.errors import CallerError, IllegalCommand, UnknownCall
 from toolloop.core.machine import is_due, step
-from toolloop.core.states import Deciding, Judging, Running, State
+from toolloop.core.states import Deciding, Judging, Proposed, Running, State
 from toolloop.core.tree import everywhere, loop_at, loops, round_of
 from toolloop.core.values import Answer, Approve, Call, Decision
 from toolloop.handle.decisions import nothing_waits, to_ruling
@@ -60,7 +60,7 @@ class Answering(Reading):
         state = self._state
         if not decisions:
             return
-        if not isinstance(state, Judging | Deciding | Running):
+        if not isinstance(state, Proposed | Judging | Deciding | Running):
             raise nothing_waits(_joined(_path_of(decisions[0][0])), state)
         rulings = []
         for named, decision in decisions:
@@ -163,14 +163,14 @@ def _open_paths(state: State) -> list[Path]:
     return [
         (*above, call.id)
         for above, loop in loops(state)
-        if isinstance(loop, Judging | Deciding | Running)
+        if isinstance(loop, Proposed | Judging | Deciding | Running)
         for call in loop.round.calls
     ]
 
 
 def _call_at(state: State, path: Path) -> Call | None:
     loop = loop_at(state, path[:-1])
-    return loop.round.find(path[-1]) if isinstance(loop, Judging | Deciding | Running) else None
+    return loop.round.find(path[-1]) if isinstance(loop, Proposed | Judging | Deciding | Running) else None
 
 
 def _rounds(state: State) -> list[object]:

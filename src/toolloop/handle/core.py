@@ -13,7 +13,7 @@ from toolloop.core.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.core.jsontext import decode
 from toolloop.core.machine import begin, step
 from toolloop.core.splicing import spliced, splices_between
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, State, TooDeep
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, Proposed, State, TooDeep
 from toolloop.core.tree import everywhere, loop_at
 from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
@@ -31,7 +31,7 @@ from toolloop.handle.writers import refuse_misfits
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
-_WAITING = (Deciding, Executed, Paused)
+_WAITING = (Proposed, Deciding, Executed, Paused)
 
 # What others may say without ending the wait that a handle shows, and what leaves the closed history as it is.
 _AS_IT_STANDS = (
@@ -62,6 +62,8 @@ class HandleCore:
     """What a handle is made of. Not public: see `ToolLoopHandle` and `AsyncToolLoopHandle`."""
 
     _is_async = False
+    _shows_replies = False  # a runner's does
+    _called = "ToolLoopHandle(...)"
 
     # What a `Yielded` may ask for; made anew for each, so that handle and moves keep no circle alive.
     _moves: Callable[[], Moves]
@@ -87,11 +89,12 @@ class HandleCore:
     ) -> None:
         """Set a new loop up; no I/O happens and no clock starts."""
         registry = registry_of(tools, is_async=self._is_async)
-        begins = begin_with(params, registry, asked="ToolLoopHandle(...)")
+        begins = begin_with(params, registry, asked=self._called)
         if begins.messages is None:
             raise missing("messages")
-        begins.refuse_invalid(begins.messages, registry, asked="ToolLoopHandle(...)")
-        setup = begins.setup(registry, config, loop_id=loop_id, depth=context.depth)
+        begins.refuse_invalid(begins.messages, registry, asked=self._called)
+        depth, shown = context.depth, self._shows_replies
+        setup = begins.setup(registry, config, loop_id=loop_id, depth=depth, shows_replies=shown)
         opened = ev.Opened(setup=setup, messages=begins.messages, at=read_clock(clock, otherwise=0.0))
         self._assemble(
             provider,

@@ -16,6 +16,7 @@ from toolloop.core.states import (
     Finished,
     Judging,
     Paused,
+    Proposed,
     Ready,
     Requesting,
     Running,
@@ -86,9 +87,9 @@ def outgoing(state: State, closed: Sequence[str], injected: Sequence[str] = ()) 
     match state:
         case Judging(round=Round(calls=())):  # the reply ends the loop, or pauses it
             return [*closed, *without_open_calls(_with_results(state.round)), _ANYBODY]
-        case Judging() | Deciding() | Running() | Failed(round=Round()):
+        case Proposed() | Judging() | Deciding() | Running() | Failed(round=Round()):
             round_ = state.round or Round(0, None)
-            later = () if stays_beside(round_) else (*held, *injected)
+            later = () if stays_beside(round_) else (*round_.after, *held, *injected)
             return [*closed, *_with_results(round_), *later]
         case Ready(tail=()) | Requesting(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*closed, *injected]
@@ -139,8 +140,8 @@ def landing(state: State, injected: Sequence[str]) -> list[str]:
     """Injected messages with what they will follow: enough to judge them by, whatever the length of the history."""
     held = state.ledger.held
     match state:
-        case Judging() | Deciding() | Running() if not stays_beside(state.round):
-            return [*_with_results(state.round), *held, *injected]
+        case Proposed() | Judging() | Deciding() | Running() if not stays_beside(state.round):
+            return [*_with_results(state.round), *state.round.after, *held, *injected]
         case Ready(tail=()) | Requesting(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
             return [*_last_round(state.ledger.messages), *held, *injected]
         case Finished():

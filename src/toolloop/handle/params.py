@@ -279,6 +279,13 @@ class RequestMaker:
             self._prepare(stored)
         return self._body
 
+    def given(self, stored: str) -> dict[str, Any]:
+        """The parameters as the caller gave them, but for `messages`: with what no store holds."""
+        params = decode(stored)
+        if servers := params.get("mcp_servers"):
+            params["mcp_servers"] = [_with_token(server, self.secrets) for server in servers]
+        return {**params, **self.secrets.options}
+
     def alone(
         self, params: Mapping[str, JSON], messages: Sequence[str], unbound: Places, secrets: Secrets | None = None
     ) -> Request:

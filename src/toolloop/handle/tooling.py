@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, TypeGuard
 
 from attrs import define, field
@@ -98,6 +99,7 @@ class Job:
         result: what the tool came back with, while the filters look at it; what they made of it so far.
         taken: a filter looks at it, or did.
         cancel: ends the task that runs it, if one does.
+        around: gives what observers want around the tool's run, in the thread or task that runs it.
 
     """
 
@@ -117,6 +119,7 @@ class Job:
     result: Result | None = None
     taken: bool = False
     cancel: Callable[[], object] = _nothing
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -197,9 +200,8 @@ class Toolbox:
 
 def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     """The same for every repeat of one uncertain run of a call, and for nothing else."""
-    first_run = 1  # a run that somebody asks for anew will have a number of its own
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration  # ids may come again
-    parts = [setup.loop_id, [*setup.path, call.id], places, call.id, first_run]
+    parts = [setup.loop_id, [*setup.path, call.id], places, call.id, call.run]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 

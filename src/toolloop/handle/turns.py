@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON, decode
-from toolloop.core.states import Deciding, Executed, Paused
+from toolloop.core.states import Deciding, Executed, Paused, Proposed
 from toolloop.core.terminations import Termination
 from toolloop.core.usage import IterationUsage, Usage
 from toolloop.core.values import (
@@ -35,6 +35,7 @@ _REASONS: dict[type, Reason] = {
     Deciding: "decision_required",
     Executed: "tools_executed",
     Paused: "paused",
+    Proposed: "paused",  # the loop rests there for its runner, and nobody is shown this `Yielded`
 }
 
 
@@ -61,19 +62,20 @@ class Yielded:
 
     """
 
-    def __init__(self, state: Deciding | Executed | Paused, moves: Moves, events: tuple[WatchEvent, ...] = ()) -> None:
+    def __init__(
+        self, state: Proposed | Deciding | Executed | Paused, moves: Moves, events: tuple[WatchEvent, ...] = ()
+    ) -> None:
         """Made by a handle, for the state it waits in."""
         ledger = state.ledger
         self.reason: Reason = _REASONS[type(state)]
         self._state = type(state).__name__
         self.iteration = ledger.iterations
-        self.usage: Usage = next(
-            entry.usage for entry in reversed(ledger.usage_log) if not entry.path and entry.kind == "reply"
-        )
+        own = (entry.usage for entry in reversed(ledger.usage_log) if not entry.path and entry.kind == "reply")
+        self.usage: Usage = next(own, Usage())  # a runner may begin with calls that no request of its own brought
         self.total_usage = ledger.total_usage
         self.events = events
         self._at = state
-        self._response = ledger.response or "{}"
+        self._message = _message_of(state)
         self._moves: Moves | None = moves
 
     # --- what the model said ---
@@ -81,7 +83,7 @@ class Yielded:
     @property
     def message(self) -> dict[str, JSON]:
         """The assistant message as received."""
-        return {"role": "assistant", "content": decode(self._response)["content"]}
+        return {"role": "assistant", "content": decode(self._message)["content"]}
 
     @property
     def assistant_content(self) -> tuple[JSON, ...]:
@@ -210,6 +212,17 @@ class Yielded:
     def __repr__(self) -> str:
         spent = "" if self._moves is not None else ", spent"
         return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
+
+
+def _message_of(state: Proposed | Deciding | Executed | Paused) -> str:
+    """The last reply; or, where the open round is none of it, the message that the caller of a runner gave."""
+    response = state.ledger.response
+    if isinstance(state, Deciding) and state.round.reply is not None:
+        asked = [call.id for call in state.round.calls]
+        blocks = () if response is None else decode(response)["content"]
+        if asked != [block["id"] for block in blocks if block["type"] == "tool_use"]:
+            return state.round.reply
+    return response or "{}"
 
 
 def bound(call: str | ToolCall, decision: Decision) -> tuple[Named, Decision]:

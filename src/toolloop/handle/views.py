@@ -11,7 +11,7 @@ from attrs import field, frozen
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import digest_of
 from toolloop.core.setup import Setup
-from toolloop.core.states import Deciding, Judging, Ledger, Running, State
+from toolloop.core.states import Deciding, Judging, Ledger, Proposed, Running, State
 from toolloop.core.tree import loops
 from toolloop.core.usage import Usage
 from toolloop.core.values import Call, Ruling, Status
@@ -151,7 +151,7 @@ def pending_calls(state: State) -> tuple[ToolCall, ...]:
     return tuple(
         ToolCall(call, loop.ledger.setup, loop.round.iteration)
         for _, loop in loops(state)
-        if isinstance(loop, Judging | Deciding | Running)
+        if isinstance(loop, Proposed | Judging | Deciding | Running)
         for call in loop.round.having(Status.WAITING)
     )
 

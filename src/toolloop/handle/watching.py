@@ -12,7 +12,7 @@ from toolloop.core import events as ev
 from toolloop.core.detection import detected
 from toolloop.core.jsontext import JSON
 from toolloop.core.replies import Reply, acceptable
-from toolloop.core.states import Deciding, Finished, Judging, Running, State
+from toolloop.core.states import Deciding, Finished, Judging, Proposed, Running, State
 from toolloop.core.stops import STOP_REASONS, Fate
 from toolloop.core.terminations import Termination
 from toolloop.core.tree import children
@@ -267,7 +267,7 @@ def _rewritten(before: State, event: ev.Event, after: State, iteration: int) -> 
     """What is told of another history, and of other words before the thinking in it."""
     seen: list[WatchEvent] = []
     match event:
-        case ev.HistoryEdited():
+        case ev.HistoryEdited() | ev.ReplyDiscarded(splices=(_, *_)) | ev.RoundAdopted(splices=(_, *_)):
             seen.append(HistoryReplaced(iteration, len(before.ledger.messages), len(after.ledger.messages)))
         case ev.Compacted(summary=used):
             if used is not None:
@@ -282,7 +282,7 @@ def _rewritten(before: State, event: ev.Event, after: State, iteration: int) -> 
 
 
 # After these, other words may stand before some thinking.
-_REWRITING = (ev.HistoryEdited, ev.Compacted, ev.ParamsChanged, ev.Woken)
+_REWRITING = (ev.HistoryEdited, ev.ReplyDiscarded, ev.RoundAdopted, ev.Compacted, ev.ParamsChanged, ev.Woken)
 
 
 def _compacted_by_server(before: State, after: State, iteration: int) -> Compacted:
@@ -309,6 +309,8 @@ def _inside(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
 def _calls(before: State, event: ev.Event, after: State, iteration: int) -> list[WatchEvent]:
     seen: list[WatchEvent] = []
     old, new = _round(before), _round(after)
+    if new is not None and isinstance(event, ev.RoundAdopted):
+        return _adopted(old, new, iteration)
     if old is None or new is None:
         return seen
     took = event.took if isinstance(event, ev.Ended) and not event.path else 0.0
@@ -329,6 +331,20 @@ def _calls(before: State, event: ev.Event, after: State, iteration: int) -> list
     return seen
 
 
+def _adopted(old: Round | None, new: Round, iteration: int) -> list[WatchEvent]:
+    """What is told of the calls of a round that the caller's history ends with: what was not known before."""
+    seen: list[WatchEvent] = []
+    for call in new.calls:
+        was = None if old is None else old.find(call.id)
+        if was is None:
+            seen.append(CallProposed(iteration, call.id, call.name))
+        if call.result is not None and (was is None or was.result is None):
+            seen.append(
+                CallFinished(iteration, call.id, call.name, str(call.result.outcome), call.result.is_error, 0.0)
+            )
+    return seen
+
+
 def _circle(judged: Judging, iteration: int) -> list[WatchEvent]:
     """What is told of a circle, which counts once the round is judged; a journal may leave that out before a start."""
     circle, wanted = detected(judged), judged.ledger.setup.loop_detection
@@ -339,7 +355,7 @@ def _circle(judged: Judging, iteration: int) -> list[WatchEvent]:
 
 
 def _round(state: State) -> Round | None:
-    return state.round if isinstance(state, Judging | Deciding | Running) else None
+    return state.round if isinstance(state, Proposed | Judging | Deciding | Running) else None
 
 
 def _left_out(reply: Reply) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from attrs import frozen
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, UnreadableSnapshot
 from toolloop.core.machine import begin, step
-from toolloop.core.states import Deciding, Judging, Running, State
+from toolloop.core.states import Deciding, Judging, Proposed, Running, State
 from toolloop.core.tree import loop_at, loops
 from toolloop.stores.audit_acts import Action, Teller
 from toolloop.stores.audit_checks import Books, Breach, spent
 from toolloop.stores.audit_tree import Path, hearings, standing, tree
 from toolloop.stores.protocol import Entry, StoredJournal
 
-_OPEN = (Judging, Deciding, Running)
+_OPEN = (Proposed, Judging, Deciding, Running)
 
 
 @frozen

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from toolloop.core import events as ev
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import settle_open
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Judging, Ready, Requesting, Running, State
+from toolloop.core.states import Executed, Failed, Finished, Open, Ready, Requesting, State
 from toolloop.core.tree import round_of
 from toolloop.core.values import Call, Outcome, Round, Ruling, StandingGrant, Status, Why
 
@@ -105,7 +105,7 @@ class Teller:
     def acts(self, before: State | None, after: State) -> Iterator[Action]:
         """All that the event did. `before`: None for the first one of a loop."""
         yield from self._to_loop(before, after)
-        if isinstance(before, Judging | Deciding | Running):
+        if isinstance(before, Open) and not isinstance(self.event, ev.RoundAdopted):
             yield from self._to_calls(before, after)
         elif isinstance(self.event, ev.Ended):
             yield self._late(self.event, None)
@@ -155,9 +155,9 @@ class Teller:
         if isinstance(before, Requesting):
             yield self._act("request lost")
 
-    def _to_calls(self, before: Judging | Deciding | Running, after: State) -> Iterator[Action]:
+    def _to_calls(self, before: Open, after: State) -> Iterator[Action]:
         """What became of the calls of the open round."""
-        round_ = after.round if isinstance(after, Judging | Deciding | Running) else before.round
+        round_ = after.round if isinstance(after, Open) else before.round
         pairs = [(was, now) for was, now in zip(before.round.calls, round_.calls, strict=True) if _differ(was, now)]
         match self.event:
             case ev.Judged():
@@ -235,7 +235,7 @@ class Teller:
 
     def _cut_off(self, before: State) -> Iterator[Action]:
         """What became of the calls that were open when the loop ended."""
-        if not isinstance(before, Judging | Deciding | Running | Failed) or before.round is None:
+        if not isinstance(before, Open | Failed) or before.round is None:
             return
         settled = settle_open(before.round, before.ledger.setup.texts)
         for was, now in zip(before.round.calls, settled.calls, strict=True):

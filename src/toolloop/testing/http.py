@@ -8,11 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 from attrs import frozen
 
 _CHUNK = 1 << 20
+_WAKE_EVERY = 0.5  # seconds, should the connection that wakes a server to its end not come through
 _LOOK_EVERY = 0.01  # seconds, at a stream that is held: has the client hung up?
 
 
@@ -156,6 +158,12 @@ class _Server(ThreadingHTTPServer):
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.socket.settimeout(_WAKE_EVERY)
+
+    def server_bind(self) -> None:
+        # Not that of HTTPServer, which asks the resolver for a name that nobody uses; that may take seconds.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of an IPv4 address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)

@@ -16,6 +16,7 @@ ROUNDS = 5  # and so many times
 
 READY = Head("runnable")
 _PAGE = 100
+_PATIENCE = 60.0  # seconds, for threads that are to start
 
 
 def entries(*ids: str) -> list[Entry]:
@@ -78,7 +79,7 @@ def two_stores(make: MakeStore) -> tuple[Store, Store]:
 
 def at_once(acts: Sequence[Callable[[], Any]]) -> list[Any]:
     """What each act returned, or the exception that it raised, when threads do them all at one moment."""
-    barrier = threading.Barrier(len(acts))
+    barrier = threading.Barrier(len(acts), timeout=_PATIENCE)
     done: list[Any] = [None] * len(acts)
 
     def run(at: int) -> None:

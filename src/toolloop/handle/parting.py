@@ -1,0 +1,91 @@
+"""A caller's history, parted: what of it is closed, and the calls at its end that are not all answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from toolloop.core.closing import result_block, stays_beside, user_message
+from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.states import Deciding, Proposed, Ready
+from toolloop.core.values import Outcome, Result
+
+
+@frozen
+class Parts:
+    """A history as a loop has it.
+
+    Attributes:
+        closed: the messages before the open round; all of them where none is open.
+        reply: the assistant message with the calls that are not all answered.
+        results: what of them is answered, by call id.
+        after: what else the caller says after these.
+
+    """
+
+    closed: tuple[str, ...]
+    reply: str | None = None
+    results: tuple[tuple[str, Result], ...] = ()
+    after: tuple[str, ...] = ()
+
+
+def parted(texts: Sequence[str]) -> Parts:
+    """Part a history. What makes no sense is left as it is, for the check to refuse."""
+    messages = [decode(text) for text in texts]
+    at = next((at for at in reversed(range(len(messages))) if _role(messages[at]) == "assistant"), None)
+    calls = [] if at is None else [block for block in _blocks(messages[at]) if block.get("type") == "tool_use"]
+    if at is None or not calls or not all(map(_is_call, calls)):
+        return Parts(tuple(texts))
+    asked = [block["id"] for block in calls]
+    answers = [block for message in messages[at + 1 :] for block in _blocks(message) if _is_result(block)]
+    answered = [block.get("tool_use_id") for block in answers]
+    is_odd = len(set(answered)) < len(answered) or not {*answered} <= {*asked} or len({*asked}) < len(asked)
+    if is_odd or len(answered) == len(asked):
+        return Parts(tuple(texts))
+    results = tuple((block["tool_use_id"], _result(block)) for block in answers)
+    after = (_without_results(message, text) for message, text in zip(messages[at + 1 :], texts[at + 1 :], strict=True))
+    return Parts(tuple(texts[:at]), texts[at], results, tuple(text for text in after if text is not None))
+
+
+def to_be_sent(state: Ready | Proposed | Deciding) -> list[str]:
+    """The messages of the next request, as far as they are known: an open call counts as answered."""
+    closed = state.ledger.messages
+    if isinstance(state, Ready):
+        return [*closed, *state.tail]
+    round_ = state.round
+    answers = [result_block(call, call.result or Result('"-"')) for call in round_.calls]
+    reply = [] if round_.reply is None else [round_.reply]
+    after = () if stays_beside(round_) else round_.after
+    return [*closed, *round_.tail, *reply, user_message(answers), *after]
+
+
+def _role(message: JSON) -> JSON:
+    return message.get("role") if isinstance(message, dict) else None
+
+
+def _blocks(message: JSON) -> list[dict[str, JSON]]:
+    content = message.get("content") if isinstance(message, dict) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _is_result(block: dict[str, JSON]) -> bool:
+    return block.get("type") == "tool_result"
+
+
+def _is_call(block: dict[str, JSON]) -> bool:
+    names = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
+    return names and isinstance(block.get("input"), dict)
+
+
+def _result(block: dict[str, JSON]) -> Result:
+    content = block.get("content")
+    return Result(encode("" if content is None else content), bool(block.get("is_error")), Outcome.ANSWERED)
+
+
+def _without_results(message: JSON, text: str) -> str | None:
+    """A message without the results in it; None if nothing is left."""
+    if not any(map(_is_result, _blocks(message))):
+        return text
+    left = [block for block in message["content"] if not (isinstance(block, dict) and _is_result(block))]
+    return encode({**message, "content": left}) if left else None

@@ -1,0 +1,215 @@
+"""`ToolRunner` beside the SDK's own runner: equal request bodies, but for a written list of differences.
+
+The list is in `docs/howto/from-the-sdk.md`, and names these tests. Each of them fails if the difference goes away, on
+either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.peers.side_by_side import (
+    ADD,
+    BYE,
+    FAIL,
+    MORE,
+    Body,
+    Side,
+    asks,
+    both,
+    denied,
+    nothing,
+    once,
+    said,
+    user,
+)
+from toolloop.errors import ModelError
+from toolloop.testing import call, fault, reply, server_call, server_result
+
+SEARCH: dict[str, Any] = {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+ASKED = server_call("web_search", {"query": "q"}, id="srvtoolu_1")
+FOUND = server_result("web_search", [], id="srvtoolu_1")
+SO = {"type": "text", "text": "so"}
+Script = Callable[[], list[Any]]
+
+
+def paused(*blocks: Any) -> Any:
+    return reply(content=blocks, stop_reason="pause_turn")
+
+
+SAME: dict[str, tuple[Script, Body, dict[str, Any]]] = {
+    "no call": (lambda: [BYE], nothing, {}),
+    "one call": (lambda: [asks(ADD), BYE], nothing, {}),
+    "several calls, several rounds": (lambda: [asks(SO, ADD, MORE), asks(ADD), BYE], nothing, {}),
+    "thinking": (lambda: [reply(thinking="hm", calls=[("add", {"a": 1, "b": 2})]), BYE], nothing, {}),
+    "a pause": (lambda: [paused(ASKED), reply(content=[FOUND, SO])], nothing, SEARCH),
+    "two pauses": (lambda: [paused(ASKED), paused(FOUND, SO, ASKED | {"id": "srvtoolu_2"}), BYE], nothing, SEARCH),
+    "cut off": (lambda: [reply(content=[SO, ADD], stop_reason="max_tokens")], nothing, {}),
+    "a refusal": (lambda: [reply(content=[SO, ADD], stop_reason="refusal")], nothing, {}),
+    "a limit": (lambda: [asks(ADD)], nothing, {"limit": 1}),
+    "a message at the end": (lambda: [BYE], once(lambda side, _: side.runner.append_messages(user("x"))), {}),
+    "a response that is only looked at": (lambda: [asks(ADD), BYE], once(lambda side, _: side.respond()), {}),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_goes_out(name: str) -> None:
+    """Every body is equal, and the same tools run, equally often."""
+    script, body, more = SAME[name]
+    sdk, ours = both(script, body, **more)
+    assert ours.bodies == sdk.bodies
+    assert ours.ran == sdk.ran
+    assert (ours.error, ours.yielded) == (sdk.error, sdk.yielded)
+
+
+def test_a_tool_runs_once_though_its_response_is_appended() -> None:
+    """The documented way to look at results, or edit them, runs each tool twice there, and once here."""
+    sdk, ours = both(
+        lambda: [asks(ADD), BYE], once(lambda side, message: side.runner.append_messages(said(message), side.respond()))
+    )
+    assert ours.bodies == sdk.bodies
+    assert sdk.ran == [("add", 1, 2)] * 2
+    assert ours.ran == [("add", 1, 2)]
+
+
+def test_a_denied_call_does_not_run() -> None:
+    """Who appends an answer of their own finds the tool run all the same there."""
+    sdk, ours = both(
+        lambda: [asks(ADD), BYE],
+        once(lambda side, message: side.runner.append_messages(said(message), denied("toolu_1"))),
+    )
+    assert ours.bodies == sdk.bodies
+    assert sdk.ran == [("add", 1, 2)]
+    assert ours.ran == []
+
+
+def test_a_call_that_was_left_out_does_not_run() -> None:
+    """A message appended without the reply drops the reply in both; there its tools run first."""
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(lambda side, _: side.runner.append_messages(user("x"))))
+    assert ours.bodies == sdk.bodies
+    assert sdk.ran == [("add", 1, 2)]
+    assert ours.ran == []
+
+
+def test_a_denial_by_set_messages_params_is_the_only_answer() -> None:
+    """There the reply goes out a second time, with a real result: one call has two answers."""
+
+    def deny(side: Side, message: Any) -> None:
+        side.runner.set_messages_params(
+            lambda params: {**params, "messages": [*params["messages"], said(message), denied("toolu_1")]}
+        )
+
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(deny))
+    assert [message["role"] for message in sdk.messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert sdk.ran == [("add", 1, 2)]
+    assert ours.messages[2:] == [denied("toolu_1")]
+    assert ours.ran == []
+
+
+def test_a_reply_that_was_taken_over_has_its_calls_answered() -> None:
+    """There the tool runs, its result is dropped, and the API refuses the unanswered call."""
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(lambda side, message: side.runner.append_messages(said(message))))
+    assert isinstance(sdk.error, anthropic.BadRequestError)
+    assert (sdk.refused, ours.refused) == (1, 0)
+    assert sdk.ran == ours.ran == [("add", 1, 2)]
+    assert ours.messages[2]["content"][0]["content"] == "3"
+
+
+def test_what_is_not_answered_of_a_reply_is_run() -> None:
+    """Some answers of the caller's, and the runner's for the rest; there all run, and the API refuses."""
+    sdk, ours = both(
+        lambda: [asks(ADD, MORE), BYE],
+        once(lambda side, message: side.runner.append_messages(said(message), denied("toolu_1"))),
+    )
+    assert isinstance(sdk.error, anthropic.BadRequestError)
+    assert sdk.ran == [("add", 1, 2), ("add", 3, 4)]
+    assert ours.ran == [("add", 3, 4)]
+    assert [block["content"] for block in ours.messages[2]["content"]] == ["denied", "7"]
+
+
+def test_a_change_of_parameters_alone_leaves_the_reply_out() -> None:
+    """There the reply is appended all the same. Take it over with the change to keep it."""
+
+    def tune(side: Side, message: Any) -> None:
+        kept = [] if side.is_sdk else [message]
+        side.runner.set_messages_params(
+            lambda params: {**params, "max_tokens": 9, "messages": [*params["messages"], *kept]}
+        )
+
+    def tune_alone(side: Side, _message: Any) -> None:
+        side.runner.set_messages_params(lambda params: {**params, "max_tokens": 9})
+
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(tune_alone))
+    assert len(sdk.messages) == 3
+    assert len(ours.messages) == 1
+    assert ours.ran == []
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(tune))
+    assert ours.bodies == sdk.bodies
+
+
+def test_calls_in_a_pause_are_answered_before_it_is_resumed() -> None:
+    """There a pause with a call of the client's is sent back as it is, with the call unanswered."""
+    sdk, ours = both(lambda: [paused(ASKED, ADD), reply(content=[FOUND, SO])], **SEARCH)
+    assert [message["role"] for message in sdk.messages] == ["user", "assistant"]
+    assert [message["role"] for message in ours.messages] == ["user", "assistant", "user"]
+    assert (sdk.ran, ours.ran) == ([], [("add", 1, 2)])
+    assert ours.refused == 0
+
+
+def test_blank_text_is_not_sent_back() -> None:
+    """The API refuses it; there it goes out."""
+    sdk, ours = both(lambda: [asks({"type": "text", "text": ""}, ADD), BYE])
+    assert isinstance(sdk.error, anthropic.BadRequestError)
+    assert [block["type"] for block in ours.messages[1]["content"]] == ["tool_use"]
+    assert (sdk.refused, ours.refused) == (1, 0)
+
+
+def test_calls_that_a_history_begins_with_are_run() -> None:
+    """There the request goes out with the call unanswered."""
+    asked = [user("hi"), {"role": "assistant", "content": [ADD]}]
+    sdk, ours = both(lambda: [BYE], messages=asked)
+    assert sdk.messages == asked
+    assert ours.messages == [*asked, user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "3"}])]
+    assert (sdk.refused, ours.refused) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "here"),
+    [
+        (FAIL, "ValueError('no')", "ValueError: no"),
+        (call("nope", {}, id="toolu_1"), "Error: Tool 'nope' not found", "There is no tool named 'nope'"),
+        (
+            call("add", {"a": "x", "b": 1}, id="toolu_1"),
+            "ValueError('Invalid arguments for function add')",
+            'a: expected an integer, got "x"',
+        ),
+    ],
+    ids=["raises", "unknown", "bad input"],
+)
+def test_the_model_is_told_more_of_a_failure(asked: Any, there: str, here: str) -> None:
+    """Which field does not fit and why, and which tools there are, instead of a Python `repr`."""
+    sdk, ours = both(lambda: [asks(asked), BYE])
+    ((theirs,), (mine,)) = (side.messages[2]["content"] for side in (sdk, ours))
+    assert theirs["content"] == there
+    assert here in mine["content"]
+    assert theirs | {"content": ""} == mine | {"content": ""}
+
+
+def test_after_an_error_it_goes_on() -> None:
+    """There the iterator is over, and `until_done` gives the last reply as if it were the answer."""
+
+    def script() -> list[Any]:
+        return [asks(ADD), fault(400), BYE]
+
+    sdk, ours = both(script)
+    assert isinstance(sdk.error, anthropic.BadRequestError)
+    assert isinstance(ours.error, ModelError)
+    assert isinstance(ours.error.__cause__, anthropic.BadRequestError)
+    assert sdk.bodies == ours.bodies
+    assert next(sdk.runner, "over") == "over"
+    assert ours.runner.pending == ()
+    assert len(ours.runner.params["messages"]) == 3
