@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -96,6 +97,42 @@ def test_a_second_reader_is_refused_and_the_first_goes_on() -> None:
     (error,) = errors
     assert isinstance(error, IllegalCommand)
     assert "somebody else reads it" in str(error)
+
+
+WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
+
+
+@each_driver
+def test_context_variables_of_the_reader_reach_the_tools_and_none_of_theirs_reach_it(driver: str) -> None:
+    """What is set before the first event is read counts, as it does for `next_turn()`."""
+    seen: list[str] = []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        seen.append(WHERE.get())
+        WHERE.set("in the tool")
+        return "seen"
+
+    async def story() -> None:
+        async with talking(driver, [reply(calls=[call("look", {})])], params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[look])
+            async with reading(handle) as reader:
+                mark = WHERE.set("inside")
+                await reader.rest()
+                assert WHERE.get() == "inside"
+                WHERE.reset(mark)
+            assert seen == ["inside"]
+
+    play(driver, story)
+
+
+def test_pieces_leave_nothing_behind_in_the_driver() -> None:
+    """However long a reply is, nothing piles up beside it."""
+    handle = ToolLoopHandle(ScriptedProvider([reply("word " * 10_000)]), params=params())
+    with handle.stream_turn() as stream:
+        for _ in stream:
+            assert handle._bell._rung.qsize() <= 2
 
 
 class Unclosing:

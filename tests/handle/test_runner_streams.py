@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -20,20 +22,22 @@ LONG = reply("a text that comes in several pieces, one after the other")
 SEARCH = params(tools=[{"type": "web_search_20250305", "name": "web_search"}])
 
 
-async def read(walk: Walk, stream: Any, *, at_most: int = 1000) -> list[Any]:
+async def read(walk: Walk, stream: Any) -> list[Any]:
     """The events of a stream."""
-    seen: list[Any] = []
-    if walk.is_sync:
-        for event in stream:
-            seen.append(event)
-            if len(seen) >= at_most:
-                break
-        return seen
-    async for event in stream:
-        seen.append(event)
-        if len(seen) >= at_most:
-            break
-    return seen
+    async with inside(walk, stream):
+        return list(stream) if walk.is_sync else [event async for event in stream]
+
+
+@asynccontextmanager
+async def inside(walk: Walk, stream: Any) -> AsyncIterator[None]:
+    """Where events are read one by one."""
+    async with nullcontext() if walk.is_sync else stream:
+        yield
+
+
+async def one(walk: Walk, stream: Any) -> Any:
+    """The next event."""
+    return next(stream) if walk.is_sync else await anext(stream)
 
 
 async def final(walk: Walk, stream: Any) -> Any:
@@ -77,8 +81,9 @@ def test_what_the_body_leaves_unread_is_read(driver: str) -> None:
             assert walk.count == 0
             stream: Any = await walk.step()
             assert walk.count == 1
-            await read(walk, stream, at_most=1)
-            assert await walk.respond() == user([result("toolu_1", "3")])
+            async with inside(walk, stream):
+                await one(walk, stream)
+                assert await walk.respond() == user([result("toolu_1", "3")])
             assert len(walk.ran) == 2
             stream = await walk.step()
             if walk.is_sync:
@@ -105,13 +110,14 @@ def test_an_exception_hangs_up(driver: str) -> None:
             stream: Any = await walk.step()
             with pytest.raises(ZeroDivisionError):
                 await fail_inside(walk, stream)
-            with pytest.raises(IllegalCommand, match="hung up"):
+            with pytest.raises(IllegalCommand, match="did not come to its end"):
                 await final(walk, stream)
             assert walk.runner.iterations == 0
             stream = await walk.step()
-            await read(walk, stream, at_most=1)
-            await close(walk)
-            assert walk.runner.iterations == 0
+            async with inside(walk, stream):
+                await one(walk, stream)
+                await close(walk)
+                assert walk.runner.iterations == 0
             assert await walk.until_done()
             assert walk.runner.iterations == 1
 
@@ -208,8 +214,7 @@ def test_a_cancelled_stream_hangs_up(driver: str) -> None:
             async with anyio.create_task_group() as group:
 
                 async def reading() -> None:
-                    async with stream:
-                        await read(walk, stream)
+                    await read(walk, stream)
 
                 group.start_soon(reading)
                 await anyio.to_thread.run_sync(held.arrived.wait)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Self
 
 from toolloop.core.errors import IllegalCommand
@@ -12,7 +11,14 @@ from toolloop.core.jsontext import JSON
 from toolloop.handle.running import Stepping
 from toolloop.handle.watching import WatchEvent
 
-_HUNG_UP = "the runner hung up on this stream before its end; iterate the runner again for another one"
+_UNENDED = (
+    "get_final_message(): this stream did not come to its end, for its request failed or it was left; iterate the "
+    "runner again for another one"
+)
+_BARE = (
+    "reading the stream: events are read inside of `async with stream:`, where the tasks of the reply end. "
+    "get_final_message() needs none"
+)
 
 
 class _Reply:
@@ -22,14 +28,23 @@ class _Reply:
         """Made by a runner; nothing is sent before it is read."""
         self._runner = runner
         self._loop = loop
-        self._is_over = self._is_begun = False
+        self._is_over = False
+        self._turning: Any = None  # what the events are read in, while it is open
+        self._events: Any = None
+        self._is_sent = False
         self._final: dict[str, JSON] | None = None
 
     def _is_in(self) -> bool:
         """Whether nothing is left to be read, because the reply came before: a `stop_when` raised then."""
-        if not self._is_begun and self._runner._has_reply():  # noqa: SLF001 - a stream is its runner's own
+        if self._events is None and self._runner._has_reply():  # noqa: SLF001 - a stream is its runner's own
             self._is_over, self._final = True, self._runner._show()  # noqa: SLF001 - likewise
         return self._is_over
+
+    def _sends(self) -> None:
+        """To read is to send the request, with the parameters as they are now."""
+        if not self._is_sent:
+            self._is_sent = True
+            self._runner._is_tuned = False  # noqa: SLF001 - likewise
 
     def _came(self, turn: Any) -> None:
         """The turn is over: show what came of it."""
@@ -37,7 +52,7 @@ class _Reply:
 
     def _message(self) -> dict[str, JSON]:
         if self._final is None:
-            raise IllegalCommand(_HUNG_UP, state="over", asked="get_final_message()", allowed=())
+            raise _not_so(_UNENDED, "get_final_message()", "iterating the runner")
         return self._final
 
     def __repr__(self) -> str:
@@ -49,9 +64,6 @@ class ReplyStream(_Reply):
 
     In a `with` statement, leaving it reads the rest, or hangs up if an exception is raised.
     """
-
-    _turning: AbstractContextManager[Any]
-    _events: Any
 
     def __iter__(self) -> Iterator[WatchEvent]:
         return self
@@ -67,9 +79,8 @@ class ReplyStream(_Reply):
             raise StopIteration
         with self._runner._at_work("reading the stream"):  # noqa: SLF001 - a stream is its runner's own
             try:
-                if not self._is_begun:
-                    self._turning = self._loop.stream_turn()
-                    self._events, self._is_begun = self._turning.__enter__(), True
+                self._begin()
+                self._sends()
                 event: WatchEvent | None = next(self._events, None)
             except BaseException:
                 self._hang_up(*sys.exc_info())
@@ -81,11 +92,20 @@ class ReplyStream(_Reply):
         return event
 
     def get_final_message(self) -> dict[str, JSON]:
-        """Read the rest, and give the whole reply."""
+        """Read the rest, and give the whole reply.
+
+        Raises:
+            ModelError, ProtocolError: as reading.
+            IllegalCommand: the stream was left before its end, or its request has failed.
+
+        """
         self._finish()
         return self._message()
 
     def __enter__(self) -> Self:
+        """Begin; nothing is sent by that."""
+        if not (self._is_over or self._is_in()):
+            self._begin()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -95,68 +115,107 @@ class ReplyStream(_Reply):
         else:
             self._hang_up(*error)
 
+    def _begin(self) -> None:
+        if self._events is None:
+            self._turning = self._loop.stream_turn()
+            self._events = self._turning.__enter__()
+
     def _finish(self) -> None:
         for _ in self:
             pass
 
     def _hang_up(self, *error: Any) -> None:
-        over, self._is_over = self._is_over, True
-        if self._is_begun and not over:
-            self._turning.__exit__(*(error or (None, None, None)))
+        self._is_over, turning = True, self._turning
+        self._turning = None
+        if turning is not None:
+            turning.__exit__(*(error or (None, None, None)))
 
 
 class AsyncReplyStream(_Reply):
-    """The same for `AsyncToolRunner`: `async for event in stream`.
+    """The same for `AsyncToolRunner`: `async with stream:`, and in it `async for event in stream`.
 
-    Who may leave before the end, or raise an exception, reads it inside of `async with stream:`. The tasks of a reply
-    that is under way are ended there.
+    The events are read in there alone, for the tasks of a reply that is under way are ended where it is left. Leaving
+    it reads the rest, or hangs up if an exception is raised. `get_final_message()` needs no such block.
     """
-
-    _turning: AbstractAsyncContextManager[Any]
-    _events: Any
 
     def __aiter__(self) -> AsyncIterator[WatchEvent]:
         return self
 
     async def __anext__(self) -> WatchEvent:
-        """The next event. See `ReplyStream`."""
+        """The next event.
+
+        Raises:
+            ModelError, ProtocolError: the request failed, or broke off.
+            IllegalCommand: it is read outside of `async with stream:`.
+
+        """
         if self._is_over or self._is_in():
             raise StopAsyncIteration
+        if self._turning is None:
+            raise _not_so(_BARE, "reading the stream", "async with stream", "get_final_message()")
         with self._runner._at_work("reading the stream"):  # noqa: SLF001 - a stream is its runner's own
+            self._sends()
             try:
-                if not self._is_begun:
-                    self._turning = self._loop.stream_turn()
-                    self._events, self._is_begun = await self._turning.__aenter__(), True
                 event: WatchEvent | None = await anext(self._events, None)
-            except BaseException:
-                await self._hang_up(*sys.exc_info())
+            except Exception:
+                self._is_over = True
                 raise
+            if self._is_over:  # the runner was closed meanwhile
+                raise StopAsyncIteration
             if event is None:
-                await self._hang_up()
+                self._is_over = True
                 self._came(self._events.turn)
                 raise StopAsyncIteration
         return event
 
     async def get_final_message(self) -> dict[str, JSON]:
-        """Read the rest, and give the whole reply."""
+        """Read the rest, and give the whole reply. See `ReplyStream.get_final_message`."""
         await self._finish()
         return self._message()
 
     async def __aenter__(self) -> Self:
+        """Begin; nothing is sent by that.
+
+        Raises:
+            IllegalCommand: somebody is in it already.
+
+        """
+        if self._turning is not None:
+            raise _not_so("`async with stream:` is open already; read in there", "async with stream", "reading it")
+        if not (self._is_over or self._is_in()):
+            turning = self._loop.stream_turn()
+            self._events = await turning.__aenter__()
+            self._turning = turning
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Read the rest; or hang up, if an exception is raised."""
-        if error[0] is None:
-            await self._finish()
-        else:
-            await self._hang_up(*error)
+        if self._turning is None:
+            return
+        try:
+            if error[0] is None:
+                await self._finish()
+        except BaseException:
+            await self._leave(*sys.exc_info())
+            raise
+        await self._leave(*error)
 
     async def _finish(self) -> None:
+        if self._turning is None:
+            async with self:  # to leave it is to read it
+                return
         async for _ in self:
             pass
 
-    async def _hang_up(self, *error: Any) -> None:
-        over, self._is_over = self._is_over, True
-        if self._is_begun and not over:
-            await self._turning.__aexit__(*(error or (None, None, None)))
+    async def _leave(self, *error: Any) -> None:
+        self._is_over, turning = True, self._turning
+        self._turning = None
+        await turning.__aexit__(*error)
+
+    async def _hang_up(self) -> None:
+        """The runner is closed. What is under way is given up where the `async with` statement is left."""
+        self._is_over = True
+
+
+def _not_so(text: str, asked: str, *allowed: str) -> IllegalCommand:
+    return IllegalCommand(text, state="streaming", asked=asked, allowed=allowed)

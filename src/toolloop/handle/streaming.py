@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolloop.core.errors import IllegalCommand
-from toolloop.handle.bell import AsyncBell
+from toolloop.handle.bell import AsyncBell, Bell
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.handle.watching import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta, WatchEvent
 
@@ -47,9 +47,9 @@ def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
 class Outlet:
     """What was told and not read yet. Any thread may tell; one reads."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        """`ring`: wakes the driver, that it hands over what was told."""
-        self._ring = ring
+    def __init__(self, bell: Bell) -> None:
+        """`bell`: of the driver, that it hands over what was told."""
+        self._bell = bell
         self._told: deque[WatchEvent] = deque()
         self._gates: deque[SimpleQueue[None]] = deque()
         self._closed = False
@@ -57,12 +57,13 @@ class Outlet:
     def tell(self, event: WatchEvent) -> None:
         """Keep an event for the reader."""
         self._told.append(event)
-        self._ring()
+        self._bell.ring()
 
     def next(self) -> WatchEvent | None:
         """The next event. None: all was read, so whoever waits for that goes on."""
         with suppress(IndexError):
             return self._told.popleft()
+        self._bell.clear()  # what it rang for was read; the driver looks at everything else before it waits
         self._open_gates()
         return None
 
@@ -72,7 +73,7 @@ class Outlet:
         self._gates.append(gate)
         if self._closed:
             return
-        self._ring()
+        self._bell.ring()
         gate.get()
 
     def close(self) -> None:
@@ -183,8 +184,7 @@ class TurnStream(_Reading):
         """`steps`: of the driver; `outlet`: where it tells."""
         self._steps = steps
         self._outlet = outlet
-        # What observers set around a request must not leak to the reader between two pieces of it.
-        self._context = contextvars.copy_context()
+        self._context: contextvars.Context | None = None
 
     def __iter__(self) -> Iterator[WatchEvent]:
         return self
@@ -217,6 +217,9 @@ class TurnStream(_Reading):
                 asked="reading the stream",
                 allowed=("decide()", "pending", "view()", "resume(Stop())"),
             )
+        if self._context is None:
+            # What observers and tools set in it must not leak to the reader between two pieces.
+            self._context = contextvars.copy_context()
         try:
             self._context.run(next, self._steps)
         except StopIteration as done:
@@ -231,7 +234,7 @@ class TurnStream(_Reading):
         """Nobody reads any more: what is under way is given up, as if the driver had been interrupted."""
         self._is_left = True
         self._outlet.close()
-        self._context.run(self._steps.close)
+        (self._context or contextvars.copy_context()).run(self._steps.close)
 
 
 class AsyncTurnStream(_Reading):

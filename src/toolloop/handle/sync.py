@@ -200,7 +200,7 @@ class ToolLoopHandle(SyncByHand):
             CallerError, StoreError: while it is read, as `next_turn`.
 
         """
-        outlet = Outlet(self._ring)
+        outlet = Outlet(self._bell)
         stream = TurnStream(self._turning("stream_turn()", outlet), outlet)
         try:
             yield stream

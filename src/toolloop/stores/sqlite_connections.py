@@ -133,27 +133,38 @@ def _close(connections: list[sqlite3.Connection]) -> None:
 
 
 class _Gate:
-    """Whoever uses a connection is inside; a fork waits until nobody is, and lets nobody in meanwhile."""
+    """Whoever uses a connection is inside; a fork waits until nobody else is, and lets nobody in meanwhile.
+
+    A Ctrl-C may strike anywhere in here. A condition that is entered by itself would stay locked then, for it is
+    written in Python; a lock does not. A count may stay too high, but only that of the main thread, which is the one
+    that Ctrl-C strikes. So they are kept by thread, and one that forks does not wait for itself.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # can be entered again: a collected store closes itself at any moment
-        self._inside = 0
+        self._lock = threading.RLock()  # can be entered again: a collected store closes itself at any moment
+        self._changed = threading.Condition(self._lock)
+        self._inside: dict[int, int] = {}
 
     def __enter__(self) -> None:
-        with self._changed:
-            self._inside += 1
+        me = threading.get_ident()
+        with self._lock:
+            self._inside[me] = self._inside.get(me, 0) + 1
 
     def __exit__(self, *_error: object) -> None:
-        with self._changed:
-            self._inside -= 1
+        me = threading.get_ident()
+        with self._lock:
+            left = self._inside.pop(me, 1) - 1
+            if left > 0:
+                self._inside[me] = left
             self._changed.notify_all()
 
     def close(self) -> None:
-        self._changed.acquire()
-        self._changed.wait_for(lambda: self._inside == 0)
+        me = threading.get_ident()
+        self._lock.acquire()
+        self._changed.wait_for(lambda: not self._inside.keys() - {me})
 
     def open(self) -> None:
-        self._changed.release()
+        self._lock.release()
 
 
 _GATE = _Gate()
