@@ -1,5 +1,8 @@
-"""What happened, for those who watch: on each result, and for `LoopConfig.observers`."""
+"""What happened, for those who watch: on each result, for `LoopConfig.observers`, and in streamed turns."""
 
+from toolloop.handle.observing import WatchedLoop
+from toolloop.handle.runner_streams import AsyncReplyStream, ReplyStream
+from toolloop.handle.streaming import AsyncTurnStream, TurnStream
 from toolloop.handle.watching import (
     BlocksLeftOut,
     CallDecided,
@@ -27,6 +30,8 @@ from toolloop.handle.watching import (
 )
 
 __all__ = [
+    "AsyncReplyStream",
+    "AsyncTurnStream",
     "BlocksLeftOut",
     "CallDecided",
     "CallFinished",
@@ -42,6 +47,7 @@ __all__ = [
     "LoopDetected",
     "LoopFinished",
     "MessageHeld",
+    "ReplyStream",
     "RequestAnswered",
     "RequestFailed",
     "RequestStarted",
@@ -49,5 +55,7 @@ __all__ = [
     "TextDelta",
     "ThinkingDelta",
     "ThinkingDropped",
+    "TurnStream",
     "WatchEvent",
+    "WatchedLoop",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from tests.handle.streams import kinds, read, reading, text_in
 from tests.handle.support import completed, failed, params, yielded
 from tests.handle.talking import Talk, each_driver, play, talking
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, Yielded, sub_loop
+from toolloop.compaction import Summarize
 from toolloop.errors import IllegalCommand, ModelError, ProtocolError
 from toolloop.events import CallStarted, InputDelta, RequestStarted, TextDelta
-from toolloop.testing import call, fault, reply, streamed
+from toolloop.testing import FakeMessagesAPI, call, fault, reply, streamed
 
 LONG = "one two three four five six seven eight nine ten"
 CALLS = reply(LONG, calls=[call("add", {"a": 1, "b": 2})])
@@ -224,6 +227,102 @@ def test_who_leaves_gives_up_the_requests_of_loops_inside_too(driver: str) -> No
 async def _run(handle: Any) -> Any:
     result = handle.run()
     return await result if hasattr(result, "__await__") else result
+
+
+@each_driver
+def test_a_slow_reader_slows_the_streams_of_loops_inside_too(driver: str) -> None:
+    """Each of them waits until what it told was read."""
+    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
+
+    def script(body: Any) -> Any:
+        if body["messages"][0]["content"] != "hello":
+            return streamed(reply("x" * 200_000), send_buffer=4_096)
+        return reply(calls=[call("child", {"prompt": f"number {each}"}) for each in (1, 2)])
+
+    async def story() -> None:
+        async with talking(driver, script, params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
+            async with reading(handle) as reader:
+                await reader.until(TextDelta)
+                for _ in range(50):
+                    await reader.until(TextDelta)
+                streams = [request.stream for request in talk.api.requests[1:]]
+                assert all(stream is not None and stream.events < 6_000 for stream in streams)
+                assert not any(stream is not None and stream.ended.is_set() for stream in streams)
+
+    play(driver, story)
+
+
+@each_driver
+def test_a_summary_is_not_told_in_pieces(driver: str) -> None:
+    """A request for a compaction is none of the reader's: its events are there, and no words of it."""
+
+    def script(body: Any) -> Any:
+        if "summar" in str(body["messages"][-1]).lower():
+            return reply("THE SUMMARY")
+        return reply("and on", calls=[call("look", {"path": "a"})]) if len(body["messages"]) < 9 else reply("done")
+
+    async def story() -> None:
+        shorten = Summarize(keep_last=1)
+        async with talking(driver, script, params(), compaction=shorten, max_iterations=9) as talk:
+            seen: list[Any] = []
+            while not talk.handle.is_finished:
+                events, turn = await read(talk.handle)
+                seen += events
+                if isinstance(turn, Yielded):
+                    turn.continue_loop()
+            asked = [event for event in seen if isinstance(event, RequestStarted) and event.summary]
+            assert asked
+            assert "THE SUMMARY" not in text_in(seen)
+            assert [request.json.get("stream", False) for request in talk.api.requests].count(False) == len(asked)
+
+    play(driver, story)
+
+
+@each_driver
+def test_a_stream_that_breaks_in_a_loop_inside(driver: str) -> None:
+    """The error says in which loop, with what came of its reply; tried again, it comes to the same as without."""
+    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
+    words = reply("some words of a child")
+    script = [
+        reply(calls=[call("child", {"prompt": "go"}, id="toolu_1")]),
+        streamed(words, cut=4),
+        words,
+        reply("done"),
+    ]
+
+    async def story() -> None:
+        async with talking(driver, script, params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
+            seen, turn = await read(handle)
+            error = failed(turn)
+            assert (error.path, error.partial_text) == (("toolu_1",), text_in(seen))
+            handle.retry()
+            assert _turn_of(await read(handle)).results[0] is not None
+            assert completed(await _run(handle)).text == "done"
+
+    play(driver, story)
+
+
+def test_memory_does_not_grow_with_the_pieces() -> None:
+    """Beside the reply itself, a stream keeps nothing of what was read."""
+    with FakeMessagesAPI([streamed(reply("x" * 400_000), send_buffer=4_096)]) as api:
+        handle = ToolLoopHandle(api.client(), params=params())
+        with handle.stream_turn() as stream:
+            for _ in range(1_000):
+                next(stream)
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                read_so_far = 0
+                for _ in range(10_000):
+                    read_so_far += len(text_in([next(stream)]))
+                after, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+    assert read_so_far >= 150_000
+    # The pieces themselves, to be joined at the end: a short string and its place in a list each.
+    assert after - before < 10_000 * (sys.getsizeof("x" * 16) + 16) * 1.5
 
 
 @each_driver

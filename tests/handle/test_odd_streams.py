@@ -14,10 +14,10 @@ from tests.handle.concurrency import run_async
 from tests.handle.streams import read, reading, text_in
 from tests.handle.support import completed, params, yielded
 from tests.handle.talking import each_driver, play, talking
-from toolloop import AsyncToolLoopHandle, ToolLoopHandle, tool
+from toolloop import AsyncToolLoopHandle, AsyncToolRunner, LoopConfig, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand
 from toolloop.events import CallStarted, TextDelta
-from toolloop.testing import ScriptedProvider, call, reply
+from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply, streamed
 
 LONG = "some words that come in several pieces"
 
@@ -135,6 +135,76 @@ def test_pieces_leave_nothing_behind_in_the_driver() -> None:
             assert handle._bell._rung.qsize() <= 2
 
 
+@each_driver
+def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
+    """A limit of active seconds does not count while the turn waits to be read."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(LONG)], params()) as talk:
+            handle: Any = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=5.0))
+            async with reading(handle) as reader:
+                await reader.until(TextDelta)
+                # As if the reader had taken ten seconds over it: nobody need wait for them here.
+                handle._watch._paused -= 10.0
+                handle._watch._last -= 10.0
+                turn = await reader.finish()
+            assert completed(turn).text == LONG
+            assert handle.state.ledger.active < 5.0
+
+    play(driver, story)
+
+
+def test_who_leaves_while_another_thread_reads() -> None:
+    """What the body raised comes out, and the turn is given up where the other one has read to."""
+    running, left = threading.Event(), threading.Event()
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        running.set()
+        left.wait(30)
+        return "waited"
+
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply(calls=[call("wait", {}, id="toolu_1")]), reply("done")]), params=params(), tools=[wait]
+    )
+    threads: list[threading.Thread] = []
+
+    def read_elsewhere_and_raise() -> None:
+        with handle.stream_turn() as stream:
+            threads.append(threading.Thread(target=lambda: list(stream)))
+            threads[0].start()
+            assert running.wait(30)
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        read_elsewhere_and_raise()
+    left.set()
+    (thread,) = threads
+    thread.join(30)
+    assert not thread.is_alive()
+    assert yielded(handle.next_turn()).results[0] is not None
+
+
+@each_driver
+def test_a_provider_that_says_it_has_no_stream(driver: str) -> None:
+    """`stream = None` is none; then the reply comes as a whole."""
+
+    class Plain(ScriptedProvider):
+        stream = None  # type: ignore[assignment]  # that is the point
+
+    class AsyncPlain(AsyncScriptedProvider):
+        stream = None  # type: ignore[assignment]  # likewise
+
+    async def story() -> None:
+        kind, provider = (ToolLoopHandle, Plain) if driver == "sync" else (AsyncToolLoopHandle, AsyncPlain)
+        handle: Any = kind(provider([reply(LONG)]), params=params())
+        seen, turn = await read(handle)
+        assert (completed(turn).text, text_in(seen)) == (LONG, "")
+
+    play(driver, story)
+
+
 class Unclosing:
     """A provider whose streams cannot be closed."""
 
@@ -226,5 +296,35 @@ def test_a_cancellation_of_the_providers_own_is_raised_to_the_reader(backend: st
             with pytest.raises(kind):
                 await stream.finish()
         assert not handle.is_finished
+
+    run_async(backend, story)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_runner_that_is_closed_wakes_who_reads_it_in_another_task(backend: str) -> None:
+    """The reader leaves, and the request is given up; iterated again, it is made again."""
+    held = streamed(reply(LONG), hold=5)
+
+    async def story() -> None:
+        import anyio  # noqa: PLC0415 - for the tasks here alone
+
+        with FakeMessagesAPI([held, reply(LONG)]) as api:
+            async with api.async_client() as client:
+                runner = AsyncToolRunner(client, params=params(), stream=True)
+                stream = await anext(runner)
+
+                async def close() -> None:
+                    await anyio.to_thread.run_sync(held.arrived.wait, 30)
+                    await runner.aclose()
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(close)
+                    async with stream:
+                        async for _ in stream:
+                            pass
+                assert runner.iterations == 0
+                last = await runner.until_done()
+                assert last is not None
+                assert last["content"][0]["text"] == LONG
 
     run_async(backend, story)

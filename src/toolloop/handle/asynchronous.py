@@ -177,7 +177,7 @@ class AsyncToolLoopHandle(AsyncByHand):
         """
         import anyio  # noqa: PLC0415 - loaded when it is first needed
 
-        outlet = AsyncOutlet()
+        outlet = AsyncOutlet(self._watch)
         raised: BaseException | None = None
         together: BaseExceptionGroup[BaseException] | None = None
         try:

@@ -197,6 +197,7 @@ class Flying(Compacting):
             yield
         finally:
             self._outlet = self._recorder.reader = None
+            self._watch.resume()
 
     def _around(self, flight: Flight) -> AbstractContextManager[object]:
         """What observers want around a request."""
@@ -206,7 +207,9 @@ class Flying(Compacting):
 
     def _is_read(self, flight: Flight, provider: Any) -> bool:
         """Whether the reply to a request is to be read piece by piece."""
-        return self._recorder.reader is not None and flight.wanted is None and hasattr(provider, "stream")
+        return (
+            self._recorder.reader is not None and flight.wanted is None and callable(getattr(provider, "stream", None))
+        )
 
     def _hears(self, flight: Flight, event: Mapping[str, JSON]) -> bool:
         """Take an event of a reply's stream. Whether there is something to tell the reader."""

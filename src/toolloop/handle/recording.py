@@ -137,8 +137,10 @@ class Recorder:
             found = {"tool": event.tool_name, "count": event.count}
             LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=extra | found)
         if isinstance(event, Compacted) and event.problem is not None:
-            failed = {"strategy": event.strategy, "problem": event.problem}
-            LOG.warning("%s left the history as it is: %s", *failed.values(), extra=extra | failed)
+            failed = {"strategy": event.strategy}  # why may repeat what was said, and is in the event
+            LOG.warning(
+                "%s left the history as it is; its event Compacted says why", event.strategy, extra=extra | failed
+            )
         self._observers.tell(event)
         if self.reader is not None:
             self.reader(event)

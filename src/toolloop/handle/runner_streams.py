@@ -215,6 +215,8 @@ class AsyncReplyStream(_Reply):
     async def _hang_up(self) -> None:
         """The runner is closed. What is under way is given up where the `async with` statement is left."""
         self._is_over = True
+        if self._turning is not None:
+            self._events._wake()  # noqa: SLF001 - a stream is its handle's own; another task may wait for an event
 
 
 def _not_so(text: str, asked: str, *allowed: str) -> IllegalCommand:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolloop.core.errors import IllegalCommand
 from toolloop.handle.bell import AsyncBell, Bell
+from toolloop.handle.tooling import Stopwatch
 from toolloop.handle.turns import Completed, Error, Yielded
 from toolloop.handle.watching import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta, WatchEvent
 
@@ -47,9 +48,10 @@ def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
 class Outlet:
     """What was told and not read yet. Any thread may tell; one reads."""
 
-    def __init__(self, bell: Bell) -> None:
-        """`bell`: of the driver, that it hands over what was told."""
+    def __init__(self, bell: Bell, watch: Stopwatch) -> None:
+        """`bell`: of the driver, that it hands over what was told; `watch`: counts its active seconds."""
         self._bell = bell
+        self.watch = watch
         self._told: deque[WatchEvent] = deque()
         self._gates: deque[SimpleQueue[None]] = deque()
         self._closed = False
@@ -61,10 +63,11 @@ class Outlet:
 
     def next(self) -> WatchEvent | None:
         """The next event. None: all was read, so whoever waits for that goes on."""
+        self._bell.clear()  # what it rings for is read here; the driver looks at everything else before it waits
+        waiting = len(self._gates)  # who comes later may have told something that is not read
         with suppress(IndexError):
             return self._told.popleft()
-        self._bell.clear()  # what it rang for was read; the driver looks at everything else before it waits
-        self._open_gates()
+        self._open_gates(waiting)
         return None
 
     def wait(self) -> None:
@@ -79,19 +82,21 @@ class Outlet:
     def close(self) -> None:
         """Nobody reads any more."""
         self._closed = True
-        self._open_gates()
+        while self._gates:
+            self._open_gates(len(self._gates))
 
-    def _open_gates(self) -> None:
+    def _open_gates(self, number: int) -> None:
         with suppress(IndexError):
-            while True:
+            for _ in range(number):
                 self._gates.popleft().put(None)
 
 
 class AsyncOutlet:
     """The same in an event loop: the driver, or a task of it, waits for the reader, and the reader for what is told."""
 
-    def __init__(self) -> None:
-        """Nothing was told yet."""
+    def __init__(self, watch: Stopwatch) -> None:
+        """`watch`: counts the active seconds of the driver."""
+        self.watch = watch
         self._told: deque[WatchEvent] = deque()
         self._gates: list[anyio.Event] = []
         self._closed = False
@@ -125,9 +130,10 @@ class AsyncOutlet:
             await heard.wait()
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Nobody reads any more. Who waits for an event in another task is woken."""
         self._closed = True
         self._open_gates()
+        self.bell.ring()
 
     def _open_gates(self) -> None:
         gates, self._gates = self._gates, []
@@ -178,7 +184,11 @@ class _Reading:
 
 
 class TurnStream(_Reading):
-    """A turn while it happens: iterate its events, then see its `turn`. Made by `ToolLoopHandle.stream_turn`."""
+    """A turn while it happens: iterate its events, then see its `turn`. Made by `ToolLoopHandle.stream_turn`.
+
+    What a sync tool or an observer sets in context variables stays in the turn: it runs in a copy of the context in
+    which the first event was read.
+    """
 
     def __init__(self, steps: Generator[None, None, Turn], outlet: Outlet) -> None:
         """`steps`: of the driver; `outlet`: where it tells."""
@@ -196,11 +206,13 @@ class TurnStream(_Reading):
             CallerError, StoreError: as `ToolLoopHandle.next_turn`.
 
         """
+        self._outlet.watch.resume()
         while (event := self._outlet.next()) is None:
-            if self._is_over:
+            if self._is_over or self._is_left:
                 self._raise_error()
                 raise StopIteration
             self._advance()
+        self._outlet.watch.pause()
         return event
 
     def finish(self) -> Turn:
@@ -229,11 +241,16 @@ class TurnStream(_Reading):
         except BaseException:
             self._is_over = True
             raise
+        else:
+            if self._is_left:  # while this thread was at it
+                self._close()
 
     def _close(self) -> None:
         """Nobody reads any more: what is under way is given up, as if the driver had been interrupted."""
         self._is_left = True
         self._outlet.close()
+        if inspect.getgeneratorstate(self._steps) == inspect.GEN_RUNNING:
+            return  # another thread reads right now, and closes it when it is back
         (self._context or contextvars.copy_context()).run(self._steps.close)
 
 
@@ -255,10 +272,12 @@ class AsyncTurnStream(_Reading):
         if not self._is_begun and not self._is_left:
             self._is_begun = True
             self._group.start_soon(self._run)
+        self._outlet.watch.resume()
         event = await self._outlet.next(lambda: self._is_over or self._is_left)
         if event is None:
             self._raise_error()
             raise StopAsyncIteration
+        self._outlet.watch.pause()
         return event
 
     async def finish(self) -> Turn:
@@ -271,6 +290,11 @@ class AsyncTurnStream(_Reading):
         """Nobody reads any more."""
         self._is_left = True
         self._outlet.close()
+
+    def _wake(self) -> None:
+        """End the reading, in whatever task that is; the driver stays where it is until the stream is left."""
+        self._is_left = True
+        self._outlet.bell.ring()
 
     async def _run(self) -> None:
         """Drive, in a task that lets nothing out but a cancellation."""

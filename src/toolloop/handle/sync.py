@@ -200,7 +200,7 @@ class ToolLoopHandle(SyncByHand):
             CallerError, StoreError: while it is read, as `next_turn`.
 
         """
-        outlet = Outlet(self._bell)
+        outlet = Outlet(self._bell, self._watch)
         stream = TurnStream(self._turning("stream_turn()", outlet), outlet)
         try:
             yield stream

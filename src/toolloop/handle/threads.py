@@ -32,6 +32,7 @@ class SyncDriving(Driving):
         raised: Exception | None = None  # by a `stop_when`: what is under way comes to its end first, and is kept
         try:
             while True:
+                self._bell.clear()  # before what rings is read, and looked at
                 yield
                 effects = self._look() if raised is None else self._wind_up(raised)
                 apart = [effect for effect in effects if isinstance(effect, SendRequest | RunCall)]
@@ -58,7 +59,6 @@ class SyncDriving(Driving):
 
     def _look(self) -> tuple[Effect, ...]:
         """What is to be done now, once all that happened is stored."""
-        self._bell.clear()
         self._expire()
         self._let_time_pass()
         self._recorder.secure()

@@ -40,14 +40,29 @@ class Stopwatch:
     def __init__(self) -> None:
         """Start now."""
         self._last = time.monotonic()
+        self._paused: float | None = None
+
+    def pause(self) -> None:
+        """Waiting for the caller does not count."""
+        self._paused = time.monotonic()
+
+    def resume(self) -> None:
+        """The caller is back."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            self._last += time.monotonic() - paused
 
     def so_far(self) -> float:
         """Seconds since the last lap, which goes on."""
-        return time.monotonic() - self._last
+        return self._now() - self._last
+
+    def _now(self) -> float:
+        paused = self._paused
+        return time.monotonic() if paused is None else paused
 
     def lap(self) -> float:
         """Seconds since the last lap."""
-        now = time.monotonic()
+        now = self._now()
         seconds, self._last = now - self._last, now
         return round(seconds, _DIGITS)
 

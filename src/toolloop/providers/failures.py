@@ -93,7 +93,7 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
 
 def broken_off(kind: str | None, said: str, *, status: int = 200, request_id: str | None = None) -> ModelError:
     """A stream that told an error. What its headers say of retrying they said of an answer that began well."""
-    retryable = kind in _RETRYABLE_KINDS
+    retryable = kind is None or kind in _RETRYABLE_KINDS  # what is none of the API's words is a proxy's, say
     return ModelError(
         f"the API broke off its reply with {_described(kind, said, request_id)}. {_advice(retryable, None)}",
         status=status,

@@ -226,7 +226,7 @@ async def async_whole(events: AsyncEventStream) -> Reply:
 
 def _is_streamed(response: httpx2.Response) -> bool:
     kind: str = response.headers.get("content-type", "")
-    return kind.startswith(_EVENT_STREAMS)
+    return kind.lower().startswith(_EVENT_STREAMS)
 
 
 async def _next(stream: Any) -> Any:
