@@ -244,8 +244,9 @@ def test_a_slow_reader_slows_the_streams_of_loops_inside_too(driver: str) -> Non
             handle = type(talk.handle)(talk.client, params=params(), tools=[child])
             async with reading(handle) as reader:
                 await reader.until(TextDelta)
-                for _ in range(50):
+                for _ in range(500):
                     await reader.until(TextDelta)
+                    assert len(reader.stream._outlet._told) <= 2  # one of each loop inside
                 streams = [request.stream for request in talk.api.requests[1:]]
                 assert all(stream is not None and stream.events < 6_000 for stream in streams)
                 assert not any(stream is not None and stream.ended.is_set() for stream in streams)
