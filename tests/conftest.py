@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests import counted
+
+# A disk takes milliseconds to confirm a write, and these tests make tens of thousands; no power cut is among them. So
+# their files are in memory, where there is enough of it. Whoever sets TMPDIR has them where they want.
+_MEMORY = Path("/dev/shm")
+_ENOUGH = 2 << 30  # bytes
+if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH:
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None
 
 # One example may be the whole life of a loop, and a busy machine takes its time over it: a deadline says nothing here.
 settings.register_profile("lives", deadline=None)
