@@ -19,6 +19,7 @@ from toolloop.core.closing import answer_to
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import decode, encode
 from toolloop.core.machine import outstanding, step
+from toolloop.core.setup import LoopDetection
 from toolloop.core.splicing import Splice
 from toolloop.core.states import Deciding, Executed, Finished, Judging, Open, Paused, Proposed, Ready, Running, State
 from toolloop.core.values import Outcome, Result, Status
@@ -157,6 +158,31 @@ def test_a_discarded_reply_is_gone_with_its_calls() -> None:
     assert state.ledger.edited_at == 1
 
 
+@pytest.mark.parametrize(
+    ("history", "runs", "counts"),
+    [
+        ((ASKED, m.user("results")), ("a", "b"), True),
+        ((ASKED, m.user("results"), m.user("and more")), ("a", "b"), True),
+        ((ASKED, m.user("results")), (), False),
+        ((ASKED, m.user("results"), encode({"role": "assistant", "content": "so"})), ("a", "b"), False),
+        ((m.user("no, that"),), ("a", "b"), False),
+        ((), ("a", "b"), False),
+    ],
+)
+def test_a_round_that_the_caller_put_into_the_history_counts_where_repetitions_do(
+    history: tuple[str, ...], runs: tuple[str, ...], counts: bool
+) -> None:
+    """Only if it is the last one there, and all its calls had their results; then the warning about it stays, too."""
+    warned = LoopDetection(threshold=2, action="inject_warning")
+    first = m.go(seen(REPLY, loop_detection=warned), *ran("a", "b"), ev.Continued(), REPLY, ev.Continued(), m.judged())
+    assert first.ledger.held
+    state = m.go(first, *ran(*runs)[2:]) if runs else first
+    state = m.go(state, ev.ReplyDiscarded((Splice(3, 3, history),)))
+    assert len(state.ledger.trail.rounds) == 1 + counts
+    said = [message["content"] for message in m.history(state)]
+    assert any("2 times" in str(content) for content in said) is counts
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 def test_what_waited_before_a_discarded_reply_stays_if_the_caller_kept_it(keeps: bool) -> None:
     """The paused reply before it, and not the one that is left out; with the container of its code."""
@@ -184,6 +210,22 @@ def test_an_adopted_round_keeps_what_is_known_of_its_calls() -> None:
     assert m.the_call(state, "c").result == MINE
     state = m.go(state, ev.Continued(), m.judged(), ev.Started("b"), m.ended("b"), ev.TurnEnded(), ev.Continued())
     assert m.results(m.history(state)[-1]) == {"a": "done", "b": "done", "c": "mine"}
+
+
+@pytest.mark.parametrize(("more", "kind"), [((), Running), ((m.call("c", "pure"),), Judging)])
+def test_what_runs_goes_on_in_an_adopted_round(more: tuple[Any, ...], kind: type[State]) -> None:
+    """Its end counts, and nothing starts beside it; what the caller answered, or took out, ends unheard."""
+    state = m.go(seen(REPLY), ev.Continued(), m.judged(), ev.Started("a"), ev.Started("b"))
+    reply = encode({"role": "assistant", "content": [m.call("a", "pure"), m.call("b", "pure"), *more]})
+    taken = m.go(state, adopted(reply=reply), adopted("b", reply=reply))
+    assert isinstance(taken, kind)
+    assert statuses(taken) == {"a": "running", "b": "settled"} | ({"c": "proposed"} if more else {})
+    late = [ev.Ended(name, Result(encode("late")), iteration=1, attempt=1) for name in "ab"]
+    ended = m.go(taken, *late)
+    assert m.the_call(ended, "a").result == late[0].result
+    assert m.the_call(ended, "b").result == MINE
+    alone = encode({"role": "assistant", "content": [m.call("z", "pure")]})
+    assert isinstance(m.go(state, adopted(reply=alone), *late), Proposed)
 
 
 def test_the_container_stays_with_a_round_of_which_something_is_left() -> None:

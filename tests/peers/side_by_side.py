@@ -9,7 +9,7 @@ from typing import Any
 from anthropic import beta_tool
 from attrs import define, field
 
-from toolloop import ToolRunner
+from toolloop import LoopConfig, ToolRunner
 from toolloop.testing import FakeMessagesAPI, call, reply
 
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_1")
@@ -32,6 +32,8 @@ class Side:
         ran: which tools ran, with what.
         error: what it raised at last.
         refused: how many of its requests the API refused.
+        stream: the last stream that it yielded.
+        later: what iterating again gave after the error; "over" where nothing.
 
     """
 
@@ -42,6 +44,8 @@ class Side:
     error: Exception | None = None
     refused: int = 0
     yielded: int = 0
+    stream: Any = None
+    later: Any = None
 
     def respond(self) -> Any:
         """The tool response, by the name that each gives it."""
@@ -76,35 +80,51 @@ def nothing(_side: Side, _message: Any, _number: int) -> None:
     """A body that changes nothing."""
 
 
-def both(script: Callable[[], list[Any]], body: Body = nothing, *, limit: int | None = None, **more: Any) -> list[Side]:
-    """What comes of the same in both: first the SDK's, then ours."""
+def both(
+    script: Callable[[], list[Any]],
+    body: Body = nothing,
+    *,
+    limit: int | None = None,
+    stream: bool = False,
+    again: bool = False,
+    **more: Any,
+) -> list[Side]:
+    """What comes of the same in both: first the SDK's, then ours. `again`: iterate once more after an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the SDK's, about a tool that is not there
-        return [_run(is_sdk, script(), body, limit, PARAMS | more) for is_sdk in (True, False)]
+        sides = []
+        for is_sdk in (True, False):
+            side = Side(is_sdk)
+            _run(side, script(), body, {"limit": limit, "stream": stream, "again": again}, PARAMS | more)
+            sides.append(side)
+        return sides
 
 
-def _run(is_sdk: bool, script: list[Any], body: Body, limit: int | None, params: dict[str, Any]) -> Side:
-    from toolloop import LoopConfig  # noqa: PLC0415 - here alone
-
-    side = Side(is_sdk)
+def _run(side: Side, script: list[Any], body: Body, how: dict[str, Any], params: dict[str, Any]) -> None:
+    limit, stream = how["limit"], how["stream"]
     with FakeMessagesAPI(script) as api:
         client = api.client()
-        if is_sdk:
+        if side.is_sdk:
             bound: dict[str, Any] = {} if limit is None else {"max_iterations": limit}
             tools = [*side.tools(), *params.get("tools", ())]
-            side.runner = client.beta.messages.tool_runner(**params | {"tools": tools}, thread=False, **bound)
+            sent = params | {"tools": tools, "stream": stream}
+            side.runner = client.beta.messages.tool_runner(**sent, thread=False, **bound)
         else:
             config = LoopConfig(max_iterations=limit)
-            side.runner = ToolRunner(client, params=params, tools=side.tools(), config=config)
+            side.runner = ToolRunner(client, params=params, tools=side.tools(), config=config, stream=stream)
         try:
-            for number, message in enumerate(side.runner):
+            for number, came in enumerate(side.runner):
+                if stream:
+                    side.stream = came
+                message = came.get_final_message() if stream else came
                 side.yielded += 1
                 body(side, message, number)
         except Exception as error:  # noqa: BLE001 - it is compared
             side.error = error
+        if how["again"]:
+            side.later = next(side.runner, "over")
         side.bodies = [request.json for request in api.requests]
         side.refused = len(api.refused)
-    return side
 
 
 def once(act: Callable[[Side, Any], object]) -> Body:

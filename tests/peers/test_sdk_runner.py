@@ -6,10 +6,13 @@ either side.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anthropic
+import anyio
 import pytest
 
 from tests.peers.side_by_side import (
@@ -17,6 +20,7 @@ from tests.peers.side_by_side import (
     BYE,
     FAIL,
     MORE,
+    PARAMS,
     Body,
     Side,
     asks,
@@ -27,8 +31,10 @@ from tests.peers.side_by_side import (
     said,
     user,
 )
-from toolloop.errors import ModelError
-from toolloop.testing import call, fault, reply, server_call, server_result
+from toolloop import AsyncToolRunner
+from toolloop.errors import IllegalCommand, ModelError, ProtocolError
+from toolloop.terminations import PauseLimit
+from toolloop.testing import FakeMessagesAPI, call, fault, reply, server_call, server_result
 
 SEARCH: dict[str, Any] = {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}
 ASKED = server_call("web_search", {"query": "q"}, id="srvtoolu_1")
@@ -56,11 +62,13 @@ SAME: dict[str, tuple[Script, Body, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", SAME)
-def test_the_same_goes_out(name: str) -> None:
-    """Every body is equal, and the same tools run, equally often."""
+def test_the_same_goes_out(name: str, stream: bool) -> None:
+    """Every body is equal, and the same tools run, equally often; with streams, too."""
     script, body, more = SAME[name]
-    sdk, ours = both(script, body, **more)
+    sdk, ours = both(script, body, stream=stream, **more)
+    assert all(request.get("stream", False) is stream for request in sdk.bodies)
     assert ours.bodies == sdk.bodies
     assert ours.ran == sdk.ran
     assert (ours.error, ours.yielded) == (sdk.error, sdk.yielded)
@@ -201,15 +209,146 @@ def test_the_model_is_told_more_of_a_failure(asked: Any, there: str, here: str) 
 
 def test_after_an_error_it_goes_on() -> None:
     """There the iterator is over, and `until_done` gives the last reply as if it were the answer."""
+    sdk, ours = both(lambda: [asks(ADD), fault(400), BYE], again=True)
+    assert sdk.later == "over"
+    assert len(sdk.bodies) == 2
+    assert sdk.runner.until_done().stop_reason == "tool_use"
+    assert ours.bodies == [*sdk.bodies, sdk.bodies[1]]
+    assert ours.later["content"] == BYE["content"]
+    assert ours.ran == sdk.ran == [("add", 1, 2)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 500])
+def test_errors_are_our_own(status: int) -> None:
+    """There is a kind for each status; here one, with the SDK's as its cause."""
+    sdk, ours = both(lambda: [fault(status)] * 9)
+    assert isinstance(sdk.error, anthropic.APIStatusError)
+    assert not isinstance(ours.error, anthropic.AnthropicError)
+    assert isinstance(ours.error, ModelError)
+    assert type(ours.error.__cause__) is type(sdk.error)
+
+
+def test_to_append_nothing_changes_nothing() -> None:
+    """There it is a change, so the reply is dropped, and its tools have run."""
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(lambda side, _: side.runner.append_messages()))
+    assert sdk.messages == [user("hi")]
+    assert len(ours.messages) == 3
+    assert sdk.ran == ours.ran == [("add", 1, 2)]
+
+
+def test_another_history_goes_out_as_it_is() -> None:
+    """There the reply and its results are appended to it."""
+
+    def begin_anew(side: Side, _message: Any) -> None:
+        side.runner.set_messages_params(lambda params: {**params, "messages": [user("other")]})
+
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(begin_anew))
+    assert [message["role"] for message in sdk.messages] == ["user", "assistant", "user"]
+    assert sdk.ran == [("add", 1, 2)]
+    assert ours.messages == [user("other")]
+    assert ours.ran == []
+
+
+def test_a_response_that_is_edited_in_place_is_not_sent() -> None:
+    """There it is the very object that goes out."""
+
+    def edit(side: Side, _message: Any) -> None:
+        side.respond()["content"][0]["content"] = "edited"
+
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(edit))
+    assert [side.messages[2]["content"][0]["content"] for side in (sdk, ours)] == ["edited", "3"]
+
+
+def test_a_reply_that_is_edited_in_place_runs_as_it_came() -> None:
+    """There the tool runs with what the caller made of its input."""
+
+    def edit(side: Side, message: Any) -> None:
+        block = message.content[0] if side.is_sdk else message["content"][0]
+        (block.input if side.is_sdk else block["input"])["a"] = 7
+
+    sdk, ours = both(lambda: [asks(ADD), BYE], once(edit))
+    assert (sdk.ran, ours.ran) == ([("add", 7, 2)], [("add", 1, 2)])
+    assert [side.messages[1]["content"][0]["input"]["a"] for side in (sdk, ours)] == [7, 1]
+
+
+def test_a_container_is_named_only_where_code_waits_in_it() -> None:
+    """There every later request names the container of a reply."""
+    code: dict[str, Any] = {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}
+    sdk, ours = both(lambda: [reply(calls=[ADD], container="c1"), BYE], **code)
+    assert sdk.bodies[1]["container"] == "c1"
+    assert ours.bodies[1] == {key: value for key, value in sdk.bodies[1].items() if key != "container"}
+
+
+def test_pauses_in_a_row_have_a_limit() -> None:
+    """There they have none."""
 
     def script() -> list[Any]:
-        return [asks(ADD), fault(400), BYE]
+        asked = [ASKED | {"id": f"srvtoolu_{number}"} for number in range(12)]
+        found = [FOUND | {"tool_use_id": f"srvtoolu_{number}"} for number in range(12)]
+        return [
+            paused(asked[0]),
+            *(paused(found[at - 1], asked[at]) for at in range(1, 12)),
+            reply(content=[found[11], SO]),
+        ]
 
-    sdk, ours = both(script)
+    sdk, ours = both(script, **SEARCH)
+    assert (sdk.yielded, ours.yielded) == (13, 11)
+    assert ours.runner.into_result().termination == PauseLimit(10)
+    assert ours.bodies == sdk.bodies[:11]
+
+
+@pytest.mark.parametrize(
+    "odd", [lambda: asks(ADD, MORE | {"id": "toolu_1"}), lambda: reply("so", stop_reason="tool_use")]
+)
+def test_a_reply_that_makes_no_sense_is_an_error(odd: Callable[[], Any]) -> None:
+    """Two calls of one id, or none where it stopped for one: there it is yielded, and its tools run."""
+    sdk, ours = both(lambda: [odd(), BYE])
+    assert (sdk.yielded, ours.yielded) == (1, 0)
+    assert isinstance(ours.error, ProtocolError)
+    assert ours.ran == []
+
+
+def test_thinking_at_the_end_is_not_sent_back() -> None:
+    """The API refuses it; there it goes out."""
+    thinking = {"type": "thinking", "thinking": "hm", "signature": ""}
+    sdk, ours = both(lambda: [reply(content=[ADD, thinking], stop_reason="tool_use"), BYE])
     assert isinstance(sdk.error, anthropic.BadRequestError)
-    assert isinstance(ours.error, ModelError)
-    assert isinstance(ours.error.__cause__, anthropic.BadRequestError)
-    assert sdk.bodies == ours.bodies
-    assert next(sdk.runner, "over") == "over"
-    assert ours.runner.pending == ()
-    assert len(ours.runner.params["messages"]) == 3
+    assert [block["type"] for block in ours.messages[1]["content"]] == ["tool_use"]
+    assert (sdk.refused, ours.refused) == (1, 0)
+
+
+def test_a_stream_gives_events_and_the_message() -> None:
+    """There it has a face of its own for the text, and an `until_done`."""
+    sdk, ours = both(lambda: [BYE], stream=True)
+    for name in ("text_stream", "get_final_text", "until_done"):
+        assert hasattr(sdk.stream, name)
+        assert not hasattr(ours.stream, name)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_async_stream_is_read_in_its_block(backend: str) -> None:
+    """There it is iterated as it is."""
+
+    async def story() -> None:
+        with FakeMessagesAPI([BYE, BYE]) as api:
+            async with api.async_client() as client:
+                theirs = client.beta.messages.tool_runner(**PARAMS, tools=[], stream=True, thread=False)
+                async for stream in theirs:
+                    assert [event async for event in stream]
+                async for ours in AsyncToolRunner(client, params=PARAMS, stream=True):
+                    with pytest.raises(IllegalCommand, match="async with stream"):
+                        await anext(ours)
+                    async with ours:
+                        assert [event async for event in ours]
+
+    anyio.run(story, backend=backend)
+
+
+def test_the_page_names_each_of_these_tests() -> None:
+    """And no other, so that its list is the one that is tested."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "from-the-sdk.md").read_text()
+    tests = {name for name in globals() if name.startswith("test_")}
+    assert set(re.findall(r"`(test_\w+)`", page)) == tests - {
+        test_the_same_goes_out.__name__,
+        test_the_page_names_each_of_these_tests.__name__,
+    }

@@ -96,6 +96,7 @@ _TAKEN: dict[type[ev.Event], Rule] = {
     ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed,)),
 }
 _TAKEN_ROUND = {**_TAKEN, ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed, Deciding))}  # a call of it may wait
+_TAKEN_AT_WORK = {**_TAKEN, ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed, Deciding, Judging, Running))}
 
 
 def _here(state: type[State]) -> dict[type[ev.Event], Rule]:
@@ -138,7 +139,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Judging: {
         **_here(Judging),
-        **_TAKEN_ROUND,
+        **_TAKEN_AT_WORK,
         ev.Forked: Rule(waking.fork, to=(Judging, Deciding)),
         ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
         ev.Started: Rule(rules.start_unjudged, to=(Running,)),
@@ -160,7 +161,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Running: {
         **_here(Running),
-        **_TAKEN_ROUND,
+        **_TAKEN_AT_WORK,
         ev.Forked: Rule(waking.fork, to=(Deciding,)),
         ev.Started: Rule(rules.start_call, to=(Running,)),
         ev.Cancelled: Rule(rules.cancel_call, to=(Running,)),

@@ -47,11 +47,11 @@ def splices_between(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...
 
 def _ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     """How many items are the same from the front, and of the others from the back."""
-    front = _common(old, new)
-    return front, _common(old[front:][::-1], new[front:][::-1])
+    front = common(old, new)
+    return front, common(old[front:][::-1], new[front:][::-1])
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def common(one: Sequence[str], other: Sequence[str]) -> int:
     """How many items are the same from the front."""
     for count, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:

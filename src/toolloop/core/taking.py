@@ -13,18 +13,17 @@ from toolloop.core import events as ev
 from toolloop.core.binding import all_messages, unbind
 from toolloop.core.chain import Chain
 from toolloop.core.closing import close_round
-from toolloop.core.detection import unwarned
+from toolloop.core.detection import follow, unwarned
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode
-from toolloop.core.moves import not_now, ready
+from toolloop.core.moves import not_now, ready, run
 from toolloop.core.policy import settle
 from toolloop.core.replies import calls_in, ends_in_reply
 from toolloop.core.rules import run_decided
-from toolloop.core.splicing import Splice, spliced
-from toolloop.core.states import Deciding, Ledger, Paused, Proposed, Ready, Running, State
-from toolloop.core.tree import round_of, waiting
+from toolloop.core.splicing import Splice, common, spliced
+from toolloop.core.states import Deciding, Judging, Ledger, Proposed, Ready, Running, State
+from toolloop.core.tree import round_of, tail_of, waiting
 from toolloop.core.values import Call, Round, Ruling, Status, same_json
-from toolloop.core.waking import woken
 
 S = TypeVar("S", bound=State)
 
@@ -38,26 +37,36 @@ def go_on(state: Proposed, event: ev.Continued) -> State:
 
 
 def discard_reply(state: State, event: ev.ReplyDiscarded) -> Ready:
-    """The open round or pause is gone, and another history may be in its place."""
-    ledger, tail = _taken(state, event.splices), _tail(state) if event.keeps_tail else ()
+    """The open round or pause is gone, and another history may be in its place.
+
+    A round whose calls all ran, and which the caller put into it with results, goes on to count where repetitions do.
+    """
+    ledger, tail = _taken(state, event.splices), tail_of(state) if event.keeps_tail else ()
+    round_ = round_of(state)
+    if round_ is not None and _has_joined(round_, state.ledger.messages, ledger.messages):
+        ledger = follow(evolve(ledger, held=state.ledger.held), round_.calls)
     return _rebound(state, ready(ledger if tail else evolve(ledger, container=None), tail))
 
 
-def adopt_round(state: State, event: ev.RoundAdopted) -> Proposed | Deciding:
-    """An assistant message of the caller's history is the open round; what is known of its calls stays known."""
+def adopt_round(state: State, event: ev.RoundAdopted) -> Proposed | Deciding | Judging | Running:
+    """An assistant message of the caller's history is the open round; what is known of its calls stays known.
+
+    Those that run go on, and their ends count. So nothing starts a second time beside its first run.
+    """
     old = round_of(state) or Round(0, None)
     calls = [_kept(old, call) for call in _calls(state, event)]
     answered = dict(event.results)
     if strangers := answered.keys() - {call.id for call in calls}:
         raise not_now(state, event, f"a result is of {min(strangers)!r}, which is no call of that message")
-    ledger, tail = _taken(state, event.splices), _tail(state) if event.keeps_tail else ()
+    ledger, tail = _taken(state, event.splices), tail_of(state) if event.keeps_tail else ()
     if not tail and not any(old.find(call.id) is call for call in calls):
         ledger = evolve(ledger, container=None)
     calls = [settle(call, answered[call.id]) if call.id in answered else call for call in calls]
-    if isinstance(state, Running):  # nothing goes on while the caller has the word
-        calls = [woken(call, ledger.setup) if call.status is Status.RUNNING else call for call in calls]
-    shown = Proposed(ledger, Round(ledger.iterations, event.reply, tuple(calls), tail, event.after))
-    return _rebound(state, Deciding(ledger, shown.round) if waiting(shown) else shown)
+    round_ = Round(ledger.iterations, event.reply, tuple(calls), tail, event.after)
+    if isinstance(state, Judging | Running) and round_.having(Status.RUNNING):
+        return _rebound(state, run(ledger, round_))
+    shown = Proposed(ledger, round_)
+    return _rebound(state, Deciding(ledger, round_) if waiting(shown) else shown)
 
 
 def reopen_calls(state: Proposed, event: ev.CallsReopened) -> Proposed:
@@ -103,17 +112,15 @@ def _taken(state: State, splices: Sequence[Splice]) -> Ledger:
     return evolve(ledger, compacted=(), edited_at=ledger.iterations)
 
 
-def _tail(state: State) -> tuple[str, ...]:
-    """The messages that wait beside the history before the open reply."""
-    round_ = round_of(state)
-    if round_ is not None:
-        return round_.tail
-    tail: tuple[str, ...] = getattr(state, "tail", ())
-    return tail[:-1] if isinstance(state, Paused) and ends_in_reply(tail) else tail
+def _has_joined(round_: Round, before: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether a round that has all its results came to the end of the history; an equal one may have been in it."""
+    last = next((text for text in reversed(after) if ends_in_reply((text,))), None)
+    is_settled = all(call.status is Status.SETTLED for call in round_.calls)
+    return (
+        is_settled and last is not None and last == round_.reply and list(after).count(last) > list(before).count(last)
+    )
 
 
 def _rebound(before: State, after: S) -> S:
     """The state after a change of messages: thinking that comes after the first that is another is unbound."""
-    old, new = all_messages(before), all_messages(after)
-    same = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
-    return unbind(after, min(len(old), len(new)) if same is None else same)
+    return unbind(after, common(all_messages(before), all_messages(after)))

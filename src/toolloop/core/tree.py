@@ -13,6 +13,7 @@ from attrs import asdict
 
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode, encode, well_formed
+from toolloop.core.replies import ends_in_reply
 from toolloop.core.states import (
     Back,
     Deciding,
@@ -46,6 +47,15 @@ def round_of(state: State) -> Round | None:
         case Finished(back=Back(round=round_)):
             return round_
     return None
+
+
+def tail_of(state: State) -> tuple[str, ...]:
+    """The messages beside the history, before the reply that is open."""
+    round_ = round_of(state)
+    if round_ is not None:
+        return round_.tail
+    tail: tuple[str, ...] = getattr(state, "tail", ())
+    return tail[:-1] if isinstance(state, Paused) and ends_in_reply(tail) else tail
 
 
 def with_round(state: State, round_: Round) -> State:

@@ -217,7 +217,8 @@ def refuse_last_word(texts: Sequence[str], before: Sequence[str], params: Mappin
         InvalidHistory: as `refuse_invalid`.
 
     """
-    if texts[-1:] == before[-1:]:
+    last = decode(texts[-1]) if texts else None
+    if texts[-1:] == before[-1:] or not isinstance(last, dict) or last.get("role") == "user":
         return
     messages = [decode(text) for text in texts]
     found = check(messages, model=params.get("model"), thinking=params.get("thinking"))

@@ -143,14 +143,14 @@ def landing(state: State, injected: Sequence[str]) -> list[str]:
         case Proposed() | Judging() | Deciding() | Running() if not stays_beside(state.round):
             return [*_with_results(state.round), *state.round.after, *held, *injected]
         case Ready(tail=()) | Requesting(tail=()) | Executed(tail=()) | Paused(tail=()) | Failed(tail=()):
-            return [*_last_round(state.ledger.messages), *held, *injected]
+            return [*last_round(state.ledger.messages), *held, *injected]
         case Finished():
-            return [*_last_round(state.ledger.messages), *injected, *held]
+            return [*last_round(state.ledger.messages), *injected, *held]
     # They join after the reply that ends the pause, which is the model's.
     return [_ANYBODY, '{"role":"assistant","content":"-"}', *held, *injected]
 
 
-def _last_round(messages: Sequence[str]) -> list[str]:
+def last_round(messages: Sequence[str]) -> list[str]:
     """The last message of the model, and what follows it."""
     start = len(messages)
     while start:

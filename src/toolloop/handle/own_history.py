@@ -7,27 +7,47 @@ is what they made of it, and the loop under the runner takes that over as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from toolloop.core import events as ev
-from toolloop.core.errors import IllegalCommand
+from toolloop.core.closing import answer_to
+from toolloop.core.errors import IllegalCommand, InvalidHistory
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.machine import step
-from toolloop.core.replies import ends_in_reply, ends_in_server_call
-from toolloop.core.splicing import splices_between
-from toolloop.core.states import Deciding, Finished, Open, Paused, Proposed, Ready, State
+from toolloop.core.policy import settle, settle_open
+from toolloop.core.replies import calls_in, ends_in_reply, ends_in_server_call
+from toolloop.core.states import Finished, Open, Ready
 from toolloop.core.tree import round_of
 from toolloop.core.usage import IterationUsage, Usage
-from toolloop.core.values import Decision
+from toolloop.core.values import Decision, Round
 from toolloop.handle.beginning import Beginning, all_params, begin_with, missing
 from toolloop.handle.decisions import refuse_invalid, refuse_last_word, to_texts
+from toolloop.handle.editing import last_round
 from toolloop.handle.params import check_params
-from toolloop.handle.parting import parted, to_be_sent
+from toolloop.handle.parting import parted, taking, to_be_said, to_be_sent
 from toolloop.handle.recording import LOG
 from toolloop.handle.turns import ToolLoopResult
 from toolloop.handle.views import ToolCall
 
 _STEP = "the next step of the runner"
+_SOMEBODY = '{"role":"user","content":"-"}'
+# What makes a message more than an affair of its own round: it is judged with the whole history.
+_OF_THE_WHOLE = tuple(
+    f'"{kind}'
+    for kind in (
+        "cache_control",
+        "image",
+        "document",
+        "search_result",
+        "server_tool",
+        "mcp_tool",
+        "code_exec",
+        "compaction",
+    )
+)
+# Calls that may be open anywhere in a history, as long as nothing but results follows them.
+_OPEN = ('"server_tool', '"mcp_tool')
 
 
 class OwnHistory:
@@ -39,6 +59,12 @@ class OwnHistory:
         _is_tuned: likewise, of the other parameters.
         _is_ahead: a response was generated for it, so the loop has taken it over already.
         _reply: the reply that the caller sees, between the step that yielded it and the next one.
+        _last: the text of the last one they saw; `_known`: how many these were.
+        _join: the message that joins by itself for `_reply`; `_joined`: of each reply that joins in other words than it
+            was yielded in, these.
+        _ended: the ids of the calls of a reply that ended the loop: none of them runs, whatever is said later.
+        _before: `_mine`, and the history as it was shown, before the first change of this iteration.
+        _is_busy: a step is under way; `_is_over`: the iteration has come to an end.
 
     """
 
@@ -54,9 +80,11 @@ class OwnHistory:
         self._mine: tuple[str, ...] | None = None
         self._is_mine = self._is_tuned = self._is_busy = self._is_over = self._is_ahead = False
         self._join: str | None = None
+        self._joined: dict[str, str] = {}
+        self._ended: frozenset[str] = frozenset()
         self._before: tuple[tuple[str, ...] | None, tuple[str, ...]] = (None, ())
         self._reply: dict[str, JSON] | None = None
-        self._last: dict[str, JSON] | None = None
+        self._last: str | None = None
         self._known = 0  # how many replies the caller has seen
         self._ask = ask
         given, texts = params, tuple[str, ...]()
@@ -111,7 +139,21 @@ class OwnHistory:
     # --- what the caller says ---
 
     def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
-        """Decide calls that wait: see `ToolLoopHandle.decide`. Then go on iterating."""
+        """Decide calls that wait: see `ToolLoopHandle.decide`. Then go on iterating.
+
+        Raises:
+            IllegalCommand: no call waits.
+            UnknownCall, AlreadyDecided, StaleDecision: as for a handle.
+
+        """
+        if not self.pending:
+            raise IllegalCommand(
+                "decide(): no call waits for a decision now. Calls are asked about after your code, in the next step, "
+                "or in generate_tool_response()",
+                state=type(self._loop.state).__name__,
+                asked="decide()",
+                allowed=("iterating the runner", "generate_tool_response()"),
+            )
         self._loop.decide(decisions)
 
     def append_messages(self, *messages: Any) -> None:
@@ -182,17 +224,17 @@ class OwnHistory:
         """Messages as JSON texts; the reply that is at hand as it would join by itself."""
         if isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Mapping):
             messages = [_message_of(message) for message in messages]
-        texts = to_texts(messages)
-        joining = self._join
-        if self._reply is None or joining is None:
-            return texts
-        as_received = canonical({"role": "assistant", "content": self._reply["content"]})
-        return tuple(joining if canonical(decode(text)) == as_received else text for text in texts)
+        texts, joined = to_texts(messages), self._joined
+        if self._reply is not None and self._join is not None:
+            joined = joined | {received_as(self._reply): self._join}
+        return tuple(joined.get(canonical(decode(text)), text) for text in texts) if joined else texts
 
     def _refuse_at_work(self, asked: str) -> None:
         if self._is_busy:
+            changes = asked in ("append_messages()", "set_messages_params()")
+            how = "Change the history between two steps, in the body of the loop" if changes else "One may at a time"
             raise IllegalCommand(
-                f"{asked}: the runner is at work. Change the history between two steps, in the body of the loop",
+                f"{asked}: the runner is at work. {how}",
                 state=type(self._loop.state).__name__,
                 asked=asked,
                 allowed=("params", "pending", "decide()"),
@@ -237,8 +279,8 @@ class OwnHistory:
         kept = self._kept()
         left_out = reply is not None and self._is_tuned and not self._is_mine
         if not left_out and (not self._is_mine or (joining is not None and self._mine == kept)):
-            if self._is_tuned:
-                self._refuse(to_be_sent(state) if isinstance(state, Ready | Proposed | Deciding) else [])
+            if self._is_tuned and isinstance(state, Ready | Open):
+                self._refuse(to_be_sent(state))
             if reply is not None and self._is_ahead and not isinstance(state, Finished):
                 self._take(kept)
             if reply is not None:
@@ -249,7 +291,7 @@ class OwnHistory:
                 self._mine = texts  # it stands, and nothing of it is sent or run
             else:
                 self._take(texts)
-            if joining is not None and joining not in texts:
+            if joining is not None and joining not in texts and not _holds(texts, _asked(reply)):
                 LOG.warning(
                     "the caller changed the %s in this iteration, and the reply is not among the messages: it is left "
                     "out, and none of its calls runs",
@@ -261,16 +303,19 @@ class OwnHistory:
     def _take(self, texts: Sequence[str]) -> None:
         """This is the history. The calls that it ends with are the open round."""
         loop = self._loop
+        texts = self._with_ended(texts)
         with loop._recorder.lock:  # noqa: SLF001 - its own loop
             events: list[ev.Event] = []
             state = loop.state
             if isinstance(state, Finished):  # a further user turn
                 events.append(ev.FollowedUp((), at=loop._recorder.now()))  # noqa: SLF001 - likewise
                 state = step(state, events[0])
-            events.append(_taking(state, texts, loop._recorder.now()))  # noqa: SLF001 - likewise
+            events.append(taking(state, texts, loop._recorder.now()))  # noqa: SLF001 - likewise
             then = step(state, events[-1])
-            if isinstance(then, Ready | Proposed | Deciding):
-                self._refuse(to_be_sent(then))
+            if isinstance(then, Ready | Open):
+                self._refuse_new(to_be_sent(then))
+                if said := to_be_said(then):
+                    self._refuse(said)
             if isinstance(then, Ready) and not then.tail and not ends_in_server_call(texts[-1]):
                 params = decode(then.ledger.setup.params)
                 refuse_last_word(texts, list(loop.state.ledger.messages), params, asked=_STEP)
@@ -279,34 +324,65 @@ class OwnHistory:
             loop._move_on()  # noqa: SLF001 - likewise
         self._mine = None if isinstance(then, Ready) else tuple(texts)
 
+    def _with_ended(self, texts: Sequence[str]) -> Sequence[str]:
+        """The history in which no call of a reply that ended the loop is open: as at that end, it was not run."""
+        if not self._ended:
+            return texts
+        parts = parted(texts)
+        asked = () if parts.reply is None else calls_in(decode(parts.reply)["content"])
+        if parts.reply is None or not self._ended.issuperset(call.id for call in asked):
+            return texts
+        words, given = self._loop.state.ledger.setup.texts, dict(parts.results)
+        calls = tuple(settle(call, given[call.id]) if call.id in given else call for call in asked)
+        round_ = settle_open(Round(0, parts.reply, calls), words)
+        return (*parts.closed, parts.reply, answer_to(round_, words), *parts.after)
+
+    def _refuse_new(self, texts: Sequence[str]) -> None:
+        """Refuse what is new behind the last request, with the round that it follows; the rest was judged when it came.
+
+        What fails there is judged with the whole, which says where it stands.
+        """
+        base = self._loop.base
+        start = len(base) - len(last_round(base))
+        new = texts[start:]
+        is_longer = start and not self._is_tuned and tuple(texts[: len(base)]) == base
+        if is_longer and not _holds(new, _OF_THE_WHOLE) and not _holds(("".join(base),), _OPEN):
+            with suppress(InvalidHistory):
+                self._refuse((_SOMEBODY, *new))
+                return
+        self._refuse(texts)
+
     def _refuse(self, texts: Sequence[str]) -> None:
-        if texts:
-            stored = decode(self._loop.state.ledger.setup.params)
-            refuse_invalid(texts, all_params(stored, self._loop._tools), asked=_STEP)  # noqa: SLF001 - likewise
+        stored = decode(self._loop.state.ledger.setup.params)
+        refuse_invalid(texts, all_params(stored, self._loop._tools), asked=_STEP)  # noqa: SLF001 - likewise
 
 
-def _taking(state: State, texts: Sequence[str], at: float) -> ev.ReplyDiscarded | ev.RoundAdopted:
-    """The event by which this is the history of a loop."""
-    parts, old = parted(texts), tuple(state.ledger.messages)
-    beside = (*old, *_tail_of(state))
-    keeps = len(beside) > len(old) and parts.closed == beside
-    splices = splices_between(old, old if keeps else parts.closed)
-    if parts.reply is None:
-        return ev.ReplyDiscarded(splices, keeps_tail=keeps, at=at)
-    return ev.RoundAdopted(splices, parts.reply, parts.results, parts.after, keeps_tail=keeps, at=at)
+def received_as(reply: Mapping[str, JSON]) -> str:
+    """A reply as it stands in a history word by word, to be found by."""
+    return canonical({"role": "assistant", "content": reply["content"]})
 
 
-def _tail_of(state: State) -> tuple[str, ...]:
-    """The messages beside the history, before the reply that is open."""
-    round_ = round_of(state)
-    if round_ is not None:
-        return round_.tail
-    tail: tuple[str, ...] = getattr(state, "tail", ())
-    return tail[:-1] if isinstance(state, Paused) and ends_in_reply(tail) else tail
+def call_ids(reply: Mapping[str, JSON] | None) -> frozenset[str]:
+    """The ids of the calls in a reply."""
+    blocks = () if reply is None else reply["content"]
+    return frozenset(block["id"] for block in blocks if block["type"] == "tool_use")
+
+
+def _asked(reply: Mapping[str, JSON] | None) -> list[str]:
+    """How the calls of a reply stand in a message."""
+    return [f'"id":{encode(name)}' for name in call_ids(reply)]
+
+
+def _holds(texts: Iterable[str], parts: Iterable[str]) -> bool:
+    """Whether one of these parts is anywhere in messages."""
+    wanted = tuple(parts)
+    return any(part in text for text in texts for part in wanted)
 
 
 def _message_of(message: Any) -> Any:
     """A message as it is sent back: of a reply, its role and its content."""
     if isinstance(message, Mapping) and message.get("type") == "message" and message.get("role") == "assistant":
         return {"role": "assistant", "content": message.get("content")}
+    if isinstance(message, Mapping) and {"role", "content"} <= message.keys():
+        return {"role": message["role"], "content": message["content"], **message}  # in the order of the loop's own
     return message

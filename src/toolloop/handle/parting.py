@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from toolloop.core.closing import result_block, stays_beside, user_message
+from toolloop.core import events as ev
+from toolloop.core.closing import is_system, result_block, stays_beside, user_message
 from toolloop.core.jsontext import JSON, decode, encode
-from toolloop.core.states import Deciding, Proposed, Ready
+from toolloop.core.splicing import splices_between
+from toolloop.core.states import Open, Ready, State
+from toolloop.core.tree import tail_of
 from toolloop.core.values import Outcome, Result
 
 
@@ -32,23 +35,39 @@ class Parts:
 
 def parted(texts: Sequence[str]) -> Parts:
     """Part a history. What makes no sense is left as it is, for the check to refuse."""
-    messages = [decode(text) for text in texts]
-    at = next((at for at in reversed(range(len(messages))) if _role(messages[at]) == "assistant"), None)
-    calls = [] if at is None else [block for block in _blocks(messages[at]) if block.get("type") == "tool_use"]
-    if at is None or not calls or not all(map(_is_call, calls)):
+    at, read = len(texts), list[JSON]()
+    while at and not (read and _role(read[-1]) == "assistant"):  # from the end, for what is closed may be long
+        at -= 1
+        read.append(decode(texts[at]))
+    reply, *later = read[::-1] or [None]
+    calls = (
+        [block for block in _blocks(reply) if block.get("type") == "tool_use"] if _role(reply) == "assistant" else []
+    )
+    if not calls or not all(map(_is_call, calls)) or not all(map(_is_block, reply["content"])):
         return Parts(tuple(texts))
     asked = [block["id"] for block in calls]
-    answers = [block for message in messages[at + 1 :] for block in _blocks(message) if _is_result(block)]
+    answers = [block for message in later for block in _blocks(message) if _is_result(block)]
     answered = [block.get("tool_use_id") for block in answers]
     is_odd = len(set(answered)) < len(answered) or not {*answered} <= {*asked} or len({*asked}) < len(asked)
     if is_odd or len(answered) == len(asked):
         return Parts(tuple(texts))
     results = tuple((block["tool_use_id"], _result(block)) for block in answers)
-    after = (_without_results(message, text) for message, text in zip(messages[at + 1 :], texts[at + 1 :], strict=True))
+    after = (_without_results(message, text) for message, text in zip(later, texts[at + 1 :], strict=True))
     return Parts(tuple(texts[:at]), texts[at], results, tuple(text for text in after if text is not None))
 
 
-def to_be_sent(state: Ready | Proposed | Deciding) -> list[str]:
+def taking(state: State, texts: Sequence[str], at: float) -> ev.ReplyDiscarded | ev.RoundAdopted:
+    """The event by which this is the history of a loop."""
+    parts, old = parted(texts), tuple(state.ledger.messages)
+    beside = (*old, *tail_of(state))
+    keeps = len(beside) > len(old) and parts.closed == beside
+    splices = splices_between(old, old if keeps else parts.closed)
+    if parts.reply is None:
+        return ev.ReplyDiscarded(splices, keeps_tail=keeps, at=at)
+    return ev.RoundAdopted(splices, parts.reply, parts.results, parts.after, keeps_tail=keeps, at=at)
+
+
+def to_be_sent(state: Ready | Open) -> list[str]:
     """The messages of the next request, as far as they are known: an open call counts as answered."""
     closed = state.ledger.messages
     if isinstance(state, Ready):
@@ -56,8 +75,25 @@ def to_be_sent(state: Ready | Proposed | Deciding) -> list[str]:
     round_ = state.round
     answers = [result_block(call, call.result or Result('"-"')) for call in round_.calls]
     reply = [] if round_.reply is None else [round_.reply]
-    after = () if stays_beside(round_) else round_.after
-    return [*closed, *round_.tail, *reply, user_message(answers), *after]
+    answered = [*closed, *round_.tail, *reply, user_message(answers)]
+    if stays_beside(round_):
+        return answered
+    after, last = list(round_.after), list[str]()
+    while after and is_system(after[-1]):  # what is held joins before these, for nothing but a reply may follow them
+        last.insert(0, after.pop())
+    return [*answered, *after, *state.ledger.held, *last]
+
+
+def to_be_said(state: Ready | Open) -> list[str]:
+    """What is held back until the model has answered, with such an answer before it; nothing where none is."""
+    if isinstance(state, Ready):
+        said = state.ledger.held
+    else:
+        said = (*state.round.after, *state.ledger.held) if stays_beside(state.round) else ()
+    return [*_ANSWERED, *said] if said else []
+
+
+_ANSWERED = ('{"role":"user","content":"-"}', '{"role":"assistant","content":"-"}')
 
 
 def _role(message: JSON) -> JSON:
@@ -71,6 +107,10 @@ def _blocks(message: JSON) -> list[dict[str, JSON]]:
 
 def _is_result(block: dict[str, JSON]) -> bool:
     return block.get("type") == "tool_result"
+
+
+def _is_block(block: JSON) -> bool:
+    return isinstance(block, dict) and isinstance(block.get("type"), str)
 
 
 def _is_call(block: dict[str, JSON]) -> bool:

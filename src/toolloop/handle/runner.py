@@ -90,9 +90,9 @@ class ToolRunner(Stepping):
         with self._at_work("the next step"):
             if not self._streams:
                 reply = ask_each(self._to_reply())
-            elif (reply := ask_each(self._to_stream())) is True:
+            elif reply := ask_each(self._advance(stops=True)):
                 reply = self._stream = ReplyStream(self, self._loop)
-        if reply is None:
+        if not reply:
             raise StopIteration
         return reply
 
@@ -123,10 +123,16 @@ class ToolRunner(Stepping):
             return message
 
     def close(self) -> None:
-        """Hang up on a stream that is not read to its end: that request was not made. The runner stays usable."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream._hang_up()  # noqa: SLF001 - a stream is its runner's own
+        """Hang up on a stream that is not read to its end: that request was not made. The runner stays usable.
+
+        Raises:
+            IllegalCommand: another thread is reading the stream. Let that one leave it, by an exception or at its end.
+
+        """
+        if self._stream is not None:
+            with self._at_work("close()"):
+                stream, self._stream = self._stream, None
+                stream._hang_up()  # noqa: SLF001 - a stream is its runner's own
 
     def __enter__(self) -> Self:
         """Open what the tools open."""
@@ -176,9 +182,9 @@ class AsyncToolRunner(Stepping):
         with self._at_work("the next step"):
             if not self._streams:
                 reply = await await_each(self._to_reply())
-            elif (reply := await await_each(self._to_stream())) is True:
+            elif reply := await await_each(self._advance(stops=True)):
                 reply = self._stream = AsyncReplyStream(self, self._loop)
-        if reply is None:
+        if not reply:
             raise StopAsyncIteration
         return reply
 

@@ -8,12 +8,17 @@ from typing import Any, Self
 
 from toolloop.core.errors import IllegalCommand
 from toolloop.core.jsontext import JSON
+from toolloop.core.states import Finished
 from toolloop.handle.running import Stepping
 from toolloop.handle.watching import WatchEvent
 
 _UNENDED = (
     "get_final_message(): this stream did not come to its end, for its request failed or it was left; iterate the "
     "runner again for another one"
+)
+_ENDED = (
+    "get_final_message(): there is no message, for the loop ended before this reply was in; into_result().termination "
+    "says why"
 )
 _BARE = (
     "reading the stream: events are read inside of `async with stream:`, where the tasks of the reply end. "
@@ -33,6 +38,7 @@ class _Reply:
         self._events: Any = None
         self._is_sent = False
         self._final: dict[str, JSON] | None = None
+        self._has_ended = False  # the loop did, and no reply was in
 
     def _is_in(self) -> bool:
         """Whether nothing is left to be read, because the reply came before: a `stop_when` raised then."""
@@ -49,9 +55,12 @@ class _Reply:
     def _came(self, turn: Any) -> None:
         """The turn is over: show what came of it."""
         self._final = self._runner._came(turn)  # noqa: SLF001 - likewise
+        self._has_ended = self._final is None and isinstance(self._loop.state, Finished)
 
     def _message(self) -> dict[str, JSON]:
         if self._final is None:
+            if self._has_ended:
+                raise _not_so(_ENDED, "get_final_message()", "into_result()")
             raise _not_so(_UNENDED, "get_final_message()", "iterating the runner")
         return self._final
 
@@ -96,7 +105,7 @@ class ReplyStream(_Reply):
 
         Raises:
             ModelError, ProtocolError: as reading.
-            IllegalCommand: the stream was left before its end, or its request has failed.
+            IllegalCommand: the stream was left before its end, its request has failed, or the loop ended meanwhile.
 
         """
         self._finish()

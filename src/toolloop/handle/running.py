@@ -14,13 +14,13 @@ from typing import Any
 from toolloop.core import events as ev
 from toolloop.core.closing import answer_to
 from toolloop.core.effects import SendRequest
-from toolloop.core.errors import UndecidedCalls, UnknownCall
-from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.core.errors import IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.core.jsontext import JSON, canonical, decode
 from toolloop.core.machine import outstanding
 from toolloop.core.states import Deciding, Failed, Finished, Open, Paused, Proposed, Ready, State
-from toolloop.core.values import Continue, Round, Status
+from toolloop.core.values import Call, Continue, Round, Status
 from toolloop.handle.judging import Answers
-from toolloop.handle.own_history import OwnHistory
+from toolloop.handle.own_history import OwnHistory, call_ids, received_as
 from toolloop.handle.parting import parted
 from toolloop.handle.turns import Error
 
@@ -71,24 +71,17 @@ class Stepping(OwnHistory):
 
     def _to_reply(self) -> Answers:
         """The next reply; None where the loop has ended."""
-        if not (yield from self._to_request()):
-            return None
-        while not self._has_reply():
-            if isinstance(self._loop.state, Finished):
-                self._is_over = True
-                return None
-            yield from self._drive()
-        return self._show()
+        return self._show() if (yield from self._advance()) else None
 
-    def _to_stream(self) -> Answers:
-        """Come to where a request is to go out, and stop there: True. Or the end: None."""
+    def _advance(self, *, stops: bool = False) -> Answers:
+        """Come to the next reply, or, if it `stops` there, to where a request is to go out; False: to the end."""
         if not (yield from self._to_request()):
-            return None
+            return False
         while not self._has_reply():
             if isinstance(self._loop.state, Finished):
                 self._is_over = True
-                return None
-            if isinstance(self._loop.state, Ready) and outstanding(self._loop.state) == (SendRequest(),):
+                return False
+            if stops and isinstance(self._loop.state, Ready) and outstanding(self._loop.state) == (SendRequest(),):
                 break
             yield from self._drive()
         return True
@@ -98,10 +91,10 @@ class Stepping(OwnHistory):
         if isinstance(turn, Error):
             self._known = self._loop.iterations
             raise turn.error
-        return self._show()
+        return self._show() if self._has_reply() else None  # the loop may have ended in mid-request
 
     def _last_reply(self) -> dict[str, JSON] | None:
-        return None if self._last is None else decode(encode(self._last))
+        return None if self._last is None else decode(self._last)
 
     def _has_reply(self) -> bool:
         """Whether there is a reply that the caller has not seen."""
@@ -109,10 +102,13 @@ class Stepping(OwnHistory):
 
     def _show(self) -> dict[str, JSON]:
         self._known = self._loop.iterations
-        self._reply = decode(self._loop.state.ledger.response)
-        self._last = decode(self._loop.state.ledger.response)
+        self._last = self._loop.state.ledger.response
+        self._reply = decode(self._last)
         self._join = self._joining()
-        return decode(self._loop.state.ledger.response)  # type: ignore[no-any-return]  # a reply is an object
+        self._ended = call_ids(self._reply) if isinstance(self._loop.state, Finished) else frozenset()
+        if self._join is not None and canonical(decode(self._join)) != (received := received_as(self._reply)):
+            self._joined[received] = self._join
+        return decode(self._last)  # type: ignore[no-any-return]  # a reply is an object
 
     def _drive(self) -> Answers:
         """Drive to where somebody has a say."""
@@ -150,9 +146,14 @@ class Stepping(OwnHistory):
             return
         waiting = {"/".join(call.path): call for call in loop.pending}
         named = ", ".join(f"{call.name} ({name}: {call.why})" for name, call in waiting.items())
+        may = "; ".join(
+            f"{why}: {_MAY.get(why, _MAY_ELSE)}" for why in dict.fromkeys(str(each.why) for each in loop.pending)
+        )
+        is_in = self._reply is None or self._join in self._shown()[len(loop.base) :]
+        results = "results" if is_in else "message, results"
         raise UndecidedCalls(
             f"the runner cannot go on while calls wait for a decision: {named}. Decide them with "
-            "runner.decide({id: Approve()}), or answer them yourself with append_messages(message, results), and "
+            f"runner.decide({{id: decision}}) ({may}), or answer them yourself with append_messages({results}), and "
             "iterate again; or give ToolRunner(ask=...). Nothing is lost",
             calls=tuple(waiting),
         )
@@ -175,12 +176,9 @@ class Stepping(OwnHistory):
         if isinstance(self._loop.state, Failed) and self._loop.state.round is not None:
             self._loop.retry()  # what failed is inside of a call
         round_ = _open_round(self._loop.state)
-        known = () if round_ is None else tuple(call.id for call in round_.calls)
-        if strangers := [name for name in again if name not in known]:
-            raise self._nothing_open(strangers, known)
+        ran = self._that_ran(round_, again)
         if round_ is None:
             return None
-        ran = [call.id for call in round_.calls if call.id in again and call.status is Status.SETTLED]
         iteration = round_.iteration
         yield from self._settle()
         if ran:
@@ -189,12 +187,33 @@ class Stepping(OwnHistory):
             yield from self._settle()
         return self._response(iteration)
 
+    def _that_ran(self, round_: Round | None, again: Sequence[str]) -> list[str]:
+        """Which of these calls have run; each of them is one of the open round."""
+        calls = () if round_ is None else round_.calls
+        known = tuple(call.id for call in calls)
+        if strangers := [name for name in again if name not in known]:
+            raise self._nothing_open(strangers, known)
+        settled = [call for call in calls if call.id in again and call.status is Status.SETTLED]
+        for call in settled:
+            if not call.started:
+                raise self._never_ran(call)
+        return [call.id for call in settled]
+
     def _nothing_open(self, named: Sequence[str], known: tuple[str, ...]) -> UnknownCall:
         return UnknownCall(
             f"generate_tool_response(retry=...) names {', '.join(map(repr, named))}: no open call of the history. "
             f"Those are: {', '.join(known) or 'none'}",
             call=named[0],
             known=known,
+        )
+
+    def _never_ran(self, call: Call) -> IllegalCommand:
+        came = "" if call.result is None else f": its result is {call.result.outcome}"
+        return IllegalCommand(
+            f"generate_tool_response(retry=...): the call {call.id!r} never ran{came}. Append another result yourself",
+            state=type(self._loop.state).__name__,
+            asked="generate_tool_response(retry=...)",
+            allowed=("generate_tool_response()", "append_messages()"),
         )
 
     def _response(self, iteration: int) -> JSON:
@@ -206,6 +225,9 @@ class Stepping(OwnHistory):
         return last if last["role"] == "user" else None
 
 
+# What may be decided of a call that waits, by why it does.
+_MAY_ELSE = "Approve, Deny or Answer"
+_MAY = {"external": "Answer or Deny", "uncertain": "Rerun, Answer or Deny"}
 _UNSETTLED = tuple(status for status in Status if status is not Status.SETTLED)
 
 
