@@ -207,10 +207,9 @@ def test_what_was_held_back_is_answered_before_the_end(driver: str) -> None:
         script = [asks(OPEN, ADD), reply(content=[FOUND, {"type": "text", "text": "so"}]), BYE]
         async with walking(driver, script, SEARCH) as walk:
             walk.runner.append_messages(await walk.reply(), SAY)
-            await walk.reply()
-            assert SAY not in walk.sent()
-            await walk.reply()
-            assert walk.sent()[-1] == SAY
+            assert (await walk.reply())["content"] == BYE["content"]
+            assert SAY not in walk.sent(1)
+            assert walk.sent(2)[-2:] == [{"role": "assistant", "content": [FOUND, {"type": "text", "text": "so"}]}, SAY]
             assert await walk.over()
             assert walk.runner.into_result().termination == NaturalEnd()
 

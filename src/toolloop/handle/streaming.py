@@ -324,6 +324,11 @@ def exhaust(steps: Generator[None, None, T], wait: Callable[[], None] | None = N
     except StopIteration as done:
         value: T = done.value
         return value
+    except RuntimeError as error:
+        # A `stop_when` may raise anything, and this is what Python makes of a StopIteration that leaves a generator.
+        if isinstance(error.__cause__, StopIteration):
+            raise error.__cause__ from None
+        raise
     finally:
         steps.close()
 
