@@ -20,7 +20,7 @@ from toolloop.core.states import Executed, Finished, Paused, Proposed, Ready, Re
 from toolloop.core.tree import loop_at
 
 SEEDS = 500
-SHOWN = 300  # of loops that show their replies
+SHOWN = 600  # of loops that show their replies
 STEPS = 60
 RESTS = (Executed, Paused)  # where only outermost loops are
 LOST = (ev.RequestCancelled, ev.Woken)

@@ -219,6 +219,7 @@ def test_what_runs_goes_on_in_an_adopted_round(more: tuple[Any, ...], kind: type
     reply = encode({"role": "assistant", "content": [m.call("a", "pure"), m.call("b", "pure"), *more]})
     taken = m.go(state, adopted(reply=reply), adopted("b", reply=reply))
     assert isinstance(taken, kind)
+    assert {type(taken), type(m.go(taken, adopted(reply=reply)))} == {kind}
     assert statuses(taken) == {"a": "running", "b": "settled"} | ({"c": "proposed"} if more else {})
     late = [ev.Ended(name, Result(encode("late")), iteration=1, attempt=1) for name in "ab"]
     ended = m.go(taken, *late)

@@ -59,7 +59,7 @@ def test_each_event_is_a_log_record_with_its_fields_and_no_contents(
     handle = make("sync", [])
     event = an_event(kind)
     handle._recorder.tell(event)
-    record = caplog.records[0]
+    record = next(each for each in caplog.records if each.message == kind.__name__)
     assert (record.levelname, record.message, record.name) == ("DEBUG", kind.__name__, "toolloop")
     said = vars(record)
     assert (said["loop_id"], said["event"], said["iteration"], said["path"]) == ("loop", kind.__name__, 7, "above")
@@ -81,7 +81,8 @@ def test_a_loop_at_work_tells_the_log_all_that_it_tells_observers(caplog: pytest
     with scene(script, tools=TOOLS, asked=asked, observers=[seen.append]) as loop:
         loop.turn().continue_loop()
         loop.failed()
-    records = [record for record in caplog.records if hasattr(record, "event")]
+    own = [record for record in caplog.records if vars(record).get("loop_id") == "loop"]
+    records = [record for record in own if hasattr(record, "event")]
     assert [record.message for record in records] == [type(event).__name__ for event in seen]
     assert {vars(record)["loop_id"] for record in records} == {"loop"}
     assert type(seen[-1]) is RequestFailed
@@ -255,8 +256,10 @@ def test_a_broken_observer_never_harms_the_loop(
     handle = make(kind, [reply(calls=calls)], TOOLS, observers=[broken, whole, broken])
     assert told_by(handle, kind) == ["3", "OSError: the disk is gone"]
     assert sorted(whole.seen, key=str) == sorted([("request", None), ("add", None), ("broken", "OSError")], key=str)
-    assert [record.message for record in caplog.records] == ["an observer failed"] * (2 * logged)
-    assert all(vars(record)["loop_id"] == "loop" for record in caplog.records)
+    # Leases that loops of other tests left behind may be told of at any time.
+    failures = [record for record in caplog.records if record.message == "an observer failed"]
+    assert len(failures) == 2 * logged
+    assert all(vars(record)["loop_id"] == "loop" for record in failures)
 
 
 def test_an_interrupt_in_an_observer_is_no_failure_of_it() -> None:
@@ -351,7 +354,7 @@ def test_an_observer_that_gives_nothing_for_a_loop_is_not_called(caplog: pytest.
             raise LookupError(loop.loop_id)
 
     completed(turn("sync", make("sync", [reply("done")], observers=[Broken()])))
-    assert [record.message for record in caplog.records] == ["an observer failed"]
+    assert [record.message for record in caplog.records].count("an observer failed") == 1
 
 
 def test_a_recorder_that_is_gone_asks_nobody() -> None:

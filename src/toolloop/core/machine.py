@@ -96,6 +96,7 @@ _TAKEN: dict[type[ev.Event], Rule] = {
     ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed,)),
 }
 _TAKEN_ROUND = {**_TAKEN, ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed, Deciding))}  # a call of it may wait
+_TAKEN_JUDGED = {**_TAKEN, ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed, Deciding, Judging))}  # or still runs
 _TAKEN_AT_WORK = {**_TAKEN, ev.RoundAdopted: Rule(taking.adopt_round, to=(Proposed, Deciding, Judging, Running))}
 
 
@@ -139,7 +140,7 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
     },
     Judging: {
         **_here(Judging),
-        **_TAKEN_AT_WORK,
+        **_TAKEN_JUDGED,
         ev.Forked: Rule(waking.fork, to=(Judging, Deciding)),
         ev.Judged: Rule(rules.take_judgement, to=(Running, Deciding, Paused, Ready, Finished)),
         ev.Started: Rule(rules.start_unjudged, to=(Running,)),

@@ -22,6 +22,7 @@ from toolloop.core.replies import calls_in, ends_in_reply
 from toolloop.core.rules import run_decided
 from toolloop.core.splicing import Splice, common, spliced
 from toolloop.core.states import Deciding, Judging, Ledger, Proposed, Ready, Running, State
+from toolloop.core.stops import Fate
 from toolloop.core.tree import round_of, tail_of, waiting
 from toolloop.core.values import Call, Round, Ruling, Status, same_json
 
@@ -64,7 +65,8 @@ def adopt_round(state: State, event: ev.RoundAdopted) -> Proposed | Deciding | J
     calls = [settle(call, answered[call.id]) if call.id in answered else call for call in calls]
     round_ = Round(ledger.iterations, event.reply, tuple(calls), tail, event.after)
     if isinstance(state, Judging | Running) and round_.having(Status.RUNNING):
-        return _rebound(state, run(ledger, round_))
+        judges = isinstance(state, Judging)  # it stays so: what is next in it is asked anew
+        return _rebound(state, Judging(ledger, round_, Fate.RUN) if judges else run(ledger, round_))
     shown = Proposed(ledger, round_)
     return _rebound(state, Deciding(ledger, round_) if waiting(shown) else shown)
 
