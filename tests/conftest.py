@@ -22,7 +22,7 @@ if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY
     tempfile.tempdir = None
 
 # One example may be the whole life of a loop, and a busy machine takes its time over it: a deadline says nothing here.
-settings.register_profile("lives", deadline=None)
+settings.register_profile("lives", deadline=None, max_examples=50)
 # To reach every line once takes fewer examples than to find what is wrong.
 settings.register_profile("lines", deadline=None, max_examples=25)
 settings.load_profile("lives")

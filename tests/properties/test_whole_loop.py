@@ -302,7 +302,7 @@ def test_a_whole_loop() -> None:
         run_state_machine_as_test(
             seed(number if DEEP == 1 else secrets.randbits(32))(WholeLoop),
             settings=settings(
-                max_examples=120 * DEEP,
+                max_examples=80 * DEEP,
                 stateful_step_count=50,
                 database=None,
                 deadline=None,
