@@ -16,7 +16,7 @@ from tests.handle.support import completed, params, yielded
 from tests.handle.talking import each_driver, play, talking
 from toolloop import AsyncToolLoopHandle, AsyncToolRunner, LoopConfig, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand
-from toolloop.events import CallStarted, TextDelta
+from toolloop.events import CallFinished, CallStarted, TextDelta
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply, streamed
 
 LONG = "some words that come in several pieces"
@@ -150,6 +150,23 @@ def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
                 turn = await reader.finish()
             assert completed(turn).text == LONG
             assert handle.state.ledger.active < 5.0
+
+    play(driver, story)
+
+
+@each_driver
+def test_time_counts_again_after_a_reader_who_left_at_the_last_event(driver: str) -> None:
+    """The turn was over by then, and the next one takes its time."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()) as talk:
+            async with reading(talk.handle) as reader:
+                await reader.until(CallFinished)
+            before = talk.handle.state.ledger.active
+            turn = talk.handle.pending_turn or await talk.next()
+            yielded(turn).continue_loop()
+            assert (await talk.done()).text == "done"
+            assert talk.handle.state.ledger.active > before
 
     play(driver, story)
 

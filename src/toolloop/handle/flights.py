@@ -193,6 +193,7 @@ class Flying(Compacting):
         """While a turn is driven, it is read through an outlet, or not at all."""
         self._outlet = outlet
         self._recorder.reader = None if outlet is None else outlet.tell
+        self._watch.resume()  # whoever read the turn before may have left at its last event
         try:
             yield
         finally:
