@@ -143,7 +143,7 @@ class OwnHistory:
 
         Raises:
             IllegalCommand: no call waits.
-            UnknownCall, AlreadyDecided, StaleDecision: as for a handle.
+            UnknownCall, DecisionConflict: as for a handle.
 
         """
         if not self.pending:

@@ -127,7 +127,7 @@ class Stepping(OwnHistory):
         """
         while (round_ := _open_round(self._loop.state)) is not None:
             state = self._loop.state
-            if self._loop.pending and isinstance(state, Proposed | Deciding):
+            if isinstance(state, Deciding) and self._loop.pending:
                 yield from self._ask_about()
             elif isinstance(state, Proposed | Deciding):
                 if isinstance(state, Proposed) and not round_.having(*_UNSETTLED):
