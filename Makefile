@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_LINT := $(VENV)/.ready-lint
+READY_BENCH := $(VENV)/.ready-bench
 
 .PHONY: help demo test check lint types fix cov docs bench bench-quick clean
 
@@ -20,6 +21,10 @@ $(READY): pyproject.toml
 
 $(READY_LINT): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lint
+	@touch $@
+
+$(READY_BENCH): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	@touch $@
 
 demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS="--live", ARGS="--yes")
@@ -51,13 +56,11 @@ docs: $(READY) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
 	@$(BIN)/python scripts/format_tables.py
 
-bench: $(READY) ## CPU per turn and bytes per journal, against the floor and the peers
-	@$(BIN)/python -m tests.benchmarks.turns
-	@$(BIN)/python -m tests.benchmarks.journal
+bench: $(READY_BENCH) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
+	@$(BIN)/python -m tests.benchmarks
 
-bench-quick: $(READY) ## The same with fewer runs
-	@$(BIN)/python -m tests.benchmarks.turns --quick
-	@$(BIN)/python -m tests.benchmarks.journal --quick
+bench-quick: $(READY) ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
+	@$(BIN)/python -m tests.benchmarks --quick
 
 clean: ## Remove what the other targets made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

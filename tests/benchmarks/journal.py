@@ -1,15 +1,8 @@
-"""What a store costs: the journal of a long loop, waking it, and a turn, beside LangGraph's checkpointer in one run.
-
-`python -m tests.benchmarks.journal [--quick]`. The peer lives in an environment of its own; `--quick` does without it
-where it is not there. Like the others this is no gate: it reports, and exits 0.
-"""
+"""What a store costs: the journal of a long loop, waking it, and a turn."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -18,18 +11,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 
-from tests.benchmarks import peers, rounds
-from tests.benchmarks.report_journal import report
-from tests.benchmarks.sizes import checkpointed_size, per_turn, written_bytes
+from tests.benchmarks import rounds
+from tests.benchmarks.figures import Kept
+from tests.benchmarks.sizes import checkpointed_size, commits, per_turn, written_bytes
 from toolloop import LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, Yielded, tool
 from toolloop.stores import Entry, Head, Lease, Store
 
-ROUNDS, QUICK_ROUNDS = 1000, 200
 LOOP = "loop"
 _CPU_ROUNDS, _CPU_RUNS = 200, 5
 _OPENINGS = 15
+# So few that the log is not carried over meanwhile.
+_COMMIT_ROUNDS = 10
 
 
 @define(eq=False)
@@ -78,34 +72,6 @@ def _size(entries: Sequence[Entry]) -> int:
     return sum(len(entry.id.encode()) + len(entry.body.encode()) for entry in entries)
 
 
-@frozen
-class Kept:
-    """A conversation as it is kept.
-
-    Attributes:
-        rounds: how many.
-        raw: bytes of its messages as JSON.
-        events: of its journal.
-        file: bytes of the file and its log, after a checkpoint.
-        bodies: bytes of its events' texts.
-        names: bytes of its events' names.
-        handed: bytes handed to the store per turn, by the round.
-        written: bytes that the process wrote per turn, by the round; empty where the system does not say.
-        waking: seconds of CPU from the file to a handle that is ready.
-
-    """
-
-    rounds: int
-    raw: int
-    events: int
-    file: int
-    bodies: int
-    names: int
-    handed: dict[int, float]
-    written: dict[int, float]
-    waking: float
-
-
 def kept(folder: Path, wanted: int) -> Kept:
     """Hold a conversation of so many rounds over an SQLite file in an empty folder, and measure what is there."""
     path = folder / "loops.db"
@@ -126,6 +92,7 @@ def kept(folder: Path, wanted: int) -> Kept:
             handed=per_turn(handed),
             written=per_turn(written) if written[-1] else {},
             waking=median(seconds_to_open(store, wanted) for _ in range(_OPENINGS)),
+            commits=commits_per_turn(folder),
         )
 
 
@@ -137,9 +104,21 @@ def _parts(path: Path) -> dict[str, int]:
     return {"bodies": bodies, "names": names}
 
 
-def begin(store: Store | None) -> ToolLoopHandle:
-    """A handle at the start of the conversation."""
-    config = LoopConfig(max_iterations=None)
+def commits_per_turn(folder: Path) -> float:
+    """The transactions that wrote while `run()` drove, as the logs of new files have them."""
+    return (_commits_of(folder, 2 * _COMMIT_ROUNDS) - _commits_of(folder, _COMMIT_ROUNDS)) / _COMMIT_ROUNDS
+
+
+def _commits_of(folder: Path, turns: int) -> int:
+    path = folder / f"commits-{turns}.db"
+    with SqliteStore(path) as store:
+        begin(store, turns).run()
+        return commits(path)
+
+
+def begin(store: Store | None, turns: int | None = None) -> ToolLoopHandle:
+    """A handle at the start of the conversation, which ends after so many turns or goes on and on."""
+    config = LoopConfig(max_iterations=turns)
     return ToolLoopHandle(Model(), params=rounds.params(), tools=[look_up], config=config, store=store, loop_id=LOOP)
 
 
@@ -185,29 +164,3 @@ def seconds_per_turn(folder: Path, turns: int = _CPU_ROUNDS, runs: int = _CPU_RU
             taken[name].append((time.process_time() - start) / turns)
             handle.close()
     return {name: median(each) for name, each in taken.items()}
-
-
-def main(*, quick: bool) -> None:
-    """Measure, and print the report."""
-    wanted = QUICK_ROUNDS if quick else ROUNDS
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
-        folder = Path(name)
-        _say(f"a journal of {wanted:,} rounds")
-        own = kept(folder, wanted)
-        _say("a turn with a store and without")
-        cpu = seconds_per_turn(folder, runs=2 if quick else _CPU_RUNS)
-        others = {}
-        if (python := peers.python(make=not quick)) is not None:
-            for kind in peers.KINDS:
-                _say(f"LangGraph, {kind}, {wanted:,} rounds")
-                others[kind] = peers.measure(python, kind, wanted, folder)
-    _say("")
-    sys.stdout.write(report(own, cpu, others))
-
-
-def _say(what: str) -> None:
-    sys.stderr.write(f"\r\033[K{what}")
-
-
-if __name__ == "__main__":
-    main(quick="--quick" in sys.argv)

@@ -13,7 +13,6 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -77,7 +76,6 @@ def measure(kind: str, wanted: int, path: str) -> dict[str, Any]:
         return taken
 
     return {
-        "version": f"langgraph {version('langgraph')}, checkpoint-sqlite {version('langgraph-checkpoint-sqlite')}",
         "file": checkpointed_size(Path(path)),
         "written": per_turn(written) if written[-1] else {},
         "waking": median(opening() for _ in range(_OPENINGS)),

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
     from toolloop.core.states import State
 
-_LOOPS = 5
 _TURNS = 200
 _ENDLESS = 1_000_000
 
 E = TypeVar("E", bound="SendRequest | Judge | RunCall | EndTurn")
 
 
-def seconds_per_turn(*rounds: int) -> dict[int, float]:
+def seconds_per_turn(*rounds: int, loops: int = 5) -> dict[int, float]:
     """Seconds of CPU for one turn, without its request and its tool: medians over 200 turns from each round on."""
-    loops = [list(islice(_conversation(), max(rounds) + _TURNS)) for _ in range(_LOOPS)]
-    return {round_: median(median(taken[round_ : round_ + _TURNS]) for taken in loops) for round_ in rounds}
+    each = [list(islice(conversation(), max(rounds) + _TURNS)) for _ in range(loops)]
+    return {round_: median(median(taken[round_ : round_ + _TURNS]) for taken in each) for round_ in rounds}
 
 
-def _conversation() -> Iterator[float]:
+def conversation() -> Iterator[float]:
+    """Seconds of CPU of each turn of a loop without end."""
     params = scenario.params(_ENDLESS)
     messages = tuple(encode(message) for message in params.pop("messages"))
     setup = Setup("loop", encode(params), limits=Limits(max_iterations=None))

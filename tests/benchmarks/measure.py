@@ -1,4 +1,7 @@
-"""CPU time per turn of one contestant in its own process: `python -m tests.benchmarks.measure NAME URL TURNS …`."""
+"""CPU per turn of one contestant in its own process: `python -m tests.benchmarks.measure NAME URL SECONDS TURNS …`.
+
+Nothing but the standard library is needed here: the peers are measured by it too, in an environment of their own.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,19 +21,33 @@ from tests.benchmarks import scenario
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-CONTESTANTS = ("toolloop_handle", "client_post", "floor", "bare_post", "sdk_runner")
+ROOT = Path(__file__).parents[2]
 
 _WARM_UP = 5
-# A conversation is held again and again for this long, and the median counts: one alone is at the mercy of its moment.
-_CPU_SECONDS = 0.5
 
 
-def measure(name: str, url: str, lengths: Sequence[int]) -> dict[int, float]:
-    """Seconds of CPU per turn for each length of conversation, measured in a new process."""
-    command = [sys.executable, "-m", __name__, name, url, *map(str, lengths)]
-    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
+def measure(
+    name: str, url: str, lengths: Sequence[int], *, python: str | Path = sys.executable, seconds: float = 0.5
+) -> dict[int, float]:
+    """Seconds of CPU per turn for each length of conversation, measured in a new process.
+
+    Args:
+        name: the contestant's module.
+        url: the server's.
+        lengths: in turns.
+        python: the interpreter of the environment that it needs.
+        seconds: a conversation is held again and again for this much CPU, and the median counts: one alone is at the
+            mercy of its moment.
+
+    """
+    command = [str(python), "-W", "ignore", "-m", __name__, name, url, str(seconds), *map(str, lengths)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment(), cwd=ROOT).stdout
     return {int(turns): seconds for turns, seconds in json.loads(printed).items()}
+
+
+def environment() -> dict[str, str]:
+    """The variables of a process that talks to loopback and to nobody else."""
+    return {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "LANGSMITH_TRACING": "false"}
 
 
 def hold(converse: Callable[[], str], turns: int) -> None:
@@ -44,18 +62,18 @@ def hold(converse: Callable[[], str], turns: int) -> None:
         raise ValueError(f"a conversation of {turns} turns ended with {text!r}")
 
 
-def main(name: str, url: str, lengths: Sequence[int]) -> None:
+def main(name: str, url: str, seconds: float, lengths: Sequence[int]) -> None:
     """Print the seconds of CPU per turn as JSON. Imports, connecting and the first turns are not in it."""
     contestant = import_module(f"tests.benchmarks.contestants.{name}")
     with contestant.connect(url) as client:
         hold(contestant.conversation(client, _WARM_UP), _WARM_UP)
-        seconds = {turns: _per_turn(contestant.conversation(client, turns), turns) for turns in lengths}
-    sys.stdout.write(json.dumps(seconds))
+        figures = {turns: _per_turn(contestant.conversation(client, turns), turns, seconds) for turns in lengths}
+    sys.stdout.write(json.dumps(figures))
 
 
-def _per_turn(converse: Callable[[], str], turns: int) -> float:
+def _per_turn(converse: Callable[[], str], turns: int, seconds: float) -> float:
     taken: list[float] = []
-    while sum(taken) < _CPU_SECONDS:
+    while sum(taken) < seconds:
         gc.collect()
         start = time.process_time()
         hold(converse, turns)
@@ -64,4 +82,4 @@ def _per_turn(converse: Callable[[], str], turns: int) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], [int(turns) for turns in sys.argv[3:]])
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), [int(turns) for turns in sys.argv[4:]])

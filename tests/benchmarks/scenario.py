@@ -1,7 +1,8 @@
 """The conversation that every contestant holds: a question, a call of `add` per turn, and a last word.
 
 The server is stateless: it reads how many turns are wanted from the system prompt, and which turn it is from the number
-of messages. So every contestant can ask for any length, whatever its client lets it send.
+of messages. So every contestant can ask for any length, whatever its client lets it send. The id of a reply says both,
+for those who send only what is new, and name the reply that it follows (the API's message threads).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def reply(turn: int, turns: int) -> dict[str, JSON]:
     call = {"type": "tool_use", "id": f"toolu_{turn:020d}", "name": "add", "input": {"a": turn * 17, "b": turn + 25}}
     text = {"type": "text", "text": last_word(turns) if last else f"Entry {turn}. {_THOUGHTS}"}
     return {
-        "id": f"msg_{turn:020d}",
+        "id": f"msg_{turns:08d}{turn:012d}",
         "type": "message",
         "role": "assistant",
         "model": MODEL,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TURNS = re.compile(rb"The conversation has (\d+) turns")
+_FOLLOWS = re.compile(rb'"previous_message_id": *"msg_(\d{8})(\d{12})"')
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 _recorded: list[bytes] = []
@@ -42,6 +43,8 @@ class _Connection(StreamRequestHandler):
 def _answer(body: bytes) -> bytes:
     if "--record" in sys.argv:
         _recorded.append(body)
+    if follows := _FOLLOWS.search(body):
+        return _reply(int(follows[2]) + 1, int(follows[1]))
     found = _TURNS.search(body)
     if found is None:
         raise ValueError("the request has no system prompt of the scenario")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 _MARKS = (10, 100, 1000)
 _SPAN = 50
+_LOG_HEAD, _FRAME_HEAD = 32, 24
 
 
 def per_turn(totals: Sequence[int]) -> dict[int, float]:
@@ -31,6 +32,18 @@ def written_bytes() -> int:
     except OSError:  # not Linux
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("wchar")), 0)
+
+
+def commits(path: Path) -> int:
+    """The transactions that wrote to an SQLite file, as its log has them since the log was last carried over.
+
+    The last page of each transaction says how big the file is after it; the others say 0
+    (https://www.sqlite.org/fileformat2.html#the_write_ahead_log). Pages of an older log have another salt.
+    """
+    log = Path(f"{path}-wal").read_bytes()
+    size, salt = int.from_bytes(log[8:12]), log[16:24]
+    frames = (log[at : at + _FRAME_HEAD] for at in range(_LOG_HEAD, len(log), _FRAME_HEAD + size))
+    return sum(any(frame[4:8]) for frame in frames if frame[8:16] == salt)
 
 
 def checkpointed_size(path: Path) -> int:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from attrs import evolve
 
-from tests.benchmarks import scenario
+from tests.benchmarks import gather, page, peers, scenario
+from tests.benchmarks.contest import CONTESTANTS, Contestant
+from tests.benchmarks.imports import seconds_to_import
 from tests.benchmarks.machine_turn import seconds_per_turn
-from tests.benchmarks.measure import CONTESTANTS, hold, measure
-from tests.benchmarks.report import report
+from tests.benchmarks.measure import hold, measure
 from tests.benchmarks.server import serving
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 TURNS = 3
+OWN = [each.name for each in CONTESTANTS if not each.is_peer]
+PEERS = [each.name for each in CONTESTANTS if each.is_peer]
+A_MOMENT = 1e-9
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +34,16 @@ def recorder() -> Iterator[str]:
         yield url
 
 
+def recorded(url: str) -> list[Any]:
+    """The bodies of the last conversation."""
+    return list(httpx2.get(url).json())[-TURNS:]
+
+
 def requests_of(name: str, url: str) -> list[Any]:
     contestant = import_module(f"tests.benchmarks.contestants.{name}")
     with contestant.connect(url) as client:
         hold(contestant.conversation(client, TURNS), TURNS)
-    return list(httpx2.get(url).json())
+    return recorded(url)
 
 
 def expected_messages() -> list[list[Any]]:
@@ -47,17 +58,64 @@ def expected_messages() -> list[list[Any]]:
     return requests
 
 
-@pytest.mark.parametrize("name", CONTESTANTS)
+def said_alike(body: Any) -> None:
+    """Model, limit, system prompt and tool are the same for all."""
+    assert blocks(body["system"]) == blocks(scenario.system(TURNS))
+    assert (body["model"], body["max_tokens"]) == (scenario.MODEL, scenario.MAX_TOKENS)
+    assert [(tool["name"], tool["description"]) for tool in body["tools"]] == [
+        (scenario.ADD["name"], scenario.ADD["description"])
+    ]
+
+
+def blocks(content: Any) -> Any:
+    """A content without what the peers add: a text is a block of text, and `is_error: false` says nothing."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    plain = [{key: value for key, value in block.items() if (key, value) != ("is_error", False)} for block in content]
+    return [{**block, "content": blocks(block["content"])} if "content" in block else block for block in plain]
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name != "sdk_runner_threads"])
 def test_every_contestant_sends_the_same_conversation(name: str, recorder: str) -> None:
     """What costs less than another's turn does not cost less because it sends less."""
     sent = requests_of(name, recorder)
     assert expected_messages() == [body["messages"] for body in sent]
     for body in sent:
-        assert scenario.system(TURNS) == body["system"]
-        assert (body["model"], body["max_tokens"]) == (scenario.MODEL, scenario.MAX_TOKENS)
-        assert [(scenario.ADD["name"], scenario.ADD["description"])] == [
-            (tool["name"], tool["description"]) for tool in body["tools"]
-        ]
+        said_alike(body)
+
+
+def test_with_threads_only_what_is_new_goes_out(recorder: str) -> None:
+    """The API holds the rest: each request follows the reply before it, and has one message."""
+    sent = requests_of("sdk_runner_threads", recorder)
+    assert [messages[-1:] for messages in expected_messages()] == [body["messages"] for body in sent]
+    said_alike(sent[0])
+    follows = [body["thread"].get("previous_message_id") for body in sent]
+    assert follows == [None, *(scenario.reply(turn, TURNS)["id"] for turn in range(1, TURNS))]
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_every_peer_sends_the_same_conversation(name: str, recorder: str) -> None:
+    """In its own environment, and but for words that say the same."""
+    try:
+        python = peers.python(make=False)
+    except peers.NotThere as error:
+        pytest.skip(f"the peers are {error}")
+    assert measure(name, recorder, [TURNS], python=python, seconds=A_MOMENT)[TURNS] > 0
+    sent = recorded(recorder)
+    expected = [
+        [{**message, "content": blocks(message["content"])} for message in messages] for messages in expected_messages()
+    ]
+    assert expected == [
+        [{**message, "content": blocks(message["content"])} for message in body["messages"]] for body in sent
+    ]
+    for body in sent:
+        said_alike(body)
+
+
+def test_the_floor_is_at_most_60_lines() -> None:
+    """It is what a good hand could write in an hour, and nothing cleverer."""
+    floor = Path(__file__).parent / "contestants" / "floor.py"
+    assert len(floor.read_text().splitlines()) <= 60
 
 
 def test_a_contestant_that_stops_early_is_caught() -> None:
@@ -68,32 +126,59 @@ def test_a_contestant_that_stops_early_is_caught() -> None:
 
 def test_a_contestant_is_measured_in_its_own_process(recorder: str) -> None:
     """Every length that was asked for has its figure, and it is more than nothing."""
-    figures = measure("floor", recorder, [2, TURNS])
+    figures = measure("floor", recorder, [2, TURNS], seconds=A_MOMENT)
     assert list(figures) == [2, TURNS]
     assert all(seconds > 0 for seconds in figures.values())
 
 
 def test_the_machine_is_measured_without_anything_around_it() -> None:
     """A turn at each round that was asked for has its figure; a turn of another course would have raised."""
-    figures = seconds_per_turn(1, 4)
+    figures = seconds_per_turn(1, 4, loops=2)
     assert list(figures) == [1, 4]
     assert all(seconds > 0 for seconds in figures.values())
 
 
-def test_the_report_marks_each_target_as_met_or_missed() -> None:
-    """A figure beyond its target is called missed, one within it met."""
-    fast = {20: 0.001, 100: 0.001, 400: 0.0012}
-    slow = {20: 0.002, 100: 0.004, 400: 0.0125}
-    figures = {
-        "toolloop_handle": fast,
-        "client_post": fast,
-        "floor": fast,
-        "bare_post": fast,
-        "sdk_runner": slow,
+def test_an_import_is_measured_beyond_an_empty_program() -> None:
+    """One figure for each statement."""
+    assert list(seconds_to_import(["import json", "import ssl"], runs=1)) == ["import json", "import ssl"]
+
+
+def test_the_whole_program_measures_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Small, and with a peer that is not there: it is named, and the others are measured."""
+    monkeypatch.setattr(peers, "ENVIRONMENT", tmp_path)
+    extent = evolve(
+        gather.QUICK,
+        contestants=(
+            *(each for each in CONTESTANTS if each.name in {"client_post", "toolloop_handle"}),
+            Contestant("pydantic_ai_agent", "pydantic-ai", is_peer=True),
+        ),
+        lengths=(2, TURNS),
+        runs=1,
+        seconds=A_MOMENT,
+        rounds=12,
+        loops=10,
+        machine=(1, 2),
+        repeats=1,
+        starts=1,
+    )
+    figures = gather.run(extent)
+    assert {name: list(each) for name, each in figures.cpu.items()} == {
+        "client_post": [2, TURNS],
+        "toolloop_handle": [2, TURNS],
     }
-    good = report(figures, {10: 99e-6}, import_seconds=0.1)
-    assert good.count(": met") == 5
-    assert good.count(": missed") == 0
-    bad = report({**figures, "toolloop_handle": slow}, {10: 101e-6}, import_seconds=0.2)
-    assert bad.count(": met") == 0
-    assert bad.count(": missed") == 5
+    assert list(figures.left_out) == ["pydantic_ai_agent"]
+    assert figures.kept.rounds == 12
+    assert set(figures.checkpoints.values()) == {"not set up; `make bench` does that"}
+    said = page.text(figures)
+    assert "pydantic-ai (not measured: not set up; `make bench` does that)" in said
+    assert "CPython" in said
+
+
+def test_a_peer_that_fails_is_left_out_and_the_project_s_own_is_not(recorder: str) -> None:
+    """A peer's fault is its row's; a fault of ours stops the gather."""
+    nobody = Contestant("nobody", "nobody")
+    extent = evolve(gather.QUICK, contestants=(evolve(nobody, is_peer=True),), lengths=(2,), runs=2, seconds=A_MOMENT)
+    python = Path(sys.executable)
+    assert gather.cpu_per_turn(extent, recorder, python, "") == ({}, {"nobody": "it failed"})
+    with pytest.raises(subprocess.CalledProcessError):
+        gather.cpu_per_turn(evolve(extent, contestants=(nobody,)), recorder, python, "")

@@ -1,0 +1,95 @@
+"""The targets of the design (section 13), and whether the figures meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attrs import frozen
+
+from tests.benchmarks.figures import Figures, Kept
+
+PER_EVENT = 250
+_LONG = 400
+# The journal of a shorter loop has its fixed pages beside few events.
+_ROUNDS = 1000
+# What "does not grow" and "the same" allow for: lengths of numbers, and the noise of times.
+_NO_GROWTH, _SAME = 1.05, 1.2
+# Of a turn: before its request, before its tools, and at its end.
+_STEPS = 3
+
+
+@frozen
+class Target:
+    """A figure beside what it should be.
+
+    Attributes:
+        what: what was measured.
+        figure: None if it was not, in this run.
+        bound: the most it may be, or the least.
+        unit: of both.
+        at_least: whether the bound is the least.
+
+    """
+
+    what: str
+    figure: float | None
+    bound: float
+    unit: str = ""
+    at_least: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed` or `not measured`."""
+        if self.figure is None:
+            return "not measured"
+        return "met" if (self.figure >= self.bound if self.at_least else self.figure <= self.bound) else "missed"
+
+
+def targets(figures: Figures) -> Iterator[Target]:
+    """Every target, in the order of the design."""
+    yield from _turns(figures)
+    yield from _journal(figures.kept)
+    machine = figures.machine
+    rounds = " and ".join(f"{round_:,}" for round_ in machine)
+    yield Target(f"the pure machine, a turn with one call, at rounds {rounds}", max(machine.values()) * 1e6, 100, "us")
+    yield Target("the same, the dearer round over the cheaper", _spread(machine), _SAME, "x")
+    for statement, seconds in figures.imports.items():
+        yield Target(f"`{statement}`", seconds * 1e3, 150, "ms")
+    yield Target(f"listing {figures.listed:,} loops that wait for a human", figures.listing * 1e3, 100, "ms")
+
+
+def _turns(figures: Figures) -> Iterator[Target]:
+    own = figures.cpu["toolloop_handle"]
+    lengths = ", ".join(map(str, own))
+    over_post = max(seconds / figures.cpu["client_post"][turns] for turns, seconds in own.items())
+    yield Target(
+        f"CPU per turn over that of a loop over the SDK client's post, the worst of {lengths} turns",
+        over_post,
+        1.25,
+        "x",
+    )
+    for name, label, bound in (
+        ("sdk_runner", "the SDK's runner without threads", 10),
+        ("langgraph_agent", "LangGraph", 100),
+    ):
+        peer = figures.cpu.get(name, {}).get(_LONG)
+        ratio = None if peer is None or _LONG not in own else peer / own[_LONG]
+        yield Target(f"CPU per turn of {label} over toolloop's, at {_LONG} turns", ratio, bound, "x", at_least=True)
+    growth = own[_LONG] / own[100] if {100, _LONG} <= own.keys() else None
+    yield Target(f"growth: CPU per turn at {_LONG} turns over that at 100", growth, 1.3, "x")
+
+
+def _journal(kept: Kept) -> Iterator[Target]:
+    is_long = kept.rounds == _ROUNDS
+    beyond = (kept.file - kept.raw) / kept.events if is_long else None
+    yield Target(f"journal of {_ROUNDS:,} rounds: bytes beyond the raw JSON, per event", beyond, PER_EVENT, "bytes")
+    first, last = min(kept.handed), max(kept.handed)
+    growth = kept.handed[last] / kept.handed[first] if first < last else None
+    yield Target(f"bytes handed to the store per turn, at round {last:,} over round {first:,}", growth, _NO_GROWTH, "x")
+    yield Target("store: writing transactions per turn, which has three steps", kept.commits, _STEPS)
+    waking = kept.waking * 1e3 if is_long else None
+    yield Target(f"waking a loop of {_ROUNDS:,} rounds, CPU", waking, 50, "ms")
+
+
+def _spread(figures: Mapping[int, float]) -> float:
+    return max(figures.values()) / min(figures.values())
