@@ -54,6 +54,17 @@ def test_the_usual_append_copies_nothing() -> None:
     assert chain.extend(()) is chain
 
 
+def test_a_chain_tells_what_it_has_beyond_an_older_version() -> None:
+    """Without a look at the rest; one that grew elsewhere, or was made anew, tells nothing."""
+    chain = Chain([1])
+    longer = chain.extend([2, 3])
+    assert longer.since(chain) == [2, 3]
+    assert longer.since(longer) == []
+    assert chain.since(longer) is None
+    assert chain.append(4).since(longer) is None
+    assert Chain([1, 2, 3]).since(chain) is None
+
+
 def test_it_is_equal_by_content_pickles_and_is_no_key() -> None:
     """Equal to a chain of equal items alone; too long to be hashed, or to be shown."""
     chain = Chain([1, 2])

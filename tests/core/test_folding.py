@@ -87,6 +87,7 @@ def with_reply(*blocks: Any, stop_reason: str | None = "tool_use", **more: Any) 
         with_runs(ev.Started("a"), m.ended("a"), ev.Started("a"), m.ended("b")),
         with_runs(ev.Started("a"), m.ended("a")),
         with_runs(*RUNS[:3]),
+        with_runs(evolve(RUNS[0], path=("p",)), *RUNS[1:]),
         with_runs(*RUNS[:2], named("a", 2, 1), m.ended("b")),
         with_runs(*RUNS[:2], named("a", 1, 2), m.ended("b")),
         with_runs(*RUNS, ev.Started("c"), m.ended("c")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from typing import Any
 
@@ -10,6 +11,7 @@ from anthropic.types import TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolloop.core import jsontext
 from toolloop.core.jsontext import canonical, decode, encode, plain, well_formed
 
 values = st.recursive(
@@ -45,6 +47,36 @@ def test_what_is_compared_does_not_depend_on_key_order(value: dict[str, Any]) ->
     assert canonical(turned) == canonical(value)
     assert canonical(value).isascii()
     assert decode(canonical(value)) == value
+
+
+@given(st.recursive(values, lambda inner: st.tuples(inner) | st.dictionaries(st.integers() | st.none(), inner)))
+def test_a_text_is_what_the_standard_library_writes(value: Any) -> None:
+    """Also of what Python takes for JSON, such as tuples and keys that are numbers; with its C or without it."""
+    expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert encode(value) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json.encoder, "c_make_encoder", None)
+        assert jsontext._writer(ascii_only=False)(value) == expected
+
+
+@pytest.mark.parametrize("write", [encode, canonical])
+def test_what_refers_to_itself_or_is_no_json_is_not_written(write: Any) -> None:
+    """A circle is told from what is only too deep."""
+    circle: list[Any] = []
+    circle.append({"again": circle})
+    deep: list[Any] = []
+    for _ in range(200_000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="Circular"):
+        write(circle)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write([float("nan")])
+    with pytest.raises(TypeError, match="object is not JSON serializable"):
+        write({"a": [object()]})
+    with pytest.raises(RecursionError):
+        write(deep)
+    while deep:
+        deep = deep[0]
 
 
 def test_a_big_integer_stays_one() -> None:

@@ -15,7 +15,7 @@ import toolloop
 
 SOURCE = Path(toolloop.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-FLOORS = {"core": 0, "history": 1, "tools": 1, "providers": 1, "stores": 1, "handle": 2, "testing": 3}
+FLOORS = {"_doors": -1, "core": 0, "history": 1, "tools": 1, "providers": 1, "stores": 1, "handle": 2, "testing": 3}
 IMPURE = {"time", "random", "threading", "logging", "socket", "os", "uuid", "secrets", "asyncio"}
 MODULES = [".".join(("toolloop", *file.relative_to(SOURCE).with_suffix("").parts)) for file in FILES]
 

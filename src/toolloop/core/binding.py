@@ -50,7 +50,7 @@ def rewritten(state: S, splices: Sequence[Splice]) -> S:
 def unbind(state: S, start: int = 0) -> S:
     """The state after something changed before the message of this place: all thinking from there on is unbound."""
     ledger = state.ledger
-    places = [at for row in _rows(state) for at, text in enumerate(row) if at >= start and _MARK in text]
+    places = [at for row in _rows(state) for at, text in enumerate(row[start:], start) if _MARK in text]
     if isinstance(state, Requesting) and not state.summary:
         places.append(len(ledger.messages) + len(state.tail))  # of the reply: what is asked was asked in other words
     kept = cut_off(ledger.unbound, start)

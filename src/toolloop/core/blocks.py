@@ -10,8 +10,7 @@ import binascii
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
 
 #: The kinds of blocks that a `tool_result` may hold (source: the SDK's `ToolResultBlockParam`).

@@ -25,20 +25,27 @@ class Chain(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> Chain[T]:
         """A chain that is longer by one item; this one stays as it is."""
-        return self.extend((item,))
+        items = self._items
+        if len(items) != self._length:  # a sibling has grown past this version already
+            items = items[: self._length]
+        items.append(item)
+        return _chain(items)
 
     def extend(self, more: Sequence[T]) -> Chain[T]:
         """A chain that is longer by some items; this one stays as it is."""
         if not more:
             return self
         items = self._items
-        if len(items) != self._length:  # a sibling has grown past this version already
+        if len(items) != self._length:  # as above
             items = items[: self._length]
         items.extend(more)
-        longer: Chain[T] = Chain.__new__(Chain)
-        longer._items = items
-        longer._length = self._length + len(more)
-        return longer
+        return _chain(items)
+
+    def since(self, older: Chain[T]) -> list[T] | None:
+        """What this chain has beyond an older version of it; None where it is not known to have grown from that one."""
+        if self._items is not older._items or self._length < older._length:
+            return None
+        return self._items[older._length : self._length]
 
     def __len__(self) -> int:
         return self._length
@@ -52,7 +59,8 @@ class Chain(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [self._items[place] for place in range(*index.indices(self._length))]
+            start, stop, step = index.indices(self._length)
+            return self._items[start:stop:step] if step > 0 else self._items[: self._length][index]
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._items[index if index >= 0 else self._length + index]
@@ -67,3 +75,14 @@ class Chain(Sequence[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"Chain({self._length} items)"
+
+
+def _chain(items: list[T]) -> Chain[T]:
+    """The chain of all items of a list, which it does not copy."""
+    chain: Chain[T] = _new(Chain)
+    chain._items = items  # noqa: SLF001 - it is made here
+    chain._length = len(items)  # noqa: SLF001 - likewise
+    return chain
+
+
+_new = object.__new__

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from toolloop.core.chain import Chain
 from toolloop.core.detection import follow
-from toolloop.core.evolving import evolve
+from toolloop.core.evolving import evolve, evolver
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.policy import settle_open
 from toolloop.core.replies import ended, open_server_calls, settle_tail, without_open_calls
@@ -30,6 +31,11 @@ from toolloop.core.terminations import Termination
 from toolloop.core.texts import Texts, say
 from toolloop.core.tree import resting
 from toolloop.core.values import Call, Result, Round
+
+if TYPE_CHECKING:
+    from attrs import evolve as _joined
+else:
+    _joined = evolver(Ledger, "messages", "held", "container")
 
 # What a note may stand beside inside a result; the API wants other kinds of blocks among their own.
 _TAKES_TEXT = frozenset({"text", "image"})
@@ -60,14 +66,13 @@ def close_round(ledger: Ledger, round_: Round) -> Executed:
     """
     ledger = follow(ledger, round_.calls)
     results, notes = _results(round_, ledger.setup.texts)
-    if beside := stays_beside(round_):
-        results = [_without_marks(text) for text in results]
-    closed = (*round_.tail, *_reply(round_), user_message(results))
-    if beside:
+    asked = (*round_.tail, *_reply(round_))
+    if stays_beside(round_):
+        closed = (*asked, user_message([_without_marks(text) for text in results]))
         said = (*([user_message(notes)] if notes else ()), *round_.after)
         held = (*said, *ledger.held) if said else ledger.held
         return Executed(evolve(ledger, held=held), round_, tail=closed)
-    return Executed(join(ledger, (*closed[:-1], user_message((*results, *notes)), *round_.after)), round_)
+    return Executed(join(ledger, (*asked, user_message((*results, *notes)), *round_.after)), round_)
 
 
 def answer_to(round_: Round, texts: Texts) -> str:
@@ -78,7 +83,10 @@ def answer_to(round_: Round, texts: Texts) -> str:
 
 def stays_beside(round_: Round) -> bool:
     """Whether nothing but its results may follow a round: its calls were made by code, or a server call is open."""
-    return any(call.by_code for call in round_.calls) or bool(open_server_calls((*round_.tail, *_reply(round_))))
+    for call in round_.calls:
+        if call.by_code:
+            return True
+    return bool(open_server_calls((*round_.tail, *_reply(round_))))
 
 
 def _without_marks(text: str) -> str:
@@ -102,7 +110,7 @@ def join(ledger: Ledger, messages: Sequence[str]) -> Ledger:
     if ledger.held:
         history, last = _part_system(history)
         history = history.extend((*ledger.held, *last))
-    return evolve(ledger, messages=history, held=(), container=None)
+    return _joined(ledger, messages=history, held=(), container=None)
 
 
 def end(state: Ready | Requesting | Open | Executed | Paused | Failed, termination: Termination) -> Finished:
@@ -175,7 +183,7 @@ def _reply(round_: Round) -> tuple[str, ...]:
 def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
     """The result blocks in the model's order, and the notes that found no place inside them."""
     results, notes = [], []
-    for call, result in ((call, call.result) for call in round_.calls if call.result is not None):
+    for call, result in [(call, call.result) for call in round_.calls if call.result is not None]:
         if call.edited is not None and call.started:
             note = {"type": "text", "text": say(texts, "edited", id=call.id, name=call.name, input=call.edited)}
             content = decode(result.content)

@@ -14,9 +14,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
 from toolloop.core.evolving import evolve
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import LoopDetected
@@ -59,7 +58,9 @@ NOTHING_SEEN = Trail()
 
 def detected(state: Judging) -> LoopDetected | None:
     """Whether the newest round makes a circle that is to be told of. It is asked once, before anything is judged."""
-    if state.fate is not Fate.RUN or any(call.status is not Status.PROPOSED for call in state.round.calls):
+    if state.ledger.setup.loop_detection is None or state.fate is not Fate.RUN:
+        return None
+    if any(call.status is not Status.PROPOSED for call in state.round.calls):
         return None
     return circle(state.ledger, state.round.calls)
 
@@ -126,7 +127,8 @@ def follow(ledger: Ledger, calls: Iterable[Call]) -> Ledger:
 
 def forget(ledger: Ledger) -> Ledger:
     """The ledger of a loop that starts anew to be looked at."""
-    return ledger if ledger.trail == NOTHING_SEEN else evolve(ledger, trail=NOTHING_SEEN)
+    nothing = ledger.trail is NOTHING_SEEN or ledger.trail == NOTHING_SEEN  # mostly it is that very one
+    return ledger if nothing else evolve(ledger, trail=NOTHING_SEEN)
 
 
 def heed(ledger: Ledger, found: LoopDetected) -> Ledger:

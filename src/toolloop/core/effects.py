@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 
 
 @frozen
@@ -19,6 +20,7 @@ class CancelRequest:
     path: tuple[str, ...] = ()
 
 
+@quick
 @frozen
 class Judge:
     """Ask the policies about these calls, and first `stop_when` if `stop_when` is true."""
@@ -28,6 +30,7 @@ class Judge:
     path: tuple[str, ...] = ()
 
 
+@quick
 @frozen
 class RunCall:
     """Start a call."""

@@ -7,8 +7,8 @@ of the calls that lead there, from the outermost down. Messages, inputs and cont
 
 from __future__ import annotations
 
-from attrs import frozen
-
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 from toolloop.core.replies import Reply
 from toolloop.core.setup import Limits, Setup
 from toolloop.core.splicing import Splice
@@ -41,6 +41,7 @@ class Adopted(Event):
     state: State
 
 
+@quick
 @frozen
 class Requested(Event):
     """A request goes out. Recorded before it happens. `summary`: it asks for a summary of the history, for itself."""
@@ -48,6 +49,7 @@ class Requested(Event):
     summary: bool = False
 
 
+@quick
 @frozen
 class Replied(Event):
     """A request was answered. `took`: seconds of its own, if other things were under way beside it; 0.0 is as long."""
@@ -68,6 +70,7 @@ class RequestCancelled(Event):
     """A request was given up before its reply came."""
 
 
+@quick
 @frozen
 class Judged(Event):
     """The policies had their say. A call without a verdict may run.
@@ -90,6 +93,7 @@ class Decided(Event):
     rulings: tuple[tuple[str, Ruling], ...]
 
 
+@quick
 @frozen
 class Started(Event):
     """A call was started. Recorded before it happens. `digest`: of the call as it starts, for those who audit."""
@@ -98,6 +102,7 @@ class Started(Event):
     digest: str | None = None
 
 
+@quick
 @frozen
 class Ended(Event):
     """A call came to its end.
@@ -138,11 +143,13 @@ class Ticked(Event):
     """Time passed."""
 
 
+@quick
 @frozen
 class TurnEnded(Event):
     """A turn came to its end: the round closed, calls wait, or a limit was met."""
 
 
+@quick
 @frozen
 class Continued(Event):
     """The caller said: go on."""

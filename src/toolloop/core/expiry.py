@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from toolloop.core.evolving import evolve
+from typing import Any, TypeGuard, get_args
+
 from toolloop.core.grants import ask_where_gone
-from toolloop.core.policy import error_result, settle
-from toolloop.core.states import Deciding, Judging, Open, Running, State
+from toolloop.core.policy import error_result, settle, with_calls
+from toolloop.core.states import Deciding, Judging, Running, State
 from toolloop.core.texts import Texts, say
-from toolloop.core.tree import each_child
-from toolloop.core.values import Call, Outcome, Status
+from toolloop.core.tree import each_child, with_round
+from toolloop.core.values import Call, Outcome, Round, Status
+
+Timed = Judging | Deciding | Running  # where a call may wait
+_TIMED: frozenset[type[Any]] = frozenset(get_args(Timed))
 
 
-def expire(state: Open) -> Open:
+def expire(state: Timed) -> State:
     """The state at its time: calls that waited until their deadline are settled, in the whole tree.
 
     A grant has a time, too: a call that was cleared by one that is over waits for the caller.
     """
-    now, round_ = state.ledger.now, state.round
-    if any(is_over(call, now) for call in round_.calls):
-        texts = state.ledger.setup.texts
-        calls = tuple(_expired(each, texts) if is_over(each, now) else each for each in round_.calls)
-        round_ = evolve(round_, calls=calls)
-    if state.ledger.grants:
-        round_ = ask_where_gone(state.ledger, round_)
-    round_ = each_child(round_, _expire_inside)
-    return state if round_ is state.round else evolve(state, round=round_)
+    ledger, round_ = state.ledger, state.round
+    if any(is_over(call, ledger.now) for call in round_.calls):
+        texts = ledger.setup.texts
+        round_ = with_calls(
+            round_, [_expired(each, texts) if is_over(each, ledger.now) else each for each in round_.calls]
+        )
+    if ledger.grants:
+        round_ = ask_where_gone(ledger, round_)
+    round_ = each_child(round_, lambda child: expire(child) if is_timed(child) else child)
+    return state if round_ is state.round else with_round(state, round_)
 
 
-def _expire_inside(child: State) -> State:
-    return expire(child) if isinstance(child, Judging | Deciding | Running) else child
+def is_timed(state: State) -> TypeGuard[Timed]:
+    """Whether time alone may change something here: a call has a deadline, or a loop inside of it, or there is a grant.
+
+    Every event asks, and in most loops it is no.
+    """
+    if state.__class__ not in _TIMED:
+        return False
+    round_: Round = state.round  # type: ignore[union-attr,assignment]  # those have one
+    for call in round_.calls:
+        if call.expires_at is not None or call.child is not None:
+            return True
+    return bool(state.ledger.grants)
 
 
 def is_over(call: Call, now: float) -> bool:

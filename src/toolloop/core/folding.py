@@ -9,20 +9,27 @@ place; a test holds both ways against each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.binding import within_reach
 from toolloop.core.closing import result_text, user_message
 from toolloop.core.detection import circle, follow
-from toolloop.core.evolving import evolve
+from toolloop.core.evolving import evolve, evolver
 from toolloop.core.replies import assistant_message
-from toolloop.core.states import Ready, State
+from toolloop.core.states import Ledger, Ready, State
 from toolloop.core.values import Result
 
-_PLAIN = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+if TYPE_CHECKING:
+    from attrs import evolve as _answered
+else:
+    _said = ("messages", "response", "container", "usage_log", "total_usage", "ran")
+    _counts = ("iterations", "turn_iterations", "pauses", "active", "now")
+    _answered = evolver(Ledger, *_said, *_counts)
+
+_PLAIN = frozenset({"text", "thinking", "redacted_thinking"})
 _SHORTEST = 6  # Requested, Replied, Started, Ended, TurnEnded, Continued
-_MARKS = ("caller", "toolset_name")  # of a call that is answered in another way
 
 
 def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
@@ -32,7 +39,7 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
     requested, replied, *runs, ended, continued = turn
     if type(requested) is not ev.Requested or requested.summary or type(replied) is not ev.Replied:
         return None
-    if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued or any(event.path for event in runs):
+    if type(ended) is not ev.TurnEnded or type(continued) is not ev.Continued:
         return None
     if type(state) is not Ready or state.tail or state.ledger.held or requested.seconds > 0 or _blocked(state):
         return None
@@ -46,13 +53,13 @@ def stride(state: State, turn: Sequence[ev.Event]) -> Ready | None:
     entry = reply.entry(iteration, replied.took or replied.seconds)
     ledger = follow(ledger, [evolve(call, result=results[call.id]) for call in looked_at])
     answer = user_message([result_text(call_id, results[call_id]) for call_id in asked])
-    active, now = ledger.active, ledger.now
+    now = max(ledger.now, *[event.at for event in turn])
+    active = ledger.active
     for event in turn:
         if event.seconds > 0:
             active += event.seconds
-        now = max(now, event.at)
     return Ready(
-        evolve(
+        _answered(
             ledger,
             messages=ledger.messages.extend((str(assistant_message(reply.blocks)), answer)),
             response=reply.text,
@@ -78,11 +85,15 @@ def _blocked(state: Ready) -> bool:
 
 def _calls(replied: ev.Replied) -> list[str]:
     """The ids of the calls in a reply, if that is plain."""
-    blocks = replied.reply.blocks
-    if replied.reply.stop_reason != "tool_use" or not {block["type"] for block in blocks} <= _PLAIN:
-        return []
-    calls = [block for block in blocks if block["type"] == "tool_use"]
-    return [] if any(mark in call for call in calls for mark in _MARKS) else [call["id"] for call in calls]
+    asked: list[str] = []
+    if replied.reply.stop_reason != "tool_use":
+        return asked
+    for block in replied.reply.blocks:
+        if block["type"] == "tool_use" and "caller" not in block and "toolset_name" not in block:
+            asked.append(block["id"])
+        elif block["type"] not in _PLAIN:  # so are calls that are answered in another way
+            return []
+    return asked
 
 
 def _runs(events: Sequence[ev.Event], iteration: int) -> tuple[list[str], dict[str, Result]]:
@@ -90,6 +101,8 @@ def _runs(events: Sequence[ev.Event], iteration: int) -> tuple[list[str], dict[s
     ran: list[str] = []
     results: dict[str, Result] = {}
     for event in events:
+        if event.path:  # of a loop inside a call
+            return [], {}
         if type(event) is ev.Started and event.call_id not in ran:
             ran.append(event.call_id)
         elif type(event) is ev.Ended and _is_plain(event, iteration) and event.call_id in ran:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from attrs import fields
 
 from toolloop.core.setup import Budget
-from toolloop.core.states import Judging, Ledger, Ready, Requesting, Running, State
+from toolloop.core.states import Ledger, Ready, Requesting, Running, State
 from toolloop.core.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
-from toolloop.core.tree import children, is_at_work, loops
+from toolloop.core.tree import children, has_inside, is_at_work, loops, open_round
 
 _BUDGET_PARTS = tuple(part.name for part in fields(Budget))
 _TOKENS = ("input_tokens", "output_tokens", "total_tokens")
@@ -46,7 +46,16 @@ def out_of_time(ledger: Ledger) -> Timeout | None:
 
 def over_budget(ledger: Ledger, parts: tuple[str, ...] = _BUDGET_PARTS) -> BudgetExceeded | None:
     """The first of these parts of the budget that is spent, if any is."""
+    if not has_budget(ledger):
+        return None
     return next(filter(None, (_over_budget(ledger, what) for what in parts)), None)
+
+
+def has_budget(ledger: Ledger) -> bool:
+    """Whether any part of the budget has a limit. Most loops have none, and every request asks."""
+    budget = ledger.setup.limits.budget
+    tokens = budget.input_tokens is budget.output_tokens is budget.total_tokens is None
+    return not (tokens and budget.requests is budget.tool_calls is None)
 
 
 def room_for_tools(ledger: Ledger) -> int | None:
@@ -83,8 +92,10 @@ def time_left(state: State) -> float | None:
         return None
     timeout = state.ledger.setup.limits.timeout
     own = None if timeout is None or timeout <= state.ledger.active else timeout - state.ledger.active
-    inside = children(state.round) if isinstance(state, Judging | Running) else ()
-    times = (own, *(time_left(child) for _, child in inside))
+    round_ = open_round(state)
+    if round_ is None or not has_inside(round_):
+        return own
+    times = (own, *(time_left(child) for _, child in children(round_)))
     return min((seconds for seconds in times if seconds is not None), default=None)
 
 

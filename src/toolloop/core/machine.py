@@ -43,13 +43,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from attrs import frozen
-
 from toolloop.core import compacting, grants, nesting, requests, rules, taking, waking
 from toolloop.core import events as ev
 from toolloop.core.chain import Chain
 from toolloop.core.errors import IllegalCommand
-from toolloop.core.expiry import expire
+from toolloop.core.expiry import expire, is_timed
+from toolloop.core.freezing import frozen
 from toolloop.core.nesting import within
 from toolloop.core.outstanding import outstanding
 from toolloop.core.states import (
@@ -210,9 +209,6 @@ TRANSITIONS: dict[type[State], dict[type[ev.Event], Rule]] = {
 }
 
 
-_TIMED = (Judging, Deciding, Running)  # where a call may wait
-
-
 def begin(first: ev.Opened | ev.Adopted) -> State:
     """The first state of a loop: a new one, or the one that was taken over."""
     if isinstance(first, ev.Adopted):
@@ -228,7 +224,7 @@ def step(state: State, event: ev.Event) -> State:
 
     """
     state = hear(state, event.at, event.seconds)
-    return _take(expire(state) if isinstance(state, _TIMED) else state, event)
+    return _take(expire(state) if is_timed(state) else state, event)
 
 
 def _take(state: State, event: ev.Event) -> State:
@@ -270,14 +266,16 @@ def implied(event: ev.Event, following: ev.Event) -> bool:
 
 def next_deadline(state: State) -> float | None:
     """When the first of the waiting calls expires, in seconds since the epoch; None where none ever does."""
-    deadlines = (call.expires_at for _, call in waiting(state))
-    return min((expires_at for expires_at in deadlines if expires_at is not None), default=None)
+    deadlines = [call.expires_at for _, call in waiting(state) if call.expires_at is not None]
+    return min(deadlines) if deadlines else None
 
 
 def is_due(state: State, now: float) -> bool:
     """Whether time alone changes something by then: a waiting call expires, or a grant by which one was to start."""
+    if not is_timed(state):
+        return False
     later = hear(state, now, 0.0)
-    return isinstance(later, _TIMED) and expire(later) is not later
+    return is_timed(later) and expire(later) is not later
 
 
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]
@@ -285,14 +283,16 @@ Standing = Literal["needs_decision", "needs_command", "runnable", "running", "en
 
 def status_of(state: State) -> Standing:
     """Whose turn it is, in one word: what a store lists loops by."""
-    match state:
-        case Judging() | Deciding() | Running() if waiting(state):
-            return "needs_decision"
-        case Executed() | Paused() | Deciding() | Proposed():
-            return "needs_command"
-        case Finished() | Failed() | TooDeep():
-            return "ended"
-    return "running" if under_way(state) else "runnable"
+    kind = type(state)
+    if kind is not Proposed and waiting(state):
+        return "needs_decision"
+    return _STANDING.get(kind) or ("running" if under_way(state) else "runnable")
+
+
+_STANDING: dict[type[State], Standing] = {
+    **dict.fromkeys((Executed, Paused, Deciding, Proposed), "needs_command"),
+    **dict.fromkeys((Finished, Failed, TooDeep), "ended"),
+}
 
 
 # How a caller says what an event records; the others are a driver's affair.
@@ -339,6 +339,7 @@ __all__ = [
     "fold",
     "implied",
     "is_due",
+    "is_timed",
     "next_deadline",
     "outstanding",
     "refusal",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core import limits
 from toolloop.core.detection import detected, stops
 from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 from toolloop.core.policy import startable, to_judge
 from toolloop.core.states import Judging, Ready, Requesting, Running, State
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import BudgetExceeded
 from toolloop.core.tree import children, is_at_work, is_over
-from toolloop.core.values import Status
+from toolloop.core.values import PROPOSED, RUNNING
 
 
 @frozen
@@ -23,6 +25,7 @@ class _Room:
     tools: int | None = None
 
 
+@quick
 @frozen
 class _Found:
     """What a loop is about.
@@ -43,6 +46,13 @@ _REQUEST = frozenset({"request"})
 _TOOL = frozenset({"tool"})
 _NOTHING: frozenset[str] = frozenset()
 
+# What is found again and again in a loop that is in no call. Every turn asks four times.
+_IDLE = _Found()
+_BUSY = _Found(busy=True)
+_SEND = _Found((SendRequest(),))
+_CANCEL = _Found((CancelRequest(),), busy=True)
+_END = _Found((EndTurn(),))
+
 
 def outstanding(state: State) -> tuple[Effect, ...]:
     """What is to be done now; nothing where the caller has the word, or all that can be done was begun."""
@@ -62,52 +72,63 @@ def held_by(state: Running) -> BudgetExceeded | None:
 
 def is_unfinished(state: Running) -> bool:
     """Whether something of the open round runs, in it or inside of its calls, or may start."""
-    running = state.round.having(Status.RUNNING)
+    running = state.round.having(RUNNING)
     at_work = any(call.child is None or is_at_work(call.child) for call in running)
     return at_work or bool(startable(state.ledger.setup, state.round))
 
 
 def _look(state: State, path: tuple[str, ...], room: _Room) -> _Found:
-    match state:
-        case Ready():
-            if limits.too_deep(state.ledger) or limits.before_request(state):
-                return _Found((EndTurn(path),))
-            return _Found(held=_REQUEST) if room.requests == 0 else _Found((SendRequest(path),))
-        case Requesting():
-            late = limits.out_of_time(state.ledger) is not None
-            return _Found((CancelRequest(path),) if late else (), busy=True)
-        case Judging():
-            return _Found((_judge(state, path),))
-        case Running():
-            return _run(state, path, room)
-    return _Found()
+    # So written, a class that it is not costs a fifth of what it does by `isinstance`, or in a `match`.
+    if type(state) is Running:
+        return _run(state, path, room)
+    if type(state) is Ready:
+        return _request(state, path, room)
+    if type(state) is Judging:
+        return _Found((_judge(state, path),))
+    if type(state) is Requesting:
+        return _wait(state, path)
+    return _IDLE
+
+
+def _wait(state: Requesting, path: tuple[str, ...]) -> _Found:
+    if not limits.out_of_time(state.ledger):
+        return _BUSY
+    return _Found((CancelRequest(path),), busy=True) if path else _CANCEL
+
+
+def _request(state: Ready, path: tuple[str, ...], room: _Room) -> _Found:
+    if limits.too_deep(state.ledger) or limits.before_request(state):
+        return _end(path)
+    if room.requests == 0:
+        return _Found(held=_REQUEST)
+    return _Found((SendRequest(path),)) if path else _SEND
+
+
+def _end(path: tuple[str, ...]) -> _Found:
+    return _Found((EndTurn(path),)) if path else _END
 
 
 def _judge(state: Judging, path: tuple[str, ...]) -> Judge:
     ends = state.fate is not Fate.RUN or (stops(state.ledger) and detected(state) is not None)
     calls = () if ends else state.round.calls
-    fresh = all(call.status is Status.PROPOSED for call in calls)
-    return Judge(
-        calls=tuple(call.id for call in calls if to_judge(call)),
-        stop_when=fresh and "stop_when" in state.ledger.setup.callables,
-        path=path,
-    )
+    asked = [call.id for call in calls if to_judge(call)]
+    stop_when = "stop_when" in state.ledger.setup.callables and all(call.status is PROPOSED for call in calls)
+    return Judge(tuple(asked), stop_when, path)
 
 
 def _run(state: Running, path: tuple[str, ...], room: _Room) -> _Found:
     setup, round_ = state.ledger.setup, state.round
-    running = round_.having(Status.RUNNING)
     if limits.out_of_time(state.ledger):
         over = tuple(Conclude(call.id, path) for call, child in children(round_) if is_over(child))
-        return _Found(over or (EndTurn(path),))
+        return _Found(over) if over else _end(path)
+    running = [call for call in round_.calls if call.status is RUNNING]
     ready = startable(setup, round_)
     below = _room_below(state, room) if ready or running else room
     effects: list[Effect] = []
     busy, held = False, _NOTHING
     if ready:
-        free = below.tools
-        if setup.max_parallel_tools is not None:
-            free = limits.lesser(free, max(0, setup.max_parallel_tools - len(running)))
+        places = setup.max_parallel_tools
+        free = below.tools if places is None else limits.lesser(below.tools, max(0, places - len(running)))
         effects += [RunCall(call.id, path) for call in ready[:free]]
         held = _TOOL if below.tools == 0 else _NOTHING
     for call in running:
@@ -120,18 +141,18 @@ def _run(state: Running, path: tuple[str, ...], room: _Room) -> _Found:
             found = _look(child, (*path, call.id), below)
             effects += found.effects
             busy, held = busy or found.busy, held | found.held
-    if effects or busy:
+    if effects:
         return _Found(tuple(effects), busy)
+    if busy:
+        return _BUSY
     if held and room is not _FREE and _run(state, path, _FREE).effects != (EndTurn(path),):
         return _Found(held=held)
-    return _Found((EndTurn(path),))
+    return _end(path)
 
 
 def _room_below(state: Running, room: _Room) -> _Room:
     """How many requests and tools this loop and those above it allow the loops inside its calls."""
-    budget = state.ledger.setup.limits.budget
-    tokens = budget.input_tokens is budget.output_tokens is budget.total_tokens is None
-    if tokens and budget.requests is budget.tool_calls is None:  # quickly, for most have no budget
+    if not limits.has_budget(state.ledger):
         return room
     requests, tools = limits.room_for_requests(state), limits.room_for_tools(state.ledger)
     return _Room(limits.lesser(room.requests, requests), limits.lesser(room.tools, tools))

@@ -5,13 +5,39 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from toolloop.core.errors import DecisionConflict, IllegalCommand, UnknownCall
-from toolloop.core.evolving import evolve
+from toolloop.core.evolving import evolve, evolver
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.setup import Setup
 from toolloop.core.texts import Texts, say
-from toolloop.core.values import Call, Outcome, Reject, Result, Round, Ruling, Status, Verdict, Wait, Why, same_json
+from toolloop.core.values import (
+    CLEARED,
+    PROPOSED,
+    SETTLED,
+    WAITING,
+    Call,
+    Outcome,
+    Reject,
+    Result,
+    Round,
+    Ruling,
+    Status,
+    Verdict,
+    Wait,
+    Why,
+    same_json,
+)
+
+if TYPE_CHECKING:
+    from attrs import evolve as _judged
+    from attrs import evolve as _settled
+    from attrs import evolve as _with_calls
+else:
+    _judged = evolver(Call, "judged", "status")
+    _settled = evolver(Call, "status", "result", "child")
+    _with_calls = evolver(Round, "calls")
 
 LATEST = 253_402_300_799.0  # the last moment that a date can name: in the year 9999
 
@@ -50,6 +76,8 @@ def judge(  # noqa: PLR0911 - one return for each verdict
     call: Call, verdict: Verdict | None, setup: Setup, now: float
 ) -> Call:
     """The call after a policy's verdict; None lets it run."""
+    if verdict is None:
+        return _judged(call, judged=True, status=CLEARED)
     call, texts = evolve(call, judged=True), setup.texts
     by_person = call.ruling is not None and call.ruling.by_person
     match verdict:
@@ -69,10 +97,8 @@ def judge(  # noqa: PLR0911 - one return for each verdict
         case Ruling(kind="approve"):
             ruling = evolve(verdict, by_policy=True)
             return evolve(_edit(call, verdict.content), status=Status.CLEARED, ruling=ruling, judged=True)
-        case Ruling():
-            return _settle_by(call, evolve(verdict, by_policy=True), texts)
         case _:
-            return evolve(call, status=Status.CLEARED)
+            return _settle_by(call, evolve(verdict, by_policy=True), texts)
 
 
 def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
@@ -194,24 +220,39 @@ def _settle_by(call: Call, ruling: Ruling, texts: Texts) -> Call:
 
 def settle(call: Call, result: Result) -> Call:
     """The call with its one result. A loop inside of it is over then."""
-    return evolve(call, status=Status.SETTLED, result=result, child=None)
+    return _settled(call, status=SETTLED, result=result, child=None)
 
 
 def replace_call(round_: Round, call: Call) -> Round:
     """The round with another state of one of its calls."""
-    return evolve(round_, calls=tuple(call if call.id == other.id else other for other in round_.calls))
+    return with_calls(round_, [call if call.id == other.id else other for other in round_.calls])
+
+
+def with_calls(round_: Round, calls: Iterable[Call]) -> Round:
+    """The round with other calls, or others of their states."""
+    return _with_calls(round_, calls=tuple(calls))
+
+
+def is_settled(round_: Round) -> bool:
+    """Whether every call has its result."""
+    for call in round_.calls:  # noqa: SIM110 - `all` costs three times as much
+        if call.status is not SETTLED:
+            return False
+    return True
 
 
 def to_judge(call: Call) -> bool:
     """Whether a policy is to judge the call before it may start."""
-    return call.status in (Status.PROPOSED, Status.CLEARED) and not call.judged
+    return not call.judged and (call.status is PROPOSED or call.status is CLEARED)
 
 
 def startable(setup: Setup, round_: Round) -> list[Call]:
     """The calls that may start now. Under `barrier` nothing starts while a call waits."""
-    if setup.execution == "barrier" and round_.having(Status.WAITING):
-        return []
-    return round_.having(Status.CLEARED)
+    if setup.execution == "barrier":
+        for call in round_.calls:
+            if call.status is WAITING:
+                return []
+    return [call for call in round_.calls if call.status is CLEARED]
 
 
 def settle_open(round_: Round, texts: Texts) -> Round:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core.errors import ProtocolError
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.usage import MAPPING, IterationUsage, Usage, billed_in, context_in, has_passes, word
 from toolloop.core.values import Call
 
 _OWN = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_SERVER_WORDS = tuple(f'"{kind}"' for kind in sorted(_SERVER_CALLS))
+_RESUMED = ('_tool_use"', '"code_execution')  # one of them is in each message that only a resumption may follow
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ASSISTANT = '{"role":"assistant","content":'
 
@@ -144,13 +147,13 @@ def _checked(blocks: JSON) -> list[JSON]:
     for block in calls:
         if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), MAPPING)):
             raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
-    if len({block["id"] for block in calls}) < len(calls):
+    if len(calls) > 1 and len({block["id"] for block in calls}) < len(calls):
         raise ProtocolError("the reply has two calls of one id", retryable=True)
     return blocks
 
 
 def _is_block(value: JSON) -> bool:
-    return isinstance(value, MAPPING) and _filled(value.get("type"))
+    return isinstance(value, MAPPING) and isinstance(kind := value.get("type"), str) and bool(kind)
 
 
 def _by_code(block: JSON) -> bool:
@@ -222,7 +225,7 @@ def ends_in_server_call(message: str) -> bool:
 def open_server_calls(messages: Iterable[str]) -> set[str]:
     """The ids of server calls whose result has not come, in these messages."""
     texts = list(messages)
-    if not any(f'"{kind}"' in text for text in texts for kind in _SERVER_CALLS):  # the usual case decodes nothing
+    if not any(word in text for text in texts for word in _SERVER_WORDS):  # the usual case decodes nothing
         return set()
     blocks = [block for text in texts for block in _blocks(text)]
     done = {block.get("tool_use_id") for block in blocks if block["type"] != "tool_result"}
@@ -236,6 +239,8 @@ def settle_tail(tail: Sequence[str]) -> list[str]:
     nor the calls that such a server call made, with their results: the API takes nothing but the resumption after them
     (source: rules 23 and 25).
     """
+    if not tail:
+        return []
     kept = list(tail)
     while ends_in_reply(kept):
         kept.pop()
@@ -244,6 +249,8 @@ def settle_tail(tail: Sequence[str]) -> list[str]:
 
 def without_open_calls(messages: Sequence[str]) -> list[str]:
     """The messages without what only a resumption may follow; a message that has nothing left is left out."""
+    if not any(word in text for text in messages for word in _RESUMED):  # nearly always: one look for all
+        return list(messages)
     kept = _without(messages, open_server_calls(messages))
     while lost := _answered_code_calls(kept):
         kept = _without(kept, lost)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from toolloop.core import events as ev
 from toolloop.core import limits
 from toolloop.core.binding import within_reach
@@ -9,7 +11,7 @@ from toolloop.core.closing import end, finish, is_system, join, settled_and_join
 from toolloop.core.compacting import asked_to_compact, replace_all
 from toolloop.core.detection import unwarned
 from toolloop.core.errors import ProtocolError
-from toolloop.core.evolving import evolve
+from toolloop.core.evolving import evolve, evolver
 from toolloop.core.moves import hold, not_now, ready
 from toolloop.core.replies import assistant_message, settle_tail
 from toolloop.core.states import (
@@ -25,9 +27,15 @@ from toolloop.core.states import (
     State,
     TooDeep,
 )
-from toolloop.core.stops import Fate, fate_of
+from toolloop.core.stops import CUT, PAUSE, REFUSE, RUN, fate_of
 from toolloop.core.terminations import NaturalEnd, Refused, StopCondition, Truncated
 from toolloop.core.values import Round
+
+if TYPE_CHECKING:
+    from attrs import evolve as _answered
+else:
+    _counts = ("response", "usage_log", "total_usage", "iterations", "turn_iterations", "pauses", "container")
+    _answered = evolver(Ledger, *_counts)
 
 
 def send(state: Ready, event: ev.Requested) -> Requesting:
@@ -59,37 +67,38 @@ def take_reply(state: Requesting, event: ev.Replied) -> State:
 
 def _take(state: Requesting, event: ev.Replied) -> Proposed | Judging | Paused | Ready | Finished | Failed:
     reply = event.reply
-    ledger = _count(state, event)
     try:
         fate = fate_of(reply)
     except ProtocolError as error:
-        return Failed(ledger, Failure("protocol", str(error), retryable=error.retryable), state.tail)
-    container = reply.container or ledger.container  # a reply that goes on with a turn need not name it again
-    ledger = evolve(ledger, pauses=ledger.pauses + 1 if fate is Fate.PAUSE else 0, container=container)
-    match fate:
-        case Fate.REFUSE:
-            details = reply.stop_details or {}
-            kept = join(ledger, settle_tail(state.tail))
-            return finish(kept, Refused(details.get("category"), details.get("explanation")))
-        case Fate.CUT:
-            cut = assistant_message(reply.blocks, calls=False)
-            kept = join(ledger, [*state.tail, *([cut] if cut else [])])
-            return finish(kept, Truncated(str(reply.stop_reason)))
-    text = assistant_message(reply.blocks, ends=fate is not Fate.PAUSE)
+        failure = Failure("protocol", str(error), retryable=error.retryable)
+        return Failed(_counted(state, event, state.ledger.pauses, state.ledger.container), failure, state.tail)
+    container = reply.container or state.ledger.container  # a reply that goes on with a turn need not name it again
+    ledger = _counted(state, event, state.ledger.pauses + 1 if fate is PAUSE else 0, container)
+    if fate is REFUSE:
+        details = reply.stop_details or {}
+        kept = join(ledger, settle_tail(state.tail))
+        return finish(kept, Refused(details.get("category"), details.get("explanation")))
+    if fate is CUT:
+        cut = assistant_message(reply.blocks, calls=False)
+        kept = join(ledger, [*state.tail, *([cut] if cut else [])])
+        return finish(kept, Truncated(str(reply.stop_reason)))
+    text = assistant_message(reply.blocks, ends=fate is not PAUSE)
     round_ = Round(ledger.iterations, text, reply.calls(), state.tail)
-    if fate is Fate.RUN and ledger.setup.shows_replies:
+    if fate is RUN and ledger.setup.shows_replies:
         return Proposed(ledger, round_)
     judging = Judging(ledger, round_, fate)
-    if fate is Fate.RUN or "stop_when" in ledger.setup.callables:
+    if fate is RUN or "stop_when" in ledger.setup.callables:
         return judging
     return conclude(judging)
 
 
-def _count(state: Requesting, event: ev.Replied) -> Ledger:
+def _counted(state: Requesting, event: ev.Replied, pauses: int, container: str | None) -> Ledger:
     ledger, reply = state.ledger, event.reply
     entry = reply.entry(ledger.iterations + 1, event.took or event.seconds)
-    return evolve(
+    return _answered(
         ledger,
+        pauses=pauses,
+        container=container,
         response=reply.text,
         usage_log=ledger.usage_log.append(entry),
         total_usage=ledger.total_usage + reply.usage,
@@ -103,7 +112,7 @@ def conclude(state: Judging) -> Paused | Ready | Finished:
     ledger, round_ = state.ledger, state.round
     if asked_to_compact(state):
         return replace_all(state)
-    if state.fate is Fate.PAUSE:
+    if state.fate is PAUSE:
         tail = (*round_.tail, *([round_.reply] if round_.reply else []))
         return Paused(ledger if tail else evolve(ledger, container=None), tail)
     ledger = unwarned(ledger)

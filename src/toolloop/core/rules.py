@@ -6,7 +6,8 @@ Here are those of calls and of what the caller says; `requests`, `waking` and `g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from toolloop.core import events as ev
 from toolloop.core import limits
@@ -17,11 +18,22 @@ from toolloop.core.compacting import asked_to_compact, replace_all
 from toolloop.core.detection import detected, forget, heed, stops
 from toolloop.core.effects import EndTurn
 from toolloop.core.errors import UndecidedCalls, UnknownCall
-from toolloop.core.evolving import evolve
+from toolloop.core.evolving import evolve, evolver
 from toolloop.core.grants import remember, satisfy
 from toolloop.core.moves import hold, not_now, ready, run, set_up
 from toolloop.core.outstanding import held_by, is_unfinished, outstanding
-from toolloop.core.policy import decide, error_result, judge, lose, replace_call, settle, startable, to_judge
+from toolloop.core.policy import (
+    decide,
+    error_result,
+    is_settled,
+    judge,
+    lose,
+    replace_call,
+    settle,
+    startable,
+    to_judge,
+    with_calls,
+)
 from toolloop.core.requests import conclude
 from toolloop.core.states import (
     Deciding,
@@ -41,7 +53,14 @@ from toolloop.core.stops import Fate
 from toolloop.core.terminations import LIMITS, StopCondition
 from toolloop.core.texts import say
 from toolloop.core.tree import children, each_child, is_over, round_of, waiting, with_children, with_round
-from toolloop.core.values import Call, Outcome, Round, Ruling, Status, Verdict, Wait
+from toolloop.core.values import RUNNING, SETTLED, WAITING, Call, Outcome, Round, Ruling, Status, Verdict, Wait
+
+if TYPE_CHECKING:
+    from attrs import evolve as _begun
+    from attrs import evolve as _with_ran
+else:
+    _begun = evolver(Call, "status", "attempts")
+    _with_ran = evolver(Ledger, "ran")
 
 # --- policies, calls -------------------------------------------------------------------------------------------------
 
@@ -57,6 +76,24 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
             return end(state, circle)
         state = evolve(state, ledger=heed(state.ledger, circle))
     verdicts = dict(event.verdicts)
+    if verdicts:
+        _refuse_strangers(state, verdicts)
+    ledger, calls = state.ledger, []
+    for call in state.round.calls:
+        judged = call
+        if to_judge(call):
+            ledger, judged = _judged(ledger, call, verdicts.get(call.id))
+        calls.append(judged)
+    round_ = with_calls(state.round, calls)
+    waits = [call for call in calls if call.status is WAITING]
+    if not waits:
+        return Running(ledger, round_)
+    asks = len(waits) > len(state.round.having(Status.WAITING))  # an ask that an edit or a grant satisfies is none
+    goes_on = startable(ledger.setup, round_) or round_.having(Status.RUNNING)  # loops inside of calls do
+    return Deciding(ledger, round_) if asks or not goes_on else Running(ledger, round_)
+
+
+def _refuse_strangers(state: Judging, verdicts: Iterable[str]) -> None:
     # A call that waits by now, because its grant was over in this very moment, needs no verdict.
     known = {call.id for call in state.round.calls if to_judge(call) or call.status is Status.WAITING}
     if strangers := set(verdicts) - known:
@@ -65,19 +102,6 @@ def take_judgement(state: Judging, event: ev.Judged) -> State:
             call=min(strangers),
             known=tuple(call.id for call in state.round.calls),
         )
-    ledger, calls = state.ledger, []
-    for call in state.round.calls:
-        judged = call
-        if to_judge(call):
-            ledger, judged = _judged(ledger, call, verdicts.get(call.id))
-        calls.append(judged)
-    round_ = evolve(state.round, calls=tuple(calls))
-    waits = round_.having(Status.WAITING)
-    asks = len(waits) > len(state.round.having(Status.WAITING))  # an ask that an edit or a grant satisfies is none
-    goes_on = startable(ledger.setup, round_) or round_.having(Status.RUNNING)  # loops inside of calls do
-    if waits and (asks or not goes_on):
-        return Deciding(ledger, round_)
-    return Running(ledger, round_)
 
 
 def _judged(ledger: Ledger, call: Call, verdict: Verdict | None) -> tuple[Ledger, Call]:
@@ -96,13 +120,11 @@ def start_unjudged(state: Judging, event: ev.Started) -> State:
 
 def start_call(state: Running, event: ev.Started) -> Running:
     """A call starts. Nothing that is denied, undecided, settled or started already can."""
-    if event.call_id not in {call.id for call in startable(state.ledger.setup, state.round)}:
+    call = state.round.find(event.call_id)
+    if call is None or call.id not in [each.id for each in startable(state.ledger.setup, state.round)]:
         raise not_now(state, event, f"{event.call_id!r} is no call that may start")
-    call = _call(state, event.call_id)
-    return Running(
-        evolve(state.ledger, ran=state.ledger.ran.append(call.id)),
-        replace_call(state.round, evolve(call, status=Status.RUNNING, attempts=call.attempts + 1)),
-    )
+    ledger = _with_ran(state.ledger, ran=state.ledger.ran.append(call.id))
+    return Running(ledger, replace_call(state.round, _begun(call, status=RUNNING, attempts=call.attempts + 1)))
 
 
 def end_call(state: State, event: ev.Ended) -> State:
@@ -113,7 +135,7 @@ def end_call(state: State, event: ev.Ended) -> State:
     round_ = round_of(state) or _NO_ROUND
     call = round_.find(event.call_id)
     if event.iteration == event.attempt == 0:
-        call = _running(state, event, event.call_id)
+        call = _running(state, event, round_, event.call_id)
         if _goes_on(call):
             raise not_now(state, event, f"the loop inside {event.call_id!r} is not over")
     elif call is None or event.iteration != round_.iteration or _goes_on(call) or not _counts(call, event.attempt):
@@ -134,16 +156,16 @@ def _counts(call: Call, attempt: int) -> bool:
 
     Who said `rerun` has given up what ran before; from then on only the new run counts.
     """
-    if call.status is Status.SETTLED or not 1 <= attempt <= call.attempts:
+    if call.status is SETTLED or not 1 <= attempt <= call.attempts:
         return False
     if call.ruling is None or call.ruling.kind != "rerun":
         return True
-    return call.status is Status.RUNNING and attempt == call.attempts
+    return call.status is RUNNING and attempt == call.attempts
 
 
 def cancel_call(state: Running, event: ev.Cancelled) -> Running:
     """A call was seen to be cancelled: settled if it may be repeated, else nobody knows what it did."""
-    call = _running(state, event, event.call_id)
+    call = _running(state, event, state.round, event.call_id)
     setup = state.ledger.setup
     if setup.repeatable(call.name):
         call = settle(call, error_result(say(setup.texts, "cancelled"), Outcome.CANCELLED))
@@ -155,7 +177,7 @@ def cancel_call(state: Running, event: ev.Cancelled) -> Running:
 def end_round(state: Running, event: ev.TurnEnded) -> State:
     """Nothing more can run in this turn: the round closes, or the caller is asked, or a limit was met."""
     round_, ledger = state.round, state.ledger
-    if all(call.status is Status.SETTLED for call in round_.calls):
+    if is_settled(round_):
         return Proposed(ledger, round_) if ledger.setup.shows_replies else close_round(ledger, round_)
     if outstanding(state) != (EndTurn(),):
         raise not_now(state, event, "something may be done yet, or is under way")
@@ -325,13 +347,8 @@ def _tried_again(child: State) -> State:
 # --- guards and small parts ------------------------------------------------------------------------------------------
 
 
-def _call(state: Running, call_id: str) -> Call:
-    return next(call for call in state.round.calls if call.id == call_id)
-
-
-def _running(state: State, event: ev.Event, call_id: str) -> Call:
-    round_ = round_of(state)
-    call = None if round_ is None else round_.find(call_id)
-    if call is None or call.status is not Status.RUNNING:
+def _running(state: State, event: ev.Event, round_: Round, call_id: str) -> Call:
+    call = round_.find(call_id)
+    if call is None or call.status is not RUNNING:
         raise not_now(state, event, f"{call_id!r} is no call that runs")
     return call

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.texts import Texts
 from toolloop.core.values import ToolEffect
 
@@ -109,12 +110,12 @@ class Setup:
     @property
     def path(self) -> tuple[str, ...]:
         """The ids of the calls that lead to this loop, from the outermost down."""
-        return tuple(call_id for _, call_id, _ in self.within)
+        return tuple([call_id for _, call_id, _ in self.within]) if self.within else ()
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
         """Which run of which call each of these is, for ids may come again: its iteration, and its number."""
-        return tuple((iteration, run) for iteration, _, run in self.within)
+        return tuple([(iteration, run) for iteration, _, run in self.within]) if self.within else ()
 
     def repeatable(self, name: str) -> bool:
         """Whether a tool may be run again without asking."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-
-from attrs import frozen
+from itertools import compress, count
+from operator import ne
 
 from toolloop.core.errors import IllegalCommand
+from toolloop.core.freezing import frozen
 
 
 @frozen
@@ -53,10 +54,7 @@ def _ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 def common(one: Sequence[str], other: Sequence[str]) -> int:
     """How many items are the same from the front."""
-    for count, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return count
-    return min(len(one), len(other))
+    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
 def _in_order(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:

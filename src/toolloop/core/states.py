@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core.chain import Chain
 from toolloop.core.detection import NOTHING_SEEN, Trail
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 from toolloop.core.setup import Setup
 from toolloop.core.stops import Fate
 from toolloop.core.terminations import Termination
@@ -82,6 +84,7 @@ class Back:
     container: str | None = None
 
 
+@quick
 @frozen
 class Ready:
     """A request is next. `tail`: messages beside the history that go out with it."""
@@ -90,6 +93,7 @@ class Ready:
     tail: tuple[str, ...] = ()
 
 
+@quick
 @frozen
 class Requesting:
     """A request is under way.
@@ -118,6 +122,7 @@ class Proposed:
     round: Round
 
 
+@quick
 @frozen
 class Judging:
     """The reply is in, and nothing of it ran: `stop_when` and the policies have their say."""
@@ -135,6 +140,7 @@ class Deciding:
     round: Round
 
 
+@quick
 @frozen
 class Running:
     """What is decided runs."""
@@ -143,6 +149,7 @@ class Running:
     round: Round
 
 
+@quick
 @frozen
 class Executed:
     """The round is closed, and the loop waits for a command. `tail`: what of it cannot join the history yet."""

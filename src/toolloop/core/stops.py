@@ -22,15 +22,17 @@ class Fate(Enum):
     REFUSE = "it is a refusal: nothing of it joins the history"
 
 
+RUN, END, PAUSE, CUT, REFUSE = Fate  # for what every reply asks: see the statuses in `values`
+
 STOP_REASONS: dict[str, Fate] = {
-    "tool_use": Fate.RUN,
-    "end_turn": Fate.END,
-    "stop_sequence": Fate.END,
-    "pause_turn": Fate.PAUSE,
-    "compaction": Fate.PAUSE,
-    "max_tokens": Fate.CUT,
-    "model_context_window_exceeded": Fate.CUT,
-    "refusal": Fate.REFUSE,
+    "tool_use": RUN,
+    "end_turn": END,
+    "stop_sequence": END,
+    "pause_turn": PAUSE,
+    "compaction": PAUSE,
+    "max_tokens": CUT,
+    "model_context_window_exceeded": CUT,
+    "refusal": REFUSE,
 }
 
 
@@ -43,10 +45,12 @@ def fate_of(reply: Reply) -> Fate:
     """
     if reply.stop_reason is None:
         raise ProtocolError("the reply has no stop reason: it was cut off on the way", retryable=True)
-    fate = STOP_REASONS.get(reply.stop_reason, Fate.END)
-    has_calls = any(block["type"] == "tool_use" for block in reply.blocks)
-    if fate is Fate.RUN and not has_calls:
+    fate = STOP_REASONS.get(reply.stop_reason, END)
+    if fate is not RUN and fate is not PAUSE:
+        return fate
+    for block in reply.blocks:
+        if block["type"] == "tool_use":
+            return RUN
+    if fate is RUN:
         raise ProtocolError("the reply stopped for tool_use and has no tool_use block", retryable=True)
-    if fate is Fate.PAUSE and has_calls:
-        return Fate.RUN
     return fate

@@ -17,7 +17,7 @@ from toolloop.core.detection import follow, unwarned
 from toolloop.core.evolving import evolve
 from toolloop.core.jsontext import decode
 from toolloop.core.moves import not_now, ready, run
-from toolloop.core.policy import settle
+from toolloop.core.policy import is_settled, settle
 from toolloop.core.replies import calls_in, ends_in_reply
 from toolloop.core.rules import run_decided
 from toolloop.core.splicing import Splice, common, spliced
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=State)
 
 def go_on(state: Proposed, event: ev.Continued) -> State:
     """The caller leaves the reply as it is: its calls are judged, or, once all have their results, the round closes."""
-    if all(call.status is Status.SETTLED for call in state.round.calls):
+    if is_settled(state.round):
         closed = close_round(state.ledger, state.round)
         return ready(closed.ledger, closed.tail)
     return run_decided(state, event)

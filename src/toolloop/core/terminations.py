@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from attrs import frozen
+from toolloop.core.freezing import frozen
 
 
 @frozen

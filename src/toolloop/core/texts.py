@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import well_formed
 
 # The places in braces that each text may have, with what might stand there.

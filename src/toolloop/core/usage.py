@@ -8,10 +8,12 @@ compaction or an advisor used, and all but the last attempt where another model 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import add, attrgetter
 from typing import Any, Final, Literal
 
-from attrs import field, fields, frozen
+from attrs import field
+
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 
 # `dict` first: it is what there is, and to ask for a mapping alone takes five times as long.
 MAPPING: Final = (dict, Mapping)
@@ -20,7 +22,6 @@ MAPPING: Final = (dict, Mapping)
 # (source: `BetaFallbackMessageIterationUsage` of anthropic 2.12).
 _SAMPLING = frozenset({"message", "fallback_message"})
 
-_NONE: Final[Mapping[str, Any]] = {}
 _MOST = 2**63  # a number of thousands of digits is no count, and no JSON could be written of it
 
 
@@ -34,6 +35,7 @@ def _part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if part is not None and isinstance(part, MAPPING) else {}
 
 
+@quick
 @frozen
 class Usage:
     """What one request, or several, used. All counts are zero where the API said nothing.
@@ -65,7 +67,17 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         if not isinstance(other, Usage):
             return NotImplemented
-        return Usage(*map(add, _COUNTS(self), _COUNTS(other)))
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_creation_input_tokens + other.cache_creation_input_tokens,
+            self.cache_read_input_tokens + other.cache_read_input_tokens,
+            self.cache_creation_5m_input_tokens + other.cache_creation_5m_input_tokens,
+            self.cache_creation_1h_input_tokens + other.cache_creation_1h_input_tokens,
+            self.thinking_tokens + other.thinking_tokens,
+            self.web_search_requests + other.web_search_requests,
+            self.web_fetch_requests + other.web_fetch_requests,
+        )
 
     @classmethod
     def read(cls, usage: object) -> Usage:
@@ -82,21 +94,18 @@ class Usage:
 
 def _plain(usage: Mapping[str, Any]) -> Usage:
     """The counts of an object without iterations: nearly every one, so it is read at once."""
-    cached, output, server = (
-        usage.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use")
-    )
-    cached = cached if isinstance(cached, MAPPING) else _NONE
-    server = server if isinstance(server, MAPPING) else _NONE
+    cached, output = _part(usage, "cache_creation"), _part(usage, "output_tokens_details")
+    server = _part(usage, "server_tool_use")
     return Usage(
         _count(usage.get("input_tokens")),
         _count(usage.get("output_tokens")),
         _count(usage.get("cache_creation_input_tokens")),
         _count(usage.get("cache_read_input_tokens")),
-        _count(cached.get("ephemeral_5m_input_tokens")),
-        _count(cached.get("ephemeral_1h_input_tokens")),
-        _count(output.get("thinking_tokens")) if isinstance(output, MAPPING) else 0,
-        _count(server.get("web_search_requests")),
-        _count(server.get("web_fetch_requests")),
+        _count(cached.get("ephemeral_5m_input_tokens")) if cached else 0,
+        _count(cached.get("ephemeral_1h_input_tokens")) if cached else 0,
+        _count(output.get("thinking_tokens")) if output else 0,
+        _count(server.get("web_search_requests")) if server else 0,
+        _count(server.get("web_fetch_requests")) if server else 0,
     )
 
 
@@ -132,9 +141,6 @@ def _sum(parts: Iterable[Mapping[str, Any]], name: str) -> int:
     return total
 
 
-_COUNTS = attrgetter(*(item.name for item in fields(Usage)))
-
-
 @frozen
 class Billed:
     """What one kind of iteration of a reply used. Another model may have another price.
@@ -151,6 +157,7 @@ class Billed:
     usage: Usage = field(factory=Usage)
 
 
+@quick
 @frozen
 class IterationUsage:
     """One answered request.

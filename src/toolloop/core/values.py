@@ -7,8 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, canonical, decode
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ class Status(StrEnum):
     CLEARED = "cleared"  # it may start
     RUNNING = "running"  # it was started
     SETTLED = "settled"  # it has its one result
+
+
+# For what every event asks: in Python 3.11 it takes a thousand instructions to find one of them in its class.
+PROPOSED, WAITING, DECIDED, CLEARED, RUNNING, SETTLED = Status
 
 
 class Why(StrEnum):
@@ -53,6 +59,7 @@ class Outcome(StrEnum):
     UNCERTAIN = "uncertain"
 
 
+@quick
 @frozen
 class Result:
     """The one result of a call. `content`: the JSON text of a string or of a list of blocks."""
@@ -175,6 +182,7 @@ class Reject:
 Verdict = Wait | Reject | Ruling
 
 
+@quick
 @frozen
 class Call:
     """A `tool_use` block, and what became of it."""
@@ -207,6 +215,7 @@ class Call:
         return self.input if self.edited is None else self.edited
 
 
+@quick
 @frozen
 class Round:
     """An assistant message with its calls, on its way to being closed.
@@ -226,7 +235,10 @@ class Round:
 
     def find(self, call_id: str) -> Call | None:
         """The call of that id, if it is of this round."""
-        return next((call for call in self.calls if call.id == call_id), None)
+        for call in self.calls:
+            if call.id == call_id:
+                return call
+        return None
 
     def having(self, *statuses: Status) -> list[Call]:
         """The calls in one of these statuses, in the model's order."""

@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Generator
 from typing import Any
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.values import Result
 from toolloop.handle.tooling import Job, failed, timed_out
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import frozen
-
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, encode
 from toolloop.core.setup import Setup
 from toolloop.handle.config import LoopConfig

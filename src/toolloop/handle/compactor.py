@@ -7,15 +7,17 @@ sends the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.states import Ledger
 from toolloop.handle.failing import told
 from toolloop.handle.measuring import Meter
-from toolloop.handle.summarizing import Summarize
 from toolloop.history.compaction import Edit, Strategy
-from toolloop.history.summarizing import Summary
+
+if TYPE_CHECKING:
+    from toolloop.handle.summarizing import Summarize
+    from toolloop.history.summarizing import Summary
 
 # A strategy looks again once a tenth has been added: each time costs a look at the whole history.
 _PART = 10
@@ -101,6 +103,8 @@ class Compactor:
 
     def plan(self, label: str, strategy: Strategy, ledger: Ledger, before: int) -> Step | Wanted | None:
         """What a strategy would do with the closed history; None if nothing, or nothing that makes it shorter."""
+        from toolloop.handle.summarizing import Summarize  # noqa: PLC0415 - most loops never summarize
+
         outlines = self.meter.outlines(ledger.messages)
         if isinstance(strategy, Summarize):
             summary = strategy.plan(outlines)

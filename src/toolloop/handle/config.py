@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from sys import float_info
 from typing import Any, get_args
 
-from attrs import field, fields, frozen
+from attrs import field, fields
 
+from toolloop.core.freezing import frozen
 from toolloop.core.setup import Budget, Execution, Limits, LoopAction, LoopDetection
 from toolloop.core.texts import PLACES, Texts
 from toolloop.history.compaction import Strategy

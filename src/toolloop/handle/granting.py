@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.values import StandingGrant
 

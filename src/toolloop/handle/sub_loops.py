@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Never
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core import events as ev
 from toolloop.core.errors import BadTool
 from toolloop.core.evolving import evolve
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.limits import lesser
 from toolloop.core.setup import Setup

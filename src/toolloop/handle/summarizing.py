@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction, unwrap
 from typing import Any, TypeVar, overload
 
-from attrs import Factory, field, frozen
+from attrs import Factory, field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, encode
 from toolloop.handle.params import RequestMaker, Secrets, check_params, split
 from toolloop.history.compaction import Compactable, Listed, Strategy, listed, plan_for, whole_from

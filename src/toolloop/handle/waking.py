@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core.binding import same_beginning, unbind
 from toolloop.core.errors import Drift
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, canonical, decode, encode
 from toolloop.core.machine import step, under_way
 from toolloop.core.moves import set_up

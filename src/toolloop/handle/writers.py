@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
-from toolloop.handle.summarizing import Summarize
 from toolloop.history.compaction import Strategy
-from toolloop.history.summarizing import Summary
 from toolloop.providers.protocol import Request
+
+if TYPE_CHECKING:
+    from toolloop.handle.summarizing import Summarize
+    from toolloop.history.summarizing import Summary
 
 
 @frozen
@@ -60,6 +61,10 @@ def refuse_misfits(strategies: Sequence[Strategy], *, is_async: bool) -> None:
         TypeError: one has an async provider or function, and the handle is sync; or a sync provider, and it is async.
 
     """
+    if not strategies:
+        return
+    from toolloop.handle.summarizing import Summarize  # noqa: PLC0415 - most loops never summarize
+
     for strategy in strategies:
         if not isinstance(strategy, Summarize):
             continue

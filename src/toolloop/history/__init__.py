@@ -1,12 +1,18 @@
 """Histories: what the API takes, how to mend one that it would refuse, and where to cut one."""
 
-from toolloop.history.check import check
-from toolloop.history.models import binds_thinking, takes_prefill, takes_system_messages
-from toolloop.history.open_turns import open_code_calls, open_server_calls
-from toolloop.history.repair import NO_WORDS, NOT_RUN, Change, Repaired, repair
-from toolloop.history.rounds import rounds
-from toolloop.history.rules import RULES, Problem, Rule
-from toolloop.history.tokens import estimate_tokens
+# ruff: noqa: TC004 - what `__all__` names is imported by the door, when somebody asks for it
+from typing import TYPE_CHECKING
+
+from toolloop._doors import door
+
+if TYPE_CHECKING:
+    from toolloop.history.check import check
+    from toolloop.history.models import binds_thinking, takes_prefill, takes_system_messages
+    from toolloop.history.open_turns import open_code_calls, open_server_calls
+    from toolloop.history.repair import NO_WORDS, NOT_RUN, Change, Repaired, repair
+    from toolloop.history.rounds import rounds
+    from toolloop.history.rules import RULES, Problem, Rule
+    from toolloop.history.tokens import estimate_tokens
 
 __all__ = [
     "NOT_RUN",
@@ -26,3 +32,16 @@ __all__ = [
     "takes_prefill",
     "takes_system_messages",
 ]
+
+door(
+    __name__,
+    {
+        "toolloop.history.check": ("check",),
+        "toolloop.history.models": ("binds_thinking", "takes_prefill", "takes_system_messages"),
+        "toolloop.history.open_turns": ("open_code_calls", "open_server_calls"),
+        "toolloop.history.repair": ("NO_WORDS", "NOT_RUN", "Change", "Repaired", "repair"),
+        "toolloop.history.rounds": ("rounds",),
+        "toolloop.history.rules": ("RULES", "Problem", "Rule"),
+        "toolloop.history.tokens": ("estimate_tokens",),
+    },
+)

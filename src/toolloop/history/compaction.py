@@ -12,9 +12,10 @@ from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core.errors import OutsideError
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, plain
 from toolloop.history.outline import Outline, outline_of
 

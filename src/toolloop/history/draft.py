@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from toolloop.core.freezing import frozen
 from toolloop.history.reading import content_path, is_directive, is_summary, kind_of, message_path, role_of
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.history.compaction import Edit, EditStrategy, edit_of, whole_from
 from toolloop.history.outline import Outline
 from toolloop.history.units import kept, left_of, put_together, tail_of, units_of, ways_to_keep

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.history.compaction import Edit, EditStrategy, edit_of, whole_from
 from toolloop.history.outline import MASK_START, Outline, ResultOutline, outline_of, result_tokens
 from toolloop.history.reading import blocks_of, role_of, text_key

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.history.reading import is_blank, is_server_result, kind_of, role_of
 from toolloop.history.tokens import compacts, message_tokens

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.history.reading import (
     SERVER_CALLS,
     Block,

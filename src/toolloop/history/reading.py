@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
+
+from toolloop.core.freezing import frozen
 
 Block = dict[str, Any]
 

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from typing import Any, Final
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.history.draft import Draft, Piece, Turn, live_turns, take_apart, turns_of
 from toolloop.history.reading import SERVER_CALLS, THINKING, is_blank, is_server_result, kind_of
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from attrs import field, frozen
+from attrs import field
+
+from toolloop.core.freezing import frozen
 
 Level = Literal["error", "warning"]
 

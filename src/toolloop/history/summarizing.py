@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, well_formed
 from toolloop.history.compaction import Edit, SummaryFailed, edit_of, live_tokens
 from toolloop.history.outline import SUMMARY_START, Outline, outline_of

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.history.open_turns import open_code_calls
 from toolloop.history.outline import Outline
 from toolloop.history.pairing import check_pairing

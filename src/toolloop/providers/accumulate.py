@@ -9,9 +9,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import frozen
-
 from toolloop.core.errors import ModelError, ProtocolError
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.providers.failures import broken_off
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from attrs import frozen
-
 from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, UnreadableSnapshot
+from toolloop.core.freezing import frozen
 from toolloop.core.machine import begin, step
 from toolloop.core.states import Deciding, Judging, Proposed, Running, State
 from toolloop.core.tree import loop_at, loops

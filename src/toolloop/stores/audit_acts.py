@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from toolloop.core import events as ev
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import settle_open
 from toolloop.core.states import Executed, Failed, Finished, Open, Ready, Requesting, State

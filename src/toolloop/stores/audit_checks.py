@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from toolloop.core import events as ev
+from toolloop.core.freezing import frozen
 from toolloop.core.grants import allows
 from toolloop.core.jsontext import decode
 from toolloop.core.policy import digest_of

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Final
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode
 
 #: The member that holds the one long text of an event, its name there, and what stands before it. Both come last.
@@ -75,13 +74,14 @@ def _reader() -> Callable[[str], Any]:
 
 def _is_finite(value: JSON) -> bool:
     """Whether no number in a list or an object is infinite."""
-    for item in value.values() if value.__class__ is dict else value:
-        kind = item.__class__
-        if kind is float:
-            if item - item:  # not 0 but NaN
+    inside = [value]
+    for each in inside:  # it grows while it is looked at
+        for item in each.values() if each.__class__ is dict else each:
+            kind = item.__class__
+            if kind is dict or kind is list:
+                inside.append(item)
+            elif kind is float and item - item:  # not 0 but NaN
                 return False
-        elif (kind is dict or kind is list) and not _is_finite(item):
-            return False
     return True
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.stores.protocol import Entry, Head, Lease
 
 _GREATEST = 2**63 - 1  # the integers of SQLite

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from attrs import frozen
-
 from toolloop.core.errors import UnreadableSnapshot
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
 
 FORMAT: Final = 1

@@ -2,7 +2,7 @@
 
 A journal has thousands of small objects of a few plain values each. For each class one function is compiled, as attrs
 compiles a constructor: it takes a value of the very type of its field as it is, asks the hooks of `shapes` about any
-other, and fills the slots of a new value. It says nothing of what is wrong: `shapes.read` does.
+other, and fills the slots of a new value, as `evolving` does. It says nothing of what is wrong: `shapes.read` does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Union, get_args, get_origin
 
 import attrs
 
+from toolloop.core.evolving import twin_of
 from toolloop.core.jsontext import JSON
 from toolloop.core.replies import Reply
 from toolloop.core.values import Result
@@ -30,26 +31,25 @@ def quick(kind: Any) -> Callable[[dict[str, JSON]], Any]:
     ):
         return hook_of(kind)
     attrs.resolve_types(kind)
-    lines = ["def read(fields):", " made = new(kind)"]
-    scope: dict[str, Any] = {"kind": kind, "new": object.__new__}
+    lines = ["def read(fields):", " made = twin()"]
+    scope: dict[str, Any] = {"kind": kind, "twin": twin_of(kind)}
     for item in attrs.fields(kind):
         name, of = item.name, _of_some(item.type)
-        scope[f"set_{name}"] = getattr(kind, name).__set__
         scope[f"type_{name}"] = of if of in _PLAIN else _none_of(item.type)
         scope[f"hook_{name}"] = quick(of) if attrs.has(of) and of not in _PLAIN else hook_of(item.type)
         indent = " "
         if item.default is not attrs.NOTHING:
             indent = "  "
             scope[f"default_{name}"] = item.default
-            lines += [f" if {name!r} not in fields:", f"  set_{name}(made, default_{name})", " else:"]
+            lines += [f" if {name!r} not in fields:", f"  made.{name} = default_{name}", " else:"]
         lines += [
             f"{indent}value = fields.pop({name!r})",
             f"{indent}if value.__class__ is not type_{name}:",
             f"{indent} value = hook_{name}(value)",
             *([f"{indent}elif value - value:", f"{indent} raise ValueError"] if of is float else ()),
-            f"{indent}set_{name}(made, value)",
+            f"{indent}made.{name} = value",
         ]
-    lines += [" if fields:", "  raise LookupError", " return made"]
+    lines += [" if fields:", "  raise LookupError", " made.__class__ = kind", " return made"]
     exec("\n".join(lines), scope)  # noqa: S102 - made of the names of our own fields
     read: Callable[[dict[str, JSON]], Any] = scope["read"]
     return read

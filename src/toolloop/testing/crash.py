@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from attrs import frozen
-
 from toolloop.core.errors import ToolLoopError, UnreadableSnapshot
+from toolloop.core.freezing import frozen
 from toolloop.stores.audit import audit
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Store, StoredLoop

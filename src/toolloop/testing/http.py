@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 
-from attrs import frozen
+from toolloop.core.freezing import frozen
 
 _CHUNK = 1 << 20
 _WAKE_EVERY = 0.5  # seconds, should the connection that wakes a server to its end not come through

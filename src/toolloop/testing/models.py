@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from attrs import frozen
+from toolloop.core.freezing import frozen
 
 _NAMES = ("fable", "mythos", "opus", "sonnet", "haiku")
 _NEWEST = (99, 0)

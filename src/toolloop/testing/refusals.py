@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from toolloop.core.freezing import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

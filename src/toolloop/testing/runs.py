@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
+
+from toolloop.core.freezing import frozen
 
 Block = dict[str, Any]
 

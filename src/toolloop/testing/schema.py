@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.testing.refusals import Context
 
 Found = Iterator[tuple[bool, str]]  # whether it is an unknown key, and the message

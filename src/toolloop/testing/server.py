@@ -12,8 +12,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.testing.answers import Answering, Script, counts, refused
 from toolloop.testing.http import Answered, Asked, Loopback
 from toolloop.testing.memory import Memory

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from toolloop.core.freezing import frozen
 from toolloop.testing import sse
 from toolloop.testing.http import HungUp
 from toolloop.testing.replies import Fault, Verbatim

@@ -18,9 +18,10 @@ from typing import (
     overload,
 )
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.values import ToolEffect
 from toolloop.tools.failures import InvalidInput

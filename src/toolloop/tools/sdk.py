@@ -8,9 +8,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from attrs import frozen
-
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, plain
 from toolloop.tools.failures import InvalidInput
 from toolloop.tools.function import Tool, is_async

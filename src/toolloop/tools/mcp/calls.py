@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import BrokenResourceError, ClosedResourceError
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from mcp.types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import ToolError
 from toolloop.tools.mcp.answers import answer

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.function import Tool
 from toolloop.tools.mcp.calls import CONTEXTS, Connection, McpCall

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.values import ToolEffect
 from toolloop.tools.options import check_effect, check_timeout
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Protocol
 
-from attrs import frozen
-
 from toolloop.core.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, media_type_of
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.types import file_name, mime_type_of

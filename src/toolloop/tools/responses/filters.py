@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
 
 _LEAST = 100  # the note alone takes half of that

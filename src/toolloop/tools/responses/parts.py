@@ -8,9 +8,8 @@ from io import IOBase
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from toolloop.core.blocks import RESULT_KINDS, media_type_of, misfits, named
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.files import File

@@ -13,8 +13,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.tools.failures import well_formed
 
 #: What stands for a file where content is meant: where it lies, or what it holds.

@@ -8,8 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, get_args
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.failures import shortened
 

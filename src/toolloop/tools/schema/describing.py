@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-from attrs import frozen
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, canonical, encode
 
 # No default. That of attrs would not do: given as a default it means that there is none.

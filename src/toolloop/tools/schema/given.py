@@ -9,12 +9,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
 from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped] # it has no types of its own
 from jsonschema.validators import validator_for  # type: ignore[import-untyped] # likewise
 from referencing import Registry
 
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, plain
 from toolloop.tools.failures import InvalidInput
 from toolloop.tools.schema.arguments import PROPERTY

@@ -9,8 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON
 from toolloop.tools.failures import InvalidInput, shortened
 from toolloop.tools.schema.judging import MOST, Judge

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
-from attrs import define, frozen
+from attrs import define
 from jsonschema import (  # type: ignore[import-untyped] # it has no types of its own
     Draft7Validator,
     Draft202012Validator,
@@ -24,6 +24,7 @@ from jsonschema import (  # type: ignore[import-untyped] # it has no types of it
 )
 from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped] # likewise
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, canonical
 
 # Seconds of this thread's own work after which a judgement is given up.

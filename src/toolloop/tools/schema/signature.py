@@ -9,9 +9,8 @@ import types
 import typing
 from typing import Annotated, Any
 
-from attrs import frozen
-
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.tools.context import ToolContext
 from toolloop.tools.schema.docstring import own_doc
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NotRequired, Required, Union, get_args, get_origin
 
 import attrs
-from attrs import frozen
 
+from toolloop.core.freezing import frozen
 from toolloop.tools.context import ToolContext
 from toolloop.tools.schema.aliases import Alias, value_of
 from toolloop.tools.schema.choices import literal, members, named_by
