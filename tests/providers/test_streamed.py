@@ -14,7 +14,7 @@ from tests.providers.asking import FACES, HISTORY, KEY, Face, ask, request
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE, Answer, message, refusal, serving, stream
 from toolloop.core.errors import ModelError, ProtocolError
-from toolloop.providers.calls import MOST_UNSTREAMED, MOST_UNSTREAMED_BY_MODEL, streams
+from toolloop.providers.calls import MOST_UNSTREAMED, MOST_UNSTREAMED_BY_MODEL, Bound
 
 LONG = MOST_UNSTREAMED + 1
 
@@ -59,6 +59,7 @@ def test_the_bounds_are_the_sdks() -> None:
     assert dict(MODEL_NONSTREAMING_TOKENS) == MOST_UNSTREAMED_BY_MODEL
     with serving(message()) as server, anthropic.Anthropic(api_key=KEY, base_url=server.url) as client:
         create: Any = client.messages.create
+        bound = Bound()
         for model, most in [("claude-opus-5-5", MOST_UNSTREAMED), *MOST_UNSTREAMED_BY_MODEL.items()]:
             for tokens in (most, most + 1):
                 asked = request(model=model, max_tokens=tokens)
@@ -69,7 +70,7 @@ def test_the_bounds_are_the_sdks() -> None:
                     refused = True
                 else:
                     refused = False
-                assert streams(client, asked) is refused, (model, tokens)
+                assert bound.streams(client, asked) is refused, (model, tokens)
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolloop.core.binding import Places, all_messages
+from toolloop.core.chain import Chain
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.replies import ends_in_reply, ends_in_server_call
 from toolloop.core.states import Judging, State
@@ -57,20 +58,45 @@ class Unbound:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._known: dict[str, str | None] = {}
+        # Of the last request: the places, the history, and what was left of it.
+        self._last: tuple[Places, Chain[str], Chain[str]] = ((), Chain(), Chain())
+
+    def parted(self, history: Chain[str], tail: Sequence[str], places: Places) -> tuple[Chain[str], list[str]]:
+        """The same of a history, and of what goes out behind it. Of one that has grown, only what is new is looked at.
+
+        `places`: of both together, not empty.
+        """
+        before, known, kept = self._last
+        more = history.since(known)
+        made: dict[str, str | None] = {}
+        if more is not None and places == before and places[-1][1] <= len(known):
+            kept, made = kept.extend(more), self._known
+        else:
+            kept = Chain(self._left(history, places, made))
+        start = len(history)
+        behind = tuple((max(0, first - start), stop - start) for first, stop in places if stop > start)
+        left = self._left(tail, behind, made)
+        self._known, self._last = made, (places, history, kept)
+        return kept, left
 
     def without(self, texts: Sequence[str], places: Places) -> list[str]:
         """The messages, those at these places without thinking; one in which nothing is left is left out."""
+        made: dict[str, str | None] = {}
+        kept = self._left(texts, places, made)
+        self._known = made
+        return kept
+
+    def _left(self, texts: Sequence[str], places: Places, made: dict[str, str | None]) -> list[str]:
+        """The same; what it comes to is noted in `made`."""
         kept: list[str] = []
-        known: dict[str, str | None] = {}
         at = 0
         for start, stop in places:
             kept += texts[at:start]
             for text in texts[start:stop]:
-                known[text] = left = self._known[text] if text in self._known else _without_thinking(text)
+                made[text] = left = self._known[text] if text in self._known else _without_thinking(text)
                 if left is not None:
                     kept.append(left)
             at = max(at, stop)
-        self._known = known
         return [*kept, *texts[at:]]
 
 

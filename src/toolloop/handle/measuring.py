@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolloop.core.binding import Places
+from toolloop.core.chain import Chain
 from toolloop.core.jsontext import decode
+from toolloop.core.splicing import common
 from toolloop.core.states import Ledger
 from toolloop.handle.binding import leaves_out
 from toolloop.history.outline import Outline, outline
@@ -18,8 +20,8 @@ class Meter:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._texts: list[str] = []
-        self._outlines: list[Outline] = []  # of these
+        self._history: Chain[str] = Chain()
+        self._outlines: list[Outline] = []  # of these messages, and of those that went out behind them
         self._sums: list[int] = [0]  # of the tokens up to each message
         self._thoughts: list[int] = [0]  # of those, the tokens of thinking
         self._starts: list[int] = [0]  # from which message on those up to each count
@@ -28,25 +30,28 @@ class Meter:
 
     def outlines(self, texts: Sequence[str]) -> list[Outline]:
         """The outline of each message, one for each place."""
-        made, given, same = self._outlines, list(texts), len(self._texts)
-        known: dict[str, Outline] = {}
-        if given[:same] != self._texts:  # seldom; else this is one comparison of what are the same objects
-            pairs = zip(given, self._texts, strict=False)
-            same = next((at for at, (text, other) in enumerate(pairs) if text != other), min(len(given), same))
-            known = {each.text: each for each in made[same:]}
-            del made[same:], self._sums[same + 1 :], self._thoughts[same + 1 :], self._starts[same + 1 :]
-        for text in given[same:]:
+        self._look(texts)
+        return list(self._outlines)
+
+    def _look(self, texts: Sequence[str], tail: Sequence[str] = ()) -> None:
+        """Look at the messages, and at those that go out behind them: of a history that has grown, at what is new."""
+        made, history = self._outlines, texts if isinstance(texts, Chain) else Chain(texts)
+        fresh, same = history.since(self._history), len(self._history)
+        if fresh is None:
+            same = common(self._history, history)
+            self._history, fresh = Chain(history[:same]), history[same:]  # first: whoever is interrupted begins there
+        known = {each.text: each for each in made[same:]}
+        del made[same:], self._sums[same + 1 :], self._thoughts[same + 1 :], self._starts[same + 1 :]
+        for text in (*fresh, *tail):
             each = known.pop(text, None) or outline(text)
             self._starts.append(len(made) if each.compacts else self._starts[-1])
             self._sums.append(self._sums[-1] + each.tokens)
             self._thoughts.append(self._thoughts[-1] + _thoughts(each))
             made.append(each)
-        self._texts = given
-        return list(made)
+        self._history = history
 
-    def tokens(self, texts: Sequence[str], start: int = 0) -> int:
+    def _tokens(self, start: int = 0) -> int:
         """About how many tokens the messages have from one of them on; those that the API ignores have none."""
-        self.outlines(texts)
         return self._sums[-1] - self._sums[max(start, self._starts[-1])]
 
     def fixed(self, params: str) -> int:
@@ -71,14 +76,14 @@ class Meter:
         What the API said of the last one is exact, but of no use once the history is another; and a server that counts
         too little must not keep a history from being compacted. So the larger of the two counts.
         """
-        texts = [*ledger.messages, *tail]
-        estimate = self.fixed(params) + self.tokens(texts) - self._left_out(ledger.unbound)
+        self._look(ledger.messages, tail)
+        estimate = self.fixed(params) + self._tokens() - self._left_out(ledger.unbound)
         said = _said(ledger)
-        return estimate if said is None else max(estimate, said + self.tokens(texts, self._answered(texts)))
+        return estimate if said is None else max(estimate, said + self._tokens(self._answered()))
 
-    def _answered(self, texts: Sequence[str]) -> int:
+    def _answered(self) -> int:
         """The place after the last message of the model's."""
-        outlines = self.outlines(texts)
+        outlines = self._outlines
         return next((at for at in range(len(outlines), 0, -1) if outlines[at - 1].role == "assistant"), 0)
 
 

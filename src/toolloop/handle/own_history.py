@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from toolloop.core import events as ev
@@ -25,7 +26,7 @@ from toolloop.handle.beginning import Beginning, all_params, begin_with, missing
 from toolloop.handle.decisions import refuse_invalid, refuse_last_word, to_texts
 from toolloop.handle.editing import last_round
 from toolloop.handle.params import check_params
-from toolloop.handle.parting import parted, taking, to_be_said, to_be_sent
+from toolloop.handle.parting import as_sent_back, parted, taking, to_be_said, to_be_sent, together
 from toolloop.handle.recording import LOG
 from toolloop.handle.turns import ToolLoopResult
 from toolloop.handle.views import ToolCall
@@ -54,7 +55,8 @@ class OwnHistory:
     """What a caller reads of a runner, and says to it.
 
     Attributes:
-        _mine: the history as the caller made it, or as it stands while a round of it is open; None: as the loop has it.
+        _mine: the history as the caller made it, or as it stands while a round of it is open, which is put together
+            when somebody looks; None: as the loop has it.
         _is_mine: the caller changed it, and no step has taken that over.
         _is_tuned: likewise, of the other parameters.
         _is_ahead: a response was generated for it, so the loop has taken it over already.
@@ -77,12 +79,13 @@ class OwnHistory:
         """Set up the loop. A history that ends with calls begins with these."""
         if ask is not None and not callable(ask):
             raise TypeError(f"ask is a {type(ask).__name__}; give a callable that takes a Yielded, or None")
-        self._mine: tuple[str, ...] | None = None
+        self._mine: tuple[str, ...] | Callable[[], tuple[str, ...]] | None = None
+        self._searched: tuple[tuple[str, ...], bool] = ((), False)  # a history, and whether a call may be open in it
         self._is_mine = self._is_tuned = self._is_busy = self._is_over = self._is_ahead = False
         self._join: str | None = None
         self._joined: dict[str, str] = {}
         self._ended: frozenset[str] = frozenset()
-        self._before: tuple[tuple[str, ...] | None, tuple[str, ...]] = (None, ())
+        self._before: tuple[Any, tuple[str, ...]] = (None, ())
         self._reply: dict[str, JSON] | None = None
         self._last: str | None = None
         self._known = 0  # how many replies the caller has seen
@@ -223,7 +226,7 @@ class OwnHistory:
     def _to_texts(self, messages: Any) -> tuple[str, ...]:
         """Messages as JSON texts; the reply that is at hand as it would join by itself."""
         if isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Mapping):
-            messages = [_message_of(message) for message in messages]
+            messages = [as_sent_back(message) for message in messages]
         texts, joined = to_texts(messages), self._joined
         if self._reply is not None and self._join is not None:
             joined = joined | {received_as(self._reply): self._join}
@@ -244,6 +247,8 @@ class OwnHistory:
 
     def _shown(self) -> tuple[str, ...]:
         """The history as the caller sees it: without the reply at hand, which joins when the body is over."""
+        if callable(self._mine):
+            self._mine = self._mine()
         if self._mine is not None:
             return self._mine
         if self._reply is not None:
@@ -256,16 +261,17 @@ class OwnHistory:
 
     def _joining(self) -> str | None:
         """The message that joins the history by itself; None where none does."""
-        state, base = self._loop.state, self._loop.base
+        state = self._loop.state
         if isinstance(state, Open):
             return state.round.reply
+        base = self._loop.base
         after = (*state.ledger.messages, *getattr(state, "tail", ()))
         return after[-1] if after[:-1] == base and ends_in_reply(after) else None
 
     def _kept(self) -> tuple[str, ...]:
         """The history with which it goes on if the caller changes nothing."""
-        base: tuple[str, ...] = self._loop.base
-        return base if self._join is None else (*base, self._join)
+        messages, beside = self._loop.sent
+        return together(messages, beside, self._join)
 
     def _take_over(self) -> None:
         """The body of the loop is over: its history counts, or else the reply joins.
@@ -276,15 +282,16 @@ class OwnHistory:
         """
         reply, state = self._reply, self._loop.state
         joining = None if reply is None else self._join
-        kept = self._kept()
         left_out = reply is not None and self._is_tuned and not self._is_mine
-        if not left_out and (not self._is_mine or (joining is not None and self._mine == kept)):
+        if not left_out and (not self._is_mine or (joining is not None and self._mine == self._kept())):
             if self._is_tuned and isinstance(state, Ready | Open):
                 self._refuse(to_be_sent(state))
             if reply is not None and self._is_ahead and not isinstance(state, Finished):
-                self._take(kept)
+                self._take(self._kept())
             if reply is not None:
-                self._mine = None if isinstance(state, Finished) else kept
+                messages, beside = self._loop.sent
+                later = partial(together, messages, beside, self._join)
+                self._mine = None if isinstance(state, Finished) else later
         else:
             texts = self._shown()
             if isinstance(state, Finished) and not self._is_over:
@@ -346,11 +353,20 @@ class OwnHistory:
         start = len(base) - len(last_round(base))
         new = texts[start:]
         is_longer = start and not self._is_tuned and tuple(texts[: len(base)]) == base
-        if is_longer and not _holds(new, _OF_THE_WHOLE) and not _holds(("".join(base),), _OPEN):
+        if is_longer and not _holds(new, _OF_THE_WHOLE) and not self._may_be_open(base):
             with suppress(InvalidHistory):
                 self._refuse((_SOMEBODY, *new))
                 return
         self._refuse(texts)
+
+    def _may_be_open(self, base: tuple[str, ...]) -> bool:
+        """Whether a call of `_OPEN` is anywhere in a history; of one that has grown, only what is new is searched."""
+        known, found = self._searched
+        if base[: len(known)] != known:
+            known, found = (), False
+        found = found or _holds(base[len(known) :], _OPEN)
+        self._searched = base, found
+        return found
 
     def _refuse(self, texts: Sequence[str]) -> None:
         stored = decode(self._loop.state.ledger.setup.params)
@@ -377,12 +393,3 @@ def _holds(texts: Iterable[str], parts: Iterable[str]) -> bool:
     """Whether one of these parts is anywhere in messages."""
     wanted = tuple(parts)
     return any(part in text for text in texts for part in wanted)
-
-
-def _message_of(message: Any) -> Any:
-    """A message as it is sent back: of a reply, its role and its content."""
-    if isinstance(message, Mapping) and message.get("type") == "message" and message.get("role") == "assistant":
-        return {"role": "assistant", "content": message.get("content")}
-    if isinstance(message, Mapping) and {"role", "content"} <= message.keys():
-        return {"role": message["role"], "content": message["content"], **message}  # in the order of the loop's own
-    return message

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import add, is_
+from operator import add
 from typing import Any
 
 from attrs import define, field
 
 from toolloop.core.binding import Places
 from toolloop.core.blocks import MANY_IMAGES
+from toolloop.core.chain import Chain
 from toolloop.core.errors import InvalidHistory
 from toolloop.core.jsontext import JSON, decode, encode, plain
 from toolloop.handle.binding import Unbound, leaves_out
+from toolloop.handle.pieces import NONE, Pieces, count
 from toolloop.history import RULES, Problem
-from toolloop.history.images import large_images
 from toolloop.history.models import FEWEST_IMAGES
 from toolloop.history.reading import is_summary
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
@@ -39,17 +40,6 @@ _OWNED = frozenset(
         "tools",
     }
 )
-# What adds up over messages that were each judged by themselves: cache marks, those of an hour, images, sources that
-# are cited, sources that can be. Large images and bytes are counted beside these.
-_COUNTED = (
-    (b'"cache_control":{',),
-    (b'"ttl":"1h"',),
-    (b'"type":"image"',),
-    (b'"citations":{"enabled":true',),
-    (b'"type":"document"', b'"type":"search_result"'),
-)
-_IMAGES = 2  # their place among the counts
-_NOTHING = (0,) * (len(_COUNTED) + 2)
 _MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
 _MOST_CACHE_MARKS = 4  # source: rule 34 of the Messages API
@@ -168,11 +158,10 @@ class RequestMaker:
         self._stored = ""
         self._body = ""
         self._options: dict[str, Any] = {}
-        self._texts: list[str] = []
-        self._pieces: list[bytes] = []
-        self._counts: list[tuple[int, ...]] = []  # of all messages up to each
-        self._body_count = _NOTHING
-        self._passed: list[int] | None = None
+        self._pieces = Pieces()
+        self._body_counts, self._body_size = NONE, 0
+        self._counts = NONE  # what adds up in the request that was made last
+        self._passed: tuple[int, ...] | None = None
         self._compacting: str | None = None  # the body of a request that only compacts
         self._leaves_out = False
         self._unbound = Unbound()
@@ -183,17 +172,17 @@ class RequestMaker:
         messages: Sequence[str],
         container: str | None = None,
         *,
+        tail: Sequence[str] = (),
         unbound: Places = (),
-        resumes: bool = False,
     ) -> Request:
         """The request for these stored parameters and messages, all JSON texts.
 
         Args:
             stored: the parameters but `messages`.
-            messages: what goes out.
+            messages: what goes out; of a `Chain` that has grown since the last request, only what is new is looked at.
+            tail: what goes out behind them, and is not of the history yet. With it a paused turn goes on,
+                so the server is not asked to compact instead. Nor is it where nothing follows its last compaction.
             unbound: where thinking stands that was born after other words; see `leaves_out`.
-            resumes: it goes on with a paused turn, so the server is not asked to compact instead. Nor is it where
-                nothing follows its last compaction.
             container: the id of the container in which the code of the open turn runs; it takes the place of another
                 that the parameters name, and their skills stay (source: rule 25 of the Messages API).
 
@@ -203,65 +192,38 @@ class RequestMaker:
         """
         if stored is not self._stored:
             self._prepare(stored)
-        texts = self._unbound.without(messages, unbound) if unbound and self._leaves_out else list(messages)
+        resumes = bool(tail)
+        history = messages if isinstance(messages, Chain) else Chain(messages)
+        if unbound and self._leaves_out:
+            history, tail = self._unbound.parted(history, tail, unbound)
+        pieces = self._pieces.take(history, tail)
+        texts = [*history, *tail] if tail else history
         body = self._body
         if self._compacting is not None and not resumes and not _is_compacted(texts):
             body = self._compacting
         if container is not None:
             body = _in_container(body, container)
-        request = Request(body, texts, self._options, self._encode(texts))
-        if (size := self._total()[-1] + _AROUND) > _MOST_BYTES:
-            raise self._too_large(size)
-        return request
-
-    def _encode(self, texts: list[str]) -> list[bytes]:
-        """The messages as bytes; those that went out before are not encoded again."""
-        known = len(self._texts)
-        if known > len(texts) or not all(map(is_, self._texts, texts)):
-            known = next(
-                (at for at, (old, new) in enumerate(zip(self._texts, texts, strict=False)) if old is not new),
-                len(texts),
-            )
-        fresh = [text.encode() for text in texts[known:]]
-        self._pieces = [*self._pieces[:known], *fresh]
-        self._counts = self._counts[:known]
-        for piece in fresh:
-            self._counts.append(_sum(self._counts[-1] if self._counts else _NOTHING, _count(piece)))
-        self._texts = texts
-        return self._pieces
-
-    def _total(self) -> tuple[int, ...]:
-        """How much of each there is in the request that was made last; its bytes come last."""
-        return _sum(self._body_count, self._counts[-1] if self._counts else _NOTHING)
-
-    def _too_large(self, size: int) -> InvalidHistory:
-        largest = max(range(len(self._pieces)), key=lambda index: len(self._pieces[index]))
-        rule = RULES["request-size"]
-        own = len(self._pieces[largest])
-        what = f"the request has {size:,} bytes, {own:,} of them in this message; the API takes {_MOST_BYTES:,}"
-        problem = Problem(f"messages[{largest}]", "request-size", rule.level, what, rule.remedy)
-        return InvalidHistory(
-            f"next_turn(): the API would refuse these messages: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",
-            problems=(problem,),
-            messages=[decode(text) for text in self._texts],
-        )
+        if (size := self._pieces.size + self._body_size + _AROUND) > _MOST_BYTES:
+            raise _too_large(size, texts, pieces)
+        own, rest = self._body_counts, self._pieces.counts
+        self._counts = rest if own is NONE else tuple(map(add, own, rest))
+        return Request(body, texts, self._options, pieces)
 
     def may_add_up(self) -> bool:
         """Whether the request that was made last may have too much of something; a look at all of it tells.
 
         What a look found to be right is asked about again only when more of it is there.
         """
-        *total, _ = self._total()
-        if total == self._passed:
+        if self._counts is NONE or self._counts == self._passed:
             return False
-        marks, hours, images, cited, sources, large = total
+        marks, hours, images, cited, sources, large = self._counts
         many_marks = marks > _MOST_CACHE_MARKS or (marks > 1 and hours > 0)
         many_images = images > MANY_IMAGES and (large > 0 or images > FEWEST_IMAGES)
         return many_marks or many_images or 0 < cited != sources
 
     def passed(self) -> None:
         """The request that was made last was looked at, and has not too much of anything."""
-        *self._passed, _ = self._total()
+        self._passed = self._counts
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
         """Take other secrets from the next request on, in the place of those of the changed parameters."""
@@ -324,17 +286,20 @@ class RequestMaker:
             del params["compaction"]
         self._leaves_out = leaves_out(params)
         self._body = encode(params)
-        self._body_count = _count(self._body.encode())
+        body = self._body.encode()
+        self._body_counts, self._body_size = count(body), len(body) + 1
         self._passed = None
         self._stored = stored
 
 
-def _count(piece: bytes) -> tuple[int, ...]:
-    """How often a message may hold each of what adds up, then how many large images, then its bytes."""
-    found = [sum(map(piece.count, words)) for words in _COUNTED]
-    large = large_images(decode(piece)) if found[_IMAGES] else 0  # each message is looked into once
-    return *found, large, len(piece) + 1
-
-
-def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(add, one, other))
+def _too_large(size: int, texts: Sequence[str], pieces: Sequence[bytes]) -> InvalidHistory:
+    largest = max(range(len(pieces)), key=lambda index: len(pieces[index]))
+    rule = RULES["request-size"]
+    own = len(pieces[largest])
+    what = f"the request has {size:,} bytes, {own:,} of them in this message; the API takes {_MOST_BYTES:,}"
+    problem = Problem(f"messages[{largest}]", "request-size", rule.level, what, rule.remedy)
+    return InvalidHistory(
+        f"next_turn(): the API would refuse these messages: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",
+        problems=(problem,),
+        messages=[decode(text) for text in texts],
+    )

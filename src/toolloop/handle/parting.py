@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from attrs import frozen
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.closing import is_system, result_block, stays_beside, user_message
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.splicing import splices_between
 from toolloop.core.states import Open, Ready, State
@@ -94,6 +94,20 @@ def to_be_said(state: Ready | Open) -> list[str]:
 
 
 _ANSWERED = ('{"role":"user","content":"-"}', '{"role":"assistant","content":"-"}')
+
+
+def together(messages: Sequence[str], beside: Sequence[str], join: str | None) -> tuple[str, ...]:
+    """A history with what is beside it, and with the reply that joins."""
+    return (*messages, *beside) if join is None else (*messages, *beside, join)
+
+
+def as_sent_back(message: Any) -> Any:
+    """A message as it is sent back: of a reply, its role and its content."""
+    if isinstance(message, Mapping) and message.get("type") == "message" and message.get("role") == "assistant":
+        return {"role": "assistant", "content": message.get("content")}
+    if isinstance(message, Mapping) and {"role", "content"} <= message.keys():
+        return {"role": message["role"], "content": message["content"], **message}  # in the order of the loop's own
+    return message
 
 
 def _role(message: JSON) -> JSON:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from toolloop.core import events as ev
+from toolloop.core.chain import Chain
 from toolloop.core.closing import answer_to
 from toolloop.core.effects import SendRequest
 from toolloop.core.errors import IllegalCommand, UndecidedCalls, UnknownCall
@@ -30,13 +31,19 @@ class ShowingReplies:
 
     _shows_replies = True
     _called = "ToolRunner(...)"
-    #: The history that the last request went out with.
-    base: tuple[str, ...] = ()
+    #: The history that the last request went out with, and what went along beside it.
+    sent: tuple[Chain[str], tuple[str, ...]] = (Chain(), ())
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """Both together: as long as the conversation, so only for who looks at it."""
+        messages, beside = self.sent
+        return (*messages, *beside)
 
     def _record(self, event: ev.Event) -> State:
         state: State = super()._record(event)  # type: ignore[misc]  # a mixin of the handles
         if isinstance(event, ev.Requested) and not event.path and not event.summary:
-            self.base = (*state.ledger.messages, *getattr(state, "tail", ()))
+            self.sent = state.ledger.messages, tuple(getattr(state, "tail", ()))
         return state
 
 

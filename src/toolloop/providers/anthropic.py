@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from toolloop.core.jsontext import plain
-from toolloop.providers.calls import create_arguments, messages_of, post_arguments, streams, takes_ready_body
+from toolloop.providers.calls import Bound, create_arguments, messages_of, post_arguments, takes_ready_body
 from toolloop.providers.counting import count_arguments, count_in, count_post_arguments, read_count
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.replies import built_reply, read_reply
@@ -30,6 +30,7 @@ class AnthropicProvider:
     def __init__(self, client: Any) -> None:
         """Keep the client; nothing is imported or sent."""
         self.client = client
+        self._bound = Bound()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.client).__name__})"
@@ -45,7 +46,7 @@ class AnthropicProvider:
         """
         import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
 
-        if streams(self.client, request):
+        if self._bound.streams(self.client, request):
             return whole(self.stream(request))
         if not takes_ready_body(self.client, anthropic.Anthropic):
             return self._create(request)
@@ -126,6 +127,7 @@ class AsyncAnthropicProvider:
     def __init__(self, client: Any) -> None:
         """Keep the client; nothing is imported or sent."""
         self.client = client
+        self._bound = Bound()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.client).__name__})"
@@ -134,7 +136,7 @@ class AsyncAnthropicProvider:
         """Like `AnthropicProvider.send`."""
         import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
 
-        if streams(self.client, request):
+        if self._bound.streams(self.client, request):
             return await async_whole(self.stream(request))
         if not takes_ready_body(self.client, anthropic.AsyncAnthropic):
             return await self._create(request)

@@ -2,7 +2,7 @@
 
 `create` walks and rebuilds every old message each time; a ready body is a joining of pieces that were encoded once. On
 that path these are not done: the SDK's deprecation warnings, its span name, its own guard for long unstreamed requests
-(`streams` stands in for that).
+(`Bound` stands in for that).
 """
 
 from __future__ import annotations
@@ -37,19 +37,35 @@ MOST_UNSTREAMED_BY_MODEL = dict.fromkeys(
 )
 
 
-def streams(client: Any, request: Request) -> bool:
-    """Whether the reply must be streamed: it may take longer than an unstreamed request has.
+class Bound:
+    """Which requests must be streamed. A loop sends the same parameters again and again: they are looked into once."""
 
-    Who set a timeout, for the request or on the client, has decided that already.
-    """
-    import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._last: tuple[str, bool] = ("", False)
 
-    options = beside(request)
-    if "timeout" in options or client.timeout != anthropic.DEFAULT_TIMEOUT:
-        return False
-    body = {**decode(request.params), **_extra_body(options)}
-    most = min(MOST_UNSTREAMED, MOST_UNSTREAMED_BY_MODEL.get(str(body.get("model")), MOST_UNSTREAMED))
-    wanted = body.get("max_tokens")
+    def streams(self, client: Any, request: Request) -> bool:
+        """Whether the reply must be streamed: it may take longer than an unstreamed request has.
+
+        Who set a timeout, for the request or on the client, has decided that already.
+        """
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+
+        options, timeout = beside(request), client.timeout
+        if "timeout" in options or (timeout is not anthropic.DEFAULT_TIMEOUT and timeout != anthropic.DEFAULT_TIMEOUT):
+            return False
+        if "extra_body" in options:
+            return _is_long({**decode(request.params), **_extra_body(options)})
+        params, is_long = self._last
+        if params is not request.params:
+            is_long = _is_long(decode(request.params))
+            self._last = request.params, is_long
+        return is_long
+
+
+def _is_long(params: Mapping[str, JSON]) -> bool:
+    most = min(MOST_UNSTREAMED, MOST_UNSTREAMED_BY_MODEL.get(str(params.get("model")), MOST_UNSTREAMED))
+    wanted = params.get("max_tokens")
     return isinstance(wanted, int) and wanted > most
 
 
@@ -65,14 +81,15 @@ def takes_ready_body(client: Any, first_party: Any) -> bool:
 def post_arguments(client: Any, request: Request, *, stream: bool) -> dict[str, Any]:
     """The arguments of the client's `post`, but for what it makes of the answer."""
     options = beside(request)
-    changes = _extra_body(options) | ({"stream": True} if stream else {})
-    sent: dict[str, Any] = {
-        # Without a timeout the SDK sends the header `x-stainless-timeout: NOT_GIVEN`.
-        "timeout": options.get("timeout", client.timeout),
-        "headers": _headers(options),
-    }
-    if "extra_query" in options:
-        sent["params"] = options["extra_query"]
+    changes: dict[str, JSON] = {"stream": True} if stream else {}
+    # Without a timeout the SDK sends the header `x-stainless-timeout: NOT_GIVEN`.
+    sent: dict[str, Any] = {"timeout": options.get("timeout", client.timeout)}
+    if options:
+        changes = _extra_body(options) | changes
+        if headers := _headers(options):
+            sent["headers"] = headers
+        if "extra_query" in options:
+            sent["params"] = options["extra_query"]
     return {"path": _PATH, "content": _body(request, changes), "options": sent}
 
 
@@ -93,11 +110,13 @@ def create_arguments(create: Any, request: Request) -> dict[str, Any]:
 
 def beside(request: Request) -> dict[str, Any]:
     """The options that were given. None says nothing, but as a timeout: there it means to wait for ever."""
+    if not request.options:
+        return {}
     return {name: value for name, value in given(request.options).items() if value is not None or name == "timeout"}
 
 
 def _headers(options: Mapping[str, Any]) -> dict[str, Any]:
-    headers: dict[str, Any] = {"content-type": "application/json"}
+    headers: dict[str, Any] = {}  # the client's own say that it is JSON
     if "betas" in options:
         headers["anthropic-beta"] = ",".join(str(beta) for beta in options["betas"])
     if "user_profile_id" in options:
@@ -120,4 +139,4 @@ def _body(request: Request, changes: Mapping[str, JSON]) -> bytes:
     params = {**decode(request.params), **changes}
     if "messages" in params:  # `extra_body` wins, as in the SDK
         return encode(params).encode()
-    return Request(encode(params), request.messages).body()
+    return request.replaced(encode(params), request.options).body()

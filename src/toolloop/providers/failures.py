@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from toolloop.core.errors import ModelError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     import anthropic
 
@@ -36,8 +36,7 @@ _RETRYABLE_KINDS = frozenset(
 _SHOWN = 500  # characters of a refusal: a proxy may answer with a page
 
 
-@contextmanager
-def outside_errors() -> Iterator[None]:
+def outside_errors() -> AbstractContextManager[None]:
     """Raise what the SDK raises as our own, with the SDK's exception as the cause.
 
     Ctrl-C and cancellation are no `Exception`, and pass through.
@@ -47,26 +46,45 @@ def outside_errors() -> Iterator[None]:
         ProtocolError: what streamed in was not JSON.
 
     """
+    return _OUTSIDE
+
+
+class _OutsideErrors:
+    """It holds nothing, so one does for all, and where nothing fails it costs two calls."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and (own := _as_own(error)) is not None:
+            raise own from error
+
+
+_OUTSIDE = _OutsideErrors()
+
+
+def _as_own(error: Exception) -> ModelError | ProtocolError | None:
+    """What the SDK raised as our own; None for what it does not raise."""
     import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
     import httpx2  # noqa: PLC0415 - likewise
 
-    try:
-        yield
-    except anthropic.APIStatusError as error:
-        raise _refused(error) from error
-    except (anthropic.APIConnectionError, httpx2.TransportError) as error:
-        raise _unanswered(error) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(
-            f"an event of the reply's stream is not JSON ({error}). Send the same request again", retryable=True
-        ) from error
-    except (anthropic.AnthropicError, ImportError, TypeError, ValueError, RecursionError) as error:
-        # No credentials, a setting that cannot be, a package that a platform's client needs, an event too deep: the
-        # client's own words say it best.
-        raise ModelError(
-            f"the client did not send the request, or could not use its answer: {error}",
-            retryable=isinstance(error, anthropic.RetryableError),
-        ) from error
+    match error:
+        case anthropic.APIStatusError():
+            return _refused(error)
+        case anthropic.APIConnectionError() | httpx2.TransportError():
+            return _unanswered(error)
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return ProtocolError(
+                f"an event of the reply's stream is not JSON ({error}). Send the same request again", retryable=True
+            )
+        case anthropic.AnthropicError() | ImportError() | TypeError() | ValueError() | RecursionError():
+            # No credentials, a setting that cannot be, a package that a platform's client needs, an event too deep: the
+            # client's own words say it best.
+            return ModelError(
+                f"the client did not send the request, or could not use its answer: {error}",
+                retryable=isinstance(error, anthropic.RetryableError),
+            )
+    return None
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:

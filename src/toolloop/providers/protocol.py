@@ -44,10 +44,15 @@ class Request(Mapping[str, JSON]):
 
     def body(self) -> bytes:
         """The request as the bytes of its JSON body: a joining of ready pieces."""
-        # Joined as bytes: in a joined string one wide character would widen all the others.
-        pieces = [text.encode() for text in self.messages] if self._encoded is None else self._encoded
+        # Joined as bytes: in a joined string one wide character would widen all the others. And joined once: each
+        # joining copies the whole conversation, so its ends go into the first piece and the last.
+        pieces = [text.encode() for text in self.messages] if self._encoded is None else list(self._encoded)
         head = self.params[:-1] + ("," if len(self.params) > len("{}") else "") + '"messages":['
-        return b"".join((head.encode(), b",".join(pieces), b"]}"))
+        if not pieces:
+            return (head + "]}").encode()
+        pieces[0] = head.encode() + pieces[0]
+        pieces[-1] += b"]}"
+        return b",".join(pieces)
 
     def replaced(self, params: str, options: Mapping[str, Any]) -> Request:
         """A request of the same messages, with other parameters."""

@@ -29,6 +29,17 @@ def a_lease_is_as_it_was_given(make: MakeStore) -> None:
     same("lease() after it", store.lease("loop"), lease)
 
 
+def a_new_lease_may_tell_the_revision(make: MakeStore) -> None:
+    """`acquire` gives the loop's revision, if it gives any: whoever has the lease reads nothing more then."""
+    store = emptied(make)
+    for loop_id, ids in (("short", "a"), ("long", "abc")):
+        store.create(loop_id, entries("a"), head=READY)
+        store.append(loop_id, entries(*ids), expected_rev=None)
+        rev = store.acquire(loop_id, "me", until=9.0).rev
+        if rev is not None:
+            same("the revision that a new lease tells", rev, len(ids))
+
+
 def a_lease_keeps_others_out(make: MakeStore) -> None:
     """`acquire` of a leased loop raises `Conflict` with the owner, moment and token; the time makes no difference."""
     store, _ = _leased(make)
@@ -155,6 +166,7 @@ def _current(store: Store) -> Lease:
 
 RULES = (
     a_lease_is_as_it_was_given,
+    a_new_lease_may_tell_the_revision,
     a_lease_keeps_others_out,
     a_lease_can_be_taken_over,
     tokens_only_grow,

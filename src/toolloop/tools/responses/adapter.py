@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from attrs import frozen
-
 from toolloop.core.blocks import kinds_taken
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, encode
 from toolloop.tools.failures import well_formed
 from toolloop.tools.responses.content import content_of, plain_text_of
@@ -112,6 +111,18 @@ class AnthropicMessagesToolResponseAdapter(Wording):
             block["toolset_name"] = asked.toolset
         _log(asked, response, content, is_error=is_error)
         return [{"role": "user", "content": [block]}]
+
+    def text_of(self, call_id: str, response: str) -> str | None:
+        """The content that `create_messages` gives for a text: the usual case, without a message around it.
+
+        None where it would say more, or refuse.
+        """
+        if type(self) is not AnthropicMessagesToolResponseAdapter or LOG.isEnabledFor(logging.INFO):
+            return None
+        if not _ID.fullmatch(call_id) or call_id.startswith(_OF_THE_SERVER):
+            return None
+        content = self._cut(content_of(response))
+        return content if isinstance(content, str) else None
 
     def _told(self, error: BaseException) -> Content:
         """The content of an error, whatever a subclass makes of it."""

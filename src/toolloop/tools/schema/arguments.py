@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import frozen
-
 from toolloop.core.errors import BadTool
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.tools.failures import InvalidInput
 from toolloop.tools.schema.closing import close
@@ -95,7 +94,7 @@ class Arguments:
             BadTool: as for `schema`.
 
         """
-        if not isinstance(given, Mapping):
+        if type(given) is not dict and not isinstance(given, Mapping):
             raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
         read, validate = self._judge
         value = dict(given)

@@ -144,6 +144,9 @@ def follow(loc: Iterable[str | int], value: JSON) -> tuple[list[str | int], JSON
     return path, value
 
 
+_NESTED = (dict, list)  # a tuple: a union would be made anew for each item
+
+
 def is_readable(value: dict[Any, JSON] | list[JSON], depth: int = 1) -> bool:
     """Whether pydantic's JSON parser would read it, as far as texts and nesting go. Every call pays for this."""
     if isinstance(value, dict):
@@ -157,7 +160,7 @@ def is_readable(value: dict[Any, JSON] | list[JSON], depth: int = 1) -> bool:
         if isinstance(item, str):
             if not item.isascii() and _SURROGATE.search(item):
                 return False
-        elif isinstance(item, dict | list) and (depth >= _DEEPEST - 1 or not is_readable(item, depth + 1)):
+        elif isinstance(item, _NESTED) and (depth >= _DEEPEST - 1 or not is_readable(item, depth + 1)):
             return False
     return True
 

@@ -1,0 +1,43 @@
+"""Memory grows with the conversation, and with nothing else."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from tests.speed.loops import FACES, Face
+
+ROUNDS = {"sync": (200, 400, 800), "runner": (100, 200, 400)}
+# Of each byte of the conversation there is a text, which takes two bytes a letter where one of them is no ASCII, and
+# the byte that goes out. Beside them each round has its line of the usage log, its objects and its places in lists.
+FOR_A_BYTE = 3.1
+FOR_A_ROUND = 1000
+
+
+def kept(face: Face) -> tuple[int, int]:
+    """How many bytes are in use, and how many the messages have on the wire."""
+    gc.collect()
+    in_use, _ = tracemalloc.get_traced_memory()
+    return in_use, sum(len(text.encode()) for text in face.loop.state.ledger.messages)
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_what_is_kept_grows_as_the_conversation_does(name: str) -> None:
+    """From the second look to the third by twice as much as from the first to the second: by thrice what is said."""
+    with FACES[name]() as face:
+        face.go_to(10)
+        tracemalloc.start()
+        try:
+            found: list[Any] = []
+            for rounds in ROUNDS[name]:
+                face.go_to(rounds)
+                found.append(kept(face))
+        finally:
+            tracemalloc.stop()
+    (first, said), (second, more), (third, most) = found
+    assert (third - second) / (second - first) == pytest.approx((most - more) / (more - said), rel=0.1)
+    rounds = ROUNDS[name][2] - ROUNDS[name][1]
+    assert third - second < FOR_A_BYTE * (most - more) + FOR_A_ROUND * rounds

@@ -1,0 +1,133 @@
+"""A turn does the same work at round 10 and at round 1,000, whatever the face; and a copy of the history is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.speed.growing import grown, growth, turn_of
+from tests.speed.loops import FACES, Face, Rote, after, config, sync
+from toolloop.core.chain import Chain
+from toolloop.events import CallFinished
+from toolloop.handle.decisions import refuse_invalid
+from toolloop.handle.params import RequestMaker
+from toolloop.providers.protocol import Request
+
+ROUNDS = {"in sqlite": 150}  # the disk takes most of its time, and is no matter here
+
+
+@pytest.mark.parametrize("name", [name for name in FACES if name != "runner, own words"])
+def test_a_turn_costs_what_is_new(name: str) -> None:
+    """Calls, lines of Python, items of histories, texts read, written and judged, bytes in use: none grows."""
+    with FACES[name]() as face:
+        assert growth(face, ROUNDS.get(name, 1000)) == {}
+
+
+def test_a_history_in_the_callers_own_words_is_copied_and_compared_but_not_read() -> None:
+    """Each step of such a runner is given a whole history. What of it is old is not decoded, judged or walked over."""
+    with FACES["runner, own words"]() as face:
+        assert growth(face, 300).keys() <= {"items", "most_bytes"}
+
+
+# --- an O(n) copy that is put in is seen ---
+
+
+Copy = Callable[[dict[str, Any]], AbstractContextManager[Face]]
+
+
+def seen_by_an_observer(see: Callable[[Any], object]) -> Copy:
+    """A loop with an observer that does something with it at the end of each round."""
+
+    @contextmanager
+    def make(params: dict[str, Any]) -> Iterator[Face]:
+        def hear(event: object) -> None:
+            if isinstance(event, CallFinished):
+                see(face.loop.state.ledger)
+
+        with sync(config=config(observers=[hear]), params=params) as face:
+            yield face
+
+    return make
+
+
+class CopyingMaker(RequestMaker):
+    """One that copies the history for each request."""
+
+    def make(self, stored: str, messages: Any, *given: Any, **named: Any) -> Request:
+        return super().make(stored, list(messages), *given, **named)
+
+
+@contextmanager
+def with_a_copying_maker(params: dict[str, Any]) -> Iterator[Face]:
+    with sync(params=params) as face:
+        face.loop._kits.root.requests.__class__ = CopyingMaker
+        yield face
+
+
+@contextmanager
+def with_a_copying_history(params: dict[str, Any]) -> Iterator[Face]:
+    """Each longer history is a new list."""
+
+    def longer(self: Chain[Any], more: Any) -> Chain[Any]:
+        return Chain([*self._items, *more])
+
+    with pytest.MonkeyPatch.context() as patch, sync(params=params) as face:
+        patch.setattr(Chain, "extend", longer)
+        patch.setattr(Chain, "append", lambda self, item: longer(self, (item,)))
+        yield face
+
+
+class Joining(Rote):
+    """A provider that joins the body of each request, as one that sends it must."""
+
+    def send(self, request: Request) -> Any:
+        request.body()
+        return super().send(request)
+
+
+class Listing(Rote):
+    """A provider that makes a list of the messages."""
+
+    def send(self, request: Request) -> Any:
+        assert list(request.messages)
+        return super().send(request)
+
+
+def walk(ledger: Any) -> int:
+    return sum(1 for text in ledger.messages._items if text)
+
+
+def judge(ledger: Any) -> None:
+    refuse_invalid(tuple(ledger.messages), {}, asked="a test")
+
+
+COPIES: dict[str, tuple[Copy, set[str]]] = {
+    "an observer lists the history": (seen_by_an_observer(lambda ledger: list(ledger.messages)), {"items"}),
+    "an observer copies a list": (seen_by_an_observer(lambda ledger: ledger.messages._items[:]), {"most_bytes"}),
+    "an observer joins all texts": (seen_by_an_observer(lambda ledger: "".join(ledger.messages)), {"most_bytes"}),
+    "an observer walks over the history": (seen_by_an_observer(walk), {"steps"}),
+    "an observer judges all": (seen_by_an_observer(judge), {"judged", "decoded", "steps", "calls"}),
+    "a stop condition reads the history": (
+        lambda params: sync(config=config(stop_when=lambda view: not view.messages), params=params),
+        {"decoded", "items", "calls"},
+    ),
+    "a provider joins the body": (lambda params: sync(Joining(), params=params), {"items", "most_bytes"}),
+    "a provider lists the messages": (lambda params: sync(Listing(), params=params), {"items", "most_bytes"}),
+    "the maker of requests copies": (with_a_copying_maker, {"items", "most_bytes"}),
+    "the history itself copies": (with_a_copying_history, {"most_bytes"}),
+}
+
+
+@pytest.mark.parametrize("name", [*COPIES, None])
+def test_a_copy_that_is_put_in_is_seen(name: str | None) -> None:
+    """So the test before fails for it, and without one does not; each of these loops gives the right answers."""
+    make, seen_in = (lambda params: sync(params=params), set[str]()) if name is None else COPIES[name]
+    with make(after(1)) as face:
+        early = turn_of(face)
+    with make(after(500)) as face:
+        found = grown(early, turn_of(face))
+    assert found.keys() >= seen_in
+    assert bool(found) is (name is not None)
