@@ -19,6 +19,12 @@ class OtherLease(MemoryStore):
         return None if lease is None else evolve(lease, owner="somebody")
 
 
+@breaks("a_new_lease_may_tell_the_revision")
+class RemembersTheFirst(MemoryStore):
+    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+        return evolve(super().acquire(loop_id, owner, until=until, instead_of=instead_of), rev=1)
+
+
 @breaks("a_lease_keeps_others_out")
 class Polite(MemoryStore):
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:

@@ -137,17 +137,26 @@ def is_held(lease: Lease) -> bool:
     return lease.owner.rpartition(" ")[0] == this_process()
 
 
-def hold_on(owner: str | None) -> bool:
-    """Take a lease up again that this process still holds. False: it was given back meanwhile."""
+def hold_on(owner: str | None, *, waits: bool = True) -> bool:
+    """Take a lease up again that this process still holds. False: it was given back meanwhile.
+
+    Args:
+        owner: whose it is.
+        waits: wait for whoever is about to give it back, which may take as long as a store does. If not: False, too,
+            if somebody is.
+
+    """
     with _LOCK:
         held = _HELD.get(owner or "")
-    if held is None:
+    if held is None or not held.lock.acquire(blocking=waits):
         return False
-    with held.lock:
+    try:
         if held.given_back:
             _forget(held.lease.owner)
         held.done = False
         return _HELD.get(owner or "") is held
+    finally:
+        held.lock.release()
 
 
 def end(owner: str | None) -> None:

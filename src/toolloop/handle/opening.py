@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -17,10 +18,13 @@ from toolloop.handle.config import DEFAULT_CONFIG, LoopConfig, LoopContext
 from toolloop.handle.leasing import abandon, claim, end, hold_on, new_owner
 from toolloop.handle.recording import LOG
 from toolloop.handle.staged import safely
+from toolloop.handle.storing import StoringRecorder
 from toolloop.handle.tooling import facts_in_order
 from toolloop.handle.waking import Waking
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
+
+_AT_ONCE = nullcontext()
 
 
 class Opening(Waking):
@@ -128,18 +132,43 @@ class Opening(Waking):
             return
         with self._lease_lock:
             if stored.lease is None or not hold_on(self._owner):
-                stored.flush()  # what the caller said is stored, whoever drives
-                owner = new_owner()
-                lease = claim(stored, owner, self, take_over=self._take_over)
-                try:
-                    stored.read_on()  # what was said before this lease is no sign that it was taken over
-                except BaseException:
-                    end(owner)
-                    raise
-                stored.drive_with(lease)
-                self._owner, self._take_over = owner, False
+                self._claim(stored)
             self._leased, self._is_abandoned = True, False
-        stored.secure()
+        stored.settle()
+        stored.check()
+
+    def _claim(self, stored: StoringRecorder) -> None:
+        if stored.lags:
+            stored.flush()
+        owner = new_owner()
+        try:
+            lease = claim(stored, owner, self, take_over=self._take_over)
+        except ToolLoopError:
+            stored.flush()  # what the caller said is stored, whoever drives
+            raise
+        try:
+            if lease.rev != stored.rev:
+                stored.read_on()  # what was said before this lease is no sign that it was taken over
+        except BaseException:
+            end(owner)
+            raise
+        stored.drive_with(lease)
+        self._owner, self._take_over = owner, False
+
+    def _holds_on(self) -> bool:
+        """Take the lease up again, if that takes no store. Nothing is waited for, so an event loop does it itself."""
+        stored = self._stored
+        if stored is None:
+            return True
+        if stored.lease is None or stored.lags or not self._lease_lock.acquire(blocking=False):
+            return False
+        try:
+            if not hold_on(self._owner, waits=False):
+                return False
+            self._leased, self._is_abandoned = True, False
+            return True
+        finally:
+            self._lease_lock.release()
 
     def _end_lease(self) -> None:
         """Nobody drives any more. A tool that still runs keeps the lease until it is back."""
@@ -147,18 +176,38 @@ class Opening(Waking):
             self._leased = False
         self._let_go()
 
+    def _lets_be(self) -> bool:
+        """The same, if the lease stays with this handle all the same. Nothing is waited for."""
+        if not self._lease_lock.acquire(blocking=False):
+            return False
+        try:
+            if stays := self._keeps_lease():
+                self._leased = False
+            return stays
+        finally:
+            self._lease_lock.release()
+
+    def _keeps_lease(self) -> bool:
+        """Whether there is no lease to give back, though nobody drives in this very moment."""
+        return self._stays or self._stored is None or self._stored.lease is None or self._has_running_jobs()
+
     def _let_go(self) -> None:
-        stored = self._stored
-        if stored is None:
+        if self._stored is None:
             return
         with self._lease_lock:
-            if not (self._leased or self._stays or stored.lease is None or self._has_running_jobs()):
+            if not (self._leased or self._keeps_lease()):
                 end(self._owner)
 
     def _pause(self) -> None:
         """The caller is asked, and may take long."""
         self._stays = False
+        if self._stored is not None and self._stored.waits:  # what was said in passing, and did not go on
+            self._flush_quietly()
         self._let_go()
+
+    def _passing(self) -> AbstractContextManager[None]:
+        """What `run()` says in here, it may store with what it does next."""
+        return _AT_ONCE if self._stored is None else self._stored.in_passing()
 
     def _abandon(self) -> None:
         """The event loop of a driver is gone, and nothing can wait any more: somebody else sees to what is left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import secrets
+import os
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -20,16 +20,17 @@ from toolloop.stores.protocol import Lease
 
 # fact: what happened. late: an end that counts only if nobody was first; it merges into the journal, whatever the
 # revision. intent: what is about to be done, and an end that only follows from what may not be stored yet. word: what
-# the caller says. firm: a word about the loop as it stands. edit: another history, which is such a word, too, but is
-# kept where the store fails, for it may be long work.
-Kind = Literal["fact", "late", "intent", "word", "firm", "edit"]
+# the caller says. firm: a word about the loop as it stands. onward: such a word of `run()` itself, which may wait for
+# what is done next; where somebody else had a better one, nobody is told. edit: another history, which is a firm word,
+# too, but is kept where the store fails, for it may be long work.
+Kind = Literal["fact", "late", "intent", "word", "firm", "onward", "edit"]
 
 T = TypeVar("T")
 
 # Of an id, in characters of six bits: one loop has thousands of events, and each id stands in its store twice.
 _LENGTH = 10
 
-_INTENTS = (ev.Requested, ev.Started, ev.Opened)
+_INTENTS = (ev.Requested, ev.Started, ev.Opened, ev.TurnEnded)
 _WORDS = (ev.Decided, ev.Stopped, ev.Ticked, ev.GrantRevoked)
 _FIRM = (ev.Continued, ev.ParamsChanged, ev.FollowedUp, ev.Extended, ev.Retried)
 _WAITING = (Deciding, Executed, Paused)
@@ -112,7 +113,7 @@ def id_of(event: ev.Event, kind: Kind) -> str:
 
 def new_id() -> str:
     """A name that nothing else has."""
-    return _short(secrets.token_bytes())
+    return _short(os.urandom(8))
 
 
 def _short(name: bytes) -> str:

@@ -16,9 +16,9 @@ from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, Conflict
 from toolloop.core.machine import implied, step
 from toolloop.core.states import State
+from toolloop.handle.hearing import watch
 from toolloop.handle.recording import LOG, Observer, Path, Recorder
-from toolloop.handle.staged import STILL, Staged, fate_of, id_of, kind_of, new_id, taken_over, went_on
-from toolloop.handle.watching import watch
+from toolloop.handle.staged import STILL, Kind, Staged, fate_of, id_of, kind_of, new_id, taken_over, went_on
 from toolloop.stores.protocol import Lease, Store
 
 
@@ -53,6 +53,8 @@ class StagingRecorder(Recorder):
         self.loop_id = state.ledger.setup.loop_id
         self.lease: Lease | None = None
         self._lost: Conflict | None = None  # another driver took the loop over while this one was at work
+        self._audience = audience
+        self._is_passing = False  # it is `run()` that speaks, and it goes on at once
         self.listener: Callable[[], Callable[[Sequence[ev.Event]], None] | None] = lambda: None
         # One writer at a time. It is the lock itself where words are stored at once; an event loop must never wait
         # for a store, so there the lock is free while somebody writes.
@@ -81,7 +83,7 @@ class StagingRecorder(Recorder):
         """Stage an event: it is stored by the next `flush()`. See `Recorder.record`."""
         with self.lock:
             before = self.state
-            kind = "intent" if self._begins_too(event) else kind_of(event, before)
+            kind = self._kind_of(event, before)
             if self.lease is None and kind in ("fact", "intent"):  # it is not for this driver to say any more
                 if kind == "fact" and isinstance(event, ev.Ended | ev.Spent):
                     self.record_late(event, by=id_of(event, kind))
@@ -95,6 +97,11 @@ class StagingRecorder(Recorder):
             self._waiting.append(Staged(id_of(event, kind), event, kind, after, lease, seen))
             self.state = after
             return after
+
+    def _kind_of(self, event: ev.Event, before: State) -> Kind:
+        if self._is_passing and isinstance(event, ev.Continued):
+            return "onward"
+        return "intent" if self._begins_too(event) else kind_of(event, before)
 
     def _begins_too(self, event: ev.Event) -> bool:
         """Whether it is the end of a call whose start waits beside it: nothing ran, and without that it is no end."""
@@ -158,7 +165,7 @@ class StagingRecorder(Recorder):
 
     def _replaced(self, item: Staged, state: State, *, moved: bool) -> State:
         """The state after a staged event, on another state than it was staged on; or its fate."""
-        if item.fate is None and item.kind in ("firm", "edit") and moved:
+        if item.fate is None and item.kind in ("firm", "onward", "edit") and moved:
             item.fate = went_on(self.loop_id)
         if item.fate is not None:
             return state

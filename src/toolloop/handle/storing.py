@@ -17,10 +17,10 @@ from toolloop.core import events as ev
 from toolloop.core.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.core.machine import implied, next_deadline, status_of, step
 from toolloop.core.states import Running, State
+from toolloop.handle.hearing import watch
 from toolloop.handle.leasing import is_held
 from toolloop.handle.staged import DRIVING, Staged, safely, taken_over
 from toolloop.handle.staging import StagingRecorder
-from toolloop.handle.watching import watch
 from toolloop.stores.protocol import Entry, Head, Lease
 
 _TRIES = 1000
@@ -46,10 +46,21 @@ class StoringRecorder(StagingRecorder):
             before = frozenset(self._waiting)
             yield
             said = [item for item in self._waiting if item not in before]
-            self.flush()
+            if self.lags or any(item.kind != "onward" for item in said):
+                self.flush()
             for item in said:
                 if item.fate is not None:
                     raise item.fate
+
+    @contextmanager
+    def in_passing(self) -> Generator[None, None, None]:
+        """What is recorded in here is said by `run()`, and may be stored with what it does next."""
+        with self.lock:
+            before, self._is_passing = self._is_passing, True
+            try:
+                yield
+            finally:
+                self._is_passing = before
 
     @property
     def is_behind(self) -> bool:
@@ -60,6 +71,34 @@ class StoringRecorder(StagingRecorder):
     def waits(self) -> bool:
         """Whether something waits to be stored."""
         return bool(self._batch())
+
+    @property
+    def lags(self) -> bool:
+        """Whether more waits to be stored than the caller's words, which may go with what a driver does next."""
+        return self._rev == 0 or any(item.kind not in ("word", "firm", "onward") for item in self._waiting)
+
+    @property
+    def rev(self) -> int:
+        """How many events of the journal are known here."""
+        return self._rev
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether what waits may be stored with what is done next: nobody is to hear of it before."""
+        if self.reader is not None or self._refused:
+            return False
+        with self.lock:
+            return not any(self._audience(event.path) for item in self._waiting for event in item.seen)
+
+    def settle(self) -> None:
+        """Store what waits, unless it may wait for what is done next.
+
+        Raises:
+            StoreError: the store failed; what happened is kept.
+
+        """
+        if self.lags:
+            self.flush()
 
     def flush(self) -> None:
         """Store what waits. Blocks while it does.
@@ -214,8 +253,8 @@ class StoringRecorder(StagingRecorder):
     def _batch(self) -> tuple[Staged, ...]:
         """What is stored next: all in one, but a late end by itself."""
         waiting = self._waiting
-        if len(waiting) == 1 and implied(waiting[0].event, _ANY_START) and isinstance(waiting[0].after, Running):
-            return ()  # the first start will say it too
+        if waiting and implied(waiting[-1].event, _ANY_START) and isinstance(waiting[-1].after, Running):
+            waiting = waiting[:-1]  # the first start will say it too
         if waiting and waiting[0].kind == "late":
             return (waiting[0],)
         cut = next((at for at, item in enumerate(waiting) if item.kind == "late"), len(waiting))
@@ -264,7 +303,7 @@ class StoringRecorder(StagingRecorder):
         """The store failed: what was about to be done is not done; what the caller said was not said."""
         with self.lock:
             for item in self._waiting:
-                if item.kind == "intent" or (item.kind in ("word", "firm") and not self._keeps_words):
+                if item.kind == "intent" or (item.kind in ("word", "firm", "onward") and not self._keeps_words):
                     item.fate = error
             self._restage(())
 

@@ -121,7 +121,7 @@ class MemoryStore:
                 raise refusals.leased(loop_id, loop.lease)
             self._tokens += 1
             loop.lease = Lease(loop_id, owner, self._tokens, until)
-            return loop.lease
+            return evolve(loop.lease, rev=len(loop.entries))
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""

@@ -17,7 +17,9 @@ import builtins  # `list` is a method of a store
 from collections.abc import Sequence
 from typing import Protocol
 
-from attrs import frozen
+from attrs import field
+
+from toolloop.core.freezing import frozen
 
 
 @frozen
@@ -58,6 +60,8 @@ class Lease:
         token: which lease of the loop this is. A later one has a greater token. The token is what counts: a lease that
             was renewed since is still this lease.
         until: until when it runs, in seconds since the epoch.
+        rev: of a lease that `acquire` just gave: the revision of the loop, if the store says so. Whoever takes the
+            lease need not look then whether there is anything new to read. It makes no other lease of it.
 
     """
 
@@ -65,6 +69,7 @@ class Lease:
     owner: str
     token: int
     until: float
+    rev: int | None = field(default=None, eq=False, repr=False)
 
 
 @frozen

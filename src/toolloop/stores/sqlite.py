@@ -11,9 +11,10 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Self
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from toolloop.core.errors import UnreadableSnapshot
+from toolloop.core.freezing import frozen
 from toolloop.stores import checking, refusals
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LONGEST_WAIT = 1_000_000  # SQLite counts milliseconds in 32 bits
 _LAST = 0xFFFFFFFF  # of the events of a loop
 _COLUMNS = "number, loop_id, rev, status, deadline, lease_owner, lease_token, lease_until"
+_ONE = f"SELECT {_COLUMNS} FROM loops WHERE loop_id = ?"  # noqa: S608 - our own words
 _KINDS: tuple[Any, ...] = (int, str, int, str, (float, NoneType), (str, NoneType), (int, NoneType), (float, NoneType))
 
 
@@ -118,11 +120,8 @@ class SqliteStore:
             if expected_rev is not None and expected_rev != rev:
                 raise refusals.stale(loop_id, expected_rev, rev)
             _add(connection, loop.number, rev, new)
-            rev += len(new)
-            connection.execute("UPDATE loops SET rev = ? WHERE number = ?", (rev, loop.number))
-            if asked.head not in (None, Head(loop.stored.status, loop.stored.deadline)):
-                _set_head(connection, loop, asked.head)
-            return rev
+            _move(connection, loop, rev + len(new), asked.head)
+            return rev + len(new)
 
     def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
         """See `Store.load`."""
@@ -158,7 +157,7 @@ class SqliteStore:
                 f"SELECT {_COLUMNS} FROM loops {where} ORDER BY number DESC LIMIT ?",  # noqa: S608 - our own words
                 (*wanted.values(), limit),
             )
-            return [_read(row).stored for row in rows]
+            return [_read(row) for row in rows]
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
@@ -185,7 +184,7 @@ class SqliteStore:
                 raise refusals.leased(loop_id, loop.stored.lease)
             connection.execute("UPDATE tokens SET last = last + 1")
             (token,) = connection.execute("SELECT last FROM tokens").fetchone()
-            lease = Lease(loop_id, owner, token, until)
+            lease = Lease(loop_id, owner, token, until, rev=loop.stored.rev)
             _set_lease(connection, loop, lease)
             return lease
 
@@ -226,8 +225,8 @@ class SqliteStore:
 
 
 def _look_for(connection: Connection, loop_id: str) -> _Loop | None:
-    row = connection.execute(f"SELECT {_COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - our own words
-    return None if row is None else _read(row)
+    row = connection.execute(_ONE, (loop_id,)).fetchone()
+    return None if row is None else _Loop(row[0], _read(row))
 
 
 def _find(connection: Connection, loop_id: str) -> _Loop:
@@ -237,12 +236,12 @@ def _find(connection: Connection, loop_id: str) -> _Loop:
     return loop
 
 
-def _read(row: tuple[Any, ...]) -> _Loop:
+def _read(row: tuple[Any, ...]) -> StoredLoop:
     if not all(map(isinstance, row, _KINDS)):
         raise _damaged(f"loop {row[1]!r} has a column that is not of its kind")
-    number, loop_id, rev, status, deadline, owner, token, until = row
+    _number, loop_id, rev, status, deadline, owner, token, until = row
     lease = None if token is None else Lease(loop_id, owner, token, until)
-    return _Loop(number, StoredLoop(loop_id, status, deadline, rev, lease))
+    return StoredLoop(loop_id, status, deadline, rev, lease)
 
 
 def _damaged(what: str) -> UnreadableSnapshot:
@@ -263,10 +262,15 @@ def _place(number: int, seq: int) -> int:
     return number << 32 | seq
 
 
-def _set_head(connection: Connection, loop: _Loop, head: Head) -> None:
-    connection.execute(
-        "UPDATE loops SET status = ?, deadline = ? WHERE number = ?", (head.status, head.deadline, loop.number)
-    )
+def _move(connection: Connection, loop: _Loop, rev: int, head: Head | None) -> None:
+    """The loop has another revision, and perhaps another head: its row is written once."""
+    if head is None or (head.status, head.deadline) == (loop.stored.status, loop.stored.deadline):
+        connection.execute("UPDATE loops SET rev = ? WHERE number = ?", (rev, loop.number))  # and no index of it
+    else:
+        connection.execute(
+            "UPDATE loops SET rev = ?, status = ?, deadline = ? WHERE number = ?",
+            (rev, head.status, head.deadline, loop.number),
+        )
 
 
 def _is_current(lease: Lease, loop: StoredLoop) -> bool:

@@ -11,18 +11,17 @@ stands in line for one then either, so the child finds every line empty.
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from weakref import WeakSet, finalize
 
 from toolloop.core.errors import StoreError, ToolLoopError
 from toolloop.stores.sqlite_errors import explain
-from toolloop.stores.sqlite_files import connect
-from toolloop.stores.sqlite_queue import queue_for
+from toolloop.stores.sqlite_files import Kept, connect
+from toolloop.stores.sqlite_queue import Turn, queue_for
 
 _IDLE = 8  # so many connections are kept at most
 
@@ -34,95 +33,80 @@ class Connections:
         """`path`: the file, by its real path; `wait`: for how many seconds to wait for a lock."""
         self.path = path
         self._wait = wait
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[Kept] = []
         with _GATE:
             _ALL.add(self)
             self._queue = queue_for(path)
         finalize(self, _close, self._idle)
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that reads, in a connection of one's own. It waits for no writer.
 
         Raises:
             StoreError: SQLite failed.
 
         """
-        making = self._queue.turn(self._wait)  # taken if there is no file yet
-        with self._explaining(), _GATE, self._borrowed(self._wait, making) as connection, _doing(connection):
-            connection.execute("BEGIN DEFERRED")
-            yield connection
+        return self._transaction("BEGIN DEFERRED", nullcontext())
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes, in a connection of one's own, when it is this thread's turn.
 
         Raises:
             StoreError: SQLite failed, or others wrote all the time. Nothing was stored.
 
         """
-        with (
-            self._explaining(),
-            _GATE,
-            self._queue.turn(self._wait) as turn,
-            self._borrowed(turn.left, nullcontext()) as connection,
-            _doing(connection),
-        ):
-            connection.execute("BEGIN IMMEDIATE")
-            turn.has_lock = True
-            yield connection
+        return self._transaction("BEGIN IMMEDIATE", self._queue.turn(self._wait))
 
     @contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _transaction(self, begin: str, turn: AbstractContextManager[Turn | None]) -> Iterator[sqlite3.Connection]:
         try:
-            yield
+            with _GATE, turn as mine:
+                connection = self._take(mine)
+                try:
+                    connection.wait_for(self._wait if mine is None else mine.left)
+                    connection.execute(begin)
+                    if mine is not None:
+                        mine.has_lock = True
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException as error:
+                    self._break_off(connection, error)
+                    raise
+                self._put(connection)
         except sqlite3.Error as error:
             raise explain(error, self.path, self._wait) from error
         except OSError as error:
             raise StoreError(f"{self.path} cannot be opened: {error}. Nothing was stored") from error
 
-    @contextmanager
-    def _borrowed(self, wait: float, making: AbstractContextManager[object]) -> Iterator[sqlite3.Connection]:
-        connection = self._take(wait, making)
-        try:
-            connection.execute(f"PRAGMA busy_timeout = {math.ceil(wait * 1000)}")  # else it has that of its last use
-            yield connection
-        except BaseException as error:
-            if connection.in_transaction or not isinstance(error, ToolLoopError):
-                connection.close()  # which takes back what was not committed
-            else:
+    def _break_off(self, connection: Kept, error: BaseException) -> None:
+        """Take back what was not committed."""
+        if isinstance(error, ToolLoopError):  # the answer is no; the connection is well
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
                 self._put(connection)
-            raise
-        self._put(connection)
+                return
+        connection.close()
 
     def close(self) -> None:
         """Close every connection that nobody uses."""
         _close(self._idle)
 
-    def _take(self, wait: float, making: AbstractContextManager[object]) -> sqlite3.Connection:
+    def _take(self, mine: Turn | None) -> Kept:
         try:
             return self._idle.pop()
         except IndexError:
-            return connect(self.path, wait, making)
+            if mine is not None:
+                return connect(self.path, mine.left, nullcontext())
+            return connect(self.path, self._wait, self._queue.turn(self._wait))  # if there is no file yet
 
-    def _put(self, connection: sqlite3.Connection) -> None:
+    def _put(self, connection: Kept) -> None:
         if len(self._idle) < _IDLE:
             self._idle.append(connection)
         else:
             connection.close()
 
 
-@contextmanager
-def _doing(connection: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-    except ToolLoopError:  # the answer is no; the connection is well
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _close(connections: list[sqlite3.Connection]) -> None:
+def _close(connections: list[Kept]) -> None:
     with _GATE:
         while True:
             try:
@@ -144,6 +128,7 @@ class _Gate:
         self._lock = threading.RLock()  # can be entered again: a collected store closes itself at any moment
         self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}
+        self._is_closing = False  # perhaps; else there is nobody to notify, which takes as long as all the rest
 
     def __enter__(self) -> None:
         me = threading.get_ident()
@@ -156,14 +141,17 @@ class _Gate:
             left = self._inside.pop(me, 1) - 1
             if left > 0:
                 self._inside[me] = left
-            self._changed.notify_all()
+            if self._is_closing:
+                self._changed.notify_all()
 
     def close(self) -> None:
         me = threading.get_ident()
         self._lock.acquire()
+        self._is_closing = True
         self._changed.wait_for(lambda: not self._inside.keys() - {me})
 
     def open(self) -> None:
+        self._is_closing = False
         self._lock.release()
 
 

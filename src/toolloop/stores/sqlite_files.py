@@ -7,6 +7,7 @@ write. It is never read past SQLite, whose locks end when a process closes any h
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import stat
@@ -54,7 +55,19 @@ _SCHEMA = (
 )
 
 
-def connect(path: str, wait: float, turn: AbstractContextManager[object]) -> sqlite3.Connection:
+class Kept(sqlite3.Connection):
+    """A connection that is used for one transaction after another."""
+
+    _wait: float | None = None
+
+    def wait_for(self, wait: float) -> None:
+        """Wait so many seconds for a lock from here on."""
+        if wait != self._wait:  # each transaction asks, and it is mostly the same
+            self.execute(f"PRAGMA busy_timeout = {math.ceil(wait * 1000)}")
+            self._wait = wait
+
+
+def connect(path: str, wait: float, turn: AbstractContextManager[object]) -> Kept:
     """A connection to the store in this file, made where there is none.
 
     Args:
@@ -74,7 +87,7 @@ def connect(path: str, wait: float, turn: AbstractContextManager[object]) -> sql
         return _opened(path, wait, is_new=_look_at(path, wait) == "nothing")
 
 
-def _opened(path: str, wait: float, *, is_new: bool) -> sqlite3.Connection:
+def _opened(path: str, wait: float, *, is_new: bool) -> Kept:
     connection = _open(path, "rwc" if is_new else "rw", wait)
     try:
         if is_new:
@@ -89,10 +102,14 @@ def _opened(path: str, wait: float, *, is_new: bool) -> sqlite3.Connection:
     return connection
 
 
-def _open(path: str, mode: Literal["ro", "rw", "rwc"], wait: float) -> sqlite3.Connection:
-    # The connections go from thread to thread, though never to two at a time.
+def _open(path: str, mode: Literal["ro", "rw", "rwc"], wait: float) -> Kept:
     return sqlite3.connect(
-        f"{Path(path).as_uri()}?mode={mode}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
+        f"{Path(path).as_uri()}?mode={mode}",
+        uri=True,
+        timeout=wait,
+        isolation_level=None,
+        check_same_thread=False,  # they go from thread to thread, though never to two at a time
+        factory=Kept,
     )
 
 

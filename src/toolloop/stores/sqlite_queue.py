@@ -11,26 +11,33 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from typing import Self
 from weakref import WeakValueDictionary
 
 from toolloop.stores.sqlite_errors import crowded, locked
 
 
 class Turn:
-    """A place in the line."""
+    """A place in the line. Whoever enters it waits until its turn has come."""
 
-    def __init__(self, wait: float) -> None:
+    def __init__(self, queue: WriteQueue, wait: float) -> None:
         """`wait`: for how many seconds to wait, here and for SQLite's lock together."""
-        self.has_come = threading.Event()
+        self.has_come: threading.Event | None = None  # made by whoever has to wait
         self.has_lock = False  # SQLite's; whoever gets it says so
-        self._until = time.monotonic() + wait
+        self.left = wait  # the seconds that are left to wait
+        self._queue = queue
 
-    @property
-    def left(self) -> float:
-        """The seconds that are left to wait."""
-        return max(0.0, self._until - time.monotonic())
+    def __enter__(self) -> Self:
+        try:
+            self._queue.stand(self)
+        except BaseException:  # a Ctrl-C, too
+            self._queue.leave(self)
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._queue.leave(self)
 
 
 class WriteQueue:
@@ -45,33 +52,47 @@ class WriteQueue:
         self._line: deque[Turn] = deque()
         self._written = 0  # how many who had SQLite's lock have left
 
-    @contextmanager
-    def turn(self, wait: float) -> Iterator[Turn]:
-        """Stand in line, and have a turn.
+    def turn(self, wait: float) -> Turn:
+        """A turn: to stand in line is to enter it, to leave is to exit.
 
         Args:
-            wait: for how many seconds.
+            wait: for how many seconds. Who enters gets a `StoreError` if the turn does not come meanwhile.
+
+        """
+        return Turn(self, wait)
+
+    def stand(self, mine: Turn) -> None:
+        """Stand in line until the turn has come.
 
         Raises:
             StoreError: it did not come.
 
         """
-        mine, written = Turn(wait), self._written
-        try:
-            self._line.append(mine)
-            # Asked twice, as an interrupt may have kept the one before from waking this one.
-            if self._line[0] is not mine and not mine.has_come.wait(wait) and self._line[0] is not mine:
-                # If nobody of this process had the lock meanwhile, the first in line asked for it in vain.
-                is_ours = self._line[0].has_lock or self._written != written
-                raise (crowded if is_ours else locked)(self._path, wait)
-            yield mine
-        finally:
-            if mine.has_lock:  # as only the first has: nobody else counts at this moment
-                self._written += 1
-            with suppress(ValueError):  # an interrupt came before there was a place
-                self._line.remove(mine)
-            with suppress(IndexError):  # nobody waits
-                self._line[0].has_come.set()
+        written, line = self._written, self._line
+        line.append(mine)
+        if line[0] is mine:
+            return
+        wait, began = mine.left, time.monotonic()
+        mine.has_come = threading.Event()
+        # Asked again, as whoever left meanwhile could not tell; and afterwards, as an interrupt may have kept the one
+        # before from waking this one.
+        if line[0] is not mine and not mine.has_come.wait(wait) and line[0] is not mine:
+            # If nobody of this process had the lock meanwhile, the first in line asked for it in vain.
+            is_ours = line[0].has_lock or self._written != written
+            raise (crowded if is_ours else locked)(self._path, wait)
+        mine.left = max(0.0, began + wait - time.monotonic())
+
+    def leave(self, mine: Turn) -> None:
+        """Leave the line, and wake whoever is first then."""
+        if mine.has_lock:  # as only the first has: nobody else counts at this moment
+            self._written += 1
+        try:  # noqa: SIM105 - a Ctrl-C is seen where a function begins, and here none does before the place is free
+            self._line.remove(mine)
+        except ValueError:  # an interrupt came before there was a place
+            pass
+        with suppress(IndexError):  # nobody waits
+            if (first := self._line[0].has_come) is not None:
+                first.set()
 
 
 _QUEUES: WeakValueDictionary[str, WriteQueue] = WeakValueDictionary()
