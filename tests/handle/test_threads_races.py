@@ -59,7 +59,7 @@ def end_of(
 
 
 @each_kind
-@pytest.mark.parametrize("place", ["_send", "_flight", "_take_request", "send", "_answer", "_answered"])
+@pytest.mark.parametrize("place", ["_send", "_take_request", "_give_up", "send", "_answer", "_answered"])
 def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> None:
     """However close to a request it is said, a stop ends the loop as a stop."""
     handle = loop(kind, [reply(calls=[("look", {})])])

@@ -93,6 +93,8 @@ class Answering(Reading):
     def _say(self, say: Callable[[], T]) -> T:
         """Let the caller say something. What is refused may only be so for what others said: then it is tried again."""
         with self._recorder.lock:
+            if self._stored is None:
+                return say()
             try:
                 with self._recorder.saying():
                     return say()

@@ -9,15 +9,16 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Self
 
-from toolloop.core.errors import Conflict, IllegalCommand
+from toolloop.core.errors import IllegalCommand
 from toolloop.handle.apart import OpeningLoop, in_thread
 from toolloop.handle.awaiting import settled
 from toolloop.handle.by_hand import AsyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
+from toolloop.handle.failing import is_driven
 from toolloop.handle.making import to_open
 from toolloop.handle.streaming import AsyncOutlet, AsyncTurnStream
 from toolloop.handle.tasks import told_of
@@ -205,14 +206,21 @@ class AsyncToolLoopHandle(AsyncByHand):
         # Once in each turn others have theirs, also where neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         try:
-            with self._driving(asked), self._read_by(outlet):
+            if not self._driver.acquire(blocking=False):
+                raise is_driven(self._state, asked)
+            try:
+                self._read_by(outlet)
                 if self._waits():
                     await self.flush()
                 if (over := self._nothing_to_drive()) is not None:
                     await self._flush()
                     return over
-                async with self._holding_the_lease():
-                    return self._ready_to_drive() or await self._drive()
+                return await self._leased_drive()
+            finally:
+                try:
+                    self._read_by(None)
+                finally:
+                    self._driver.release()
         except GeneratorExit:  # the event loop is gone, and nothing can be awaited any more
             self._abandon()
             raise
@@ -220,12 +228,14 @@ class AsyncToolLoopHandle(AsyncByHand):
             if not self._is_abandoned and self._has_ends():
                 await self._apart(self._store_ends)
 
-    @asynccontextmanager
-    async def _holding_the_lease(self) -> AsyncIterator[None]:
+    async def _leased_drive(self) -> Yielded | Completed | Error:
+        """Drive, with the lease of a stored loop in hand."""
         try:
-            await self._apart(self._take_lease)
-            await self._flush()
-            yield
+            if not self._holds_on():
+                await self._apart(self._take_lease)
+            if self._stored is not None:
+                self._stored.tell_refused()
+            turn = self._ready_to_drive() or await self._drive()
             await self._secure()
         except GeneratorExit:
             self._abandon()
@@ -234,8 +244,9 @@ class AsyncToolLoopHandle(AsyncByHand):
             await self._apart(self._flush_quietly)
             raise
         finally:
-            if not self._is_abandoned:
+            if not self._is_abandoned and not self._lets_be():
                 await self._apart(self._end_lease)
+        return turn
 
     async def run(
         self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None
@@ -264,8 +275,6 @@ class AsyncToolLoopHandle(AsyncByHand):
                     self._stays = True
                 if not self._goes_on(turn):
                     return turn
-                with suppress(Conflict):  # somebody else said it first, or something better: the loop goes on
-                    await self._flush()
 
     @asynccontextmanager
     async def _staying(self) -> AsyncIterator[None]:

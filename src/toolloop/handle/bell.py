@@ -41,8 +41,8 @@ class Bell:
 
     def clear(self) -> None:
         """Forget that it was rung."""
-        with contextlib.suppress(Empty):
-            while True:
+        while not self._rung.empty():
+            with contextlib.suppress(Empty):  # somebody else took it
                 self._rung.get_nowait()
 
     def wait(self, seconds: float) -> None:

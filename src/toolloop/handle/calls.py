@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any
 
-from attrs import evolve, frozen
-
 from toolloop.core import events as ev
 from toolloop.core.effects import RunCall
 from toolloop.core.errors import ToolLoopError
-from toolloop.core.machine import outstanding
+from toolloop.core.evolving import evolve, quick
+from toolloop.core.freezing import frozen
 from toolloop.core.policy import digest_of
-from toolloop.core.states import Finished, Requesting, Running
+from toolloop.core.states import Finished, Ready, Requesting, Running
 from toolloop.core.terminations import LIMITS
 from toolloop.core.tree import loop_at, loops, round_of
 from toolloop.core.usage import IterationUsage
@@ -34,6 +33,7 @@ from toolloop.handle.tooling import Job, failed, returned, timed_out
 from toolloop.handle.watching import CallProgress, CallStarted, WatchEvent
 
 
+@quick
 @frozen
 class _Startable:
     """A call that may start now, in a loop that is being driven."""
@@ -49,6 +49,9 @@ class Calling(Flying):
     def _wake_up(self) -> None:
         """In another process the policies judge once more; and what nobody here is at work on has ended unseen."""
         was_asleep = self._asleep
+        if not was_asleep and isinstance(self._state, Ready):
+            self._kits.keep((), as_new=False)  # nothing of it was under way, and nothing runs inside of it
+            return
         if was_asleep:
             self._record(self._waking())
             self._asleep = False
@@ -70,7 +73,7 @@ class Calling(Flying):
         """The call that is to start, if it still is."""
         kit, loop = self._ready_kit(effect.path), self._at(effect.path)
         call = loop.round.find(effect.call_id) if isinstance(loop, Running) else None
-        if kit is None or not isinstance(loop, Running) or call is None or effect not in outstanding(self._state):
+        if kit is None or not isinstance(loop, Running) or call is None or effect not in self._to_do():
             return None
         return None if self._let_pass(self._recorder.now()) else _Startable(kit, loop, call)
 
@@ -116,7 +119,8 @@ class Calling(Flying):
             spent=spent,
             known=partial(self._known_tools, path),
         )
-        job.around = partial(self._recorder.around, CallStarted(iteration, call.id, call.name, path=path))
+        if self._kits.audience(path):
+            job.around = partial(self._recorder.around, CallStarted(iteration, call.id, call.name, path=path))
         return job
 
     def _begin_inside(self, effect: RunCall, found: _Startable, tool: SubLoop) -> None:
@@ -168,7 +172,7 @@ class Calling(Flying):
             return False
         if isinstance(state, Finished) and not isinstance(state.termination, LIMITS):
             return False
-        loop = loop_at(state, job.setup.path)
+        loop = loop_at(state, job.path)
         round_ = None if loop is None or loop.ledger.setup.within != job.setup.within else round_of(loop)
         call = None if round_ is None else round_.find(job.context.call_id)
         if round_ is None or call is None or round_.iteration != job.context.iteration:
@@ -180,7 +184,7 @@ class Calling(Flying):
 
     def _is_live(self, job: Job) -> bool:
         """Whether the loop waits for the end of this very run now."""
-        return self._counts(job) and isinstance(self._at(job.setup.path), Running)
+        return self._counts(job) and isinstance(self._at(job.path), Running)
 
     def _tell(self, job: Job, event: WatchEvent) -> None:
         """Tell those who watch of a run, as long as the loop waits for its end."""
@@ -190,7 +194,7 @@ class Calling(Flying):
 
     def _expire(self) -> None:
         """Leave behind what took too long. An async tool is cancelled by its own task; this is for threads."""
-        if not any(job.limit for job in tuple(self._jobs.values())):
+        if not self._jobs or not any(job.limit for job in tuple(self._jobs.values())):
             return
         with self._recorder.lock:
             now = time.monotonic()
@@ -212,7 +216,8 @@ class Calling(Flying):
         """Record the end of a call. One that comes after the loop went on without it is logged and forgotten."""
         took = round(time.monotonic() - job.begun if job.took is None else job.took, 6)
         iteration, attempt = job.context.iteration, job.call.attempts
-        ended = ev.Ended(
+        ended = partial(
+            ev.Ended,
             job.context.call_id,
             result,
             took,
@@ -220,17 +225,17 @@ class Calling(Flying):
             attempt,
             above=job.setup.runs,
             at=self._recorder.now(),
-            path=job.setup.path,
+            path=job.path,
         )
         try:
             with self._recorder.lock:
                 if self._over(job):
-                    self._record(evolve(ended, seconds=self._lap()))
+                    self._record(ended(seconds=self._lap()))
                 else:
-                    extra = {"loop_id": self.loop_id, "call_id": ended.call_id}
+                    extra = {"loop_id": self.loop_id, "call_id": job.context.call_id}
                     LOG.warning("a call ended too late to count", extra=extra)
                     if self._stored is not None:
-                        self._stored.record_late(ended)
+                        self._stored.record_late(ended())
         finally:
             self._ring()
             self._store_ends()
@@ -259,7 +264,7 @@ class Calling(Flying):
             with self._recorder.lock:
                 live = self._is_live(job)
                 if self._over(job) and live:
-                    cancelled = ev.Cancelled(job.context.call_id, at=self._recorder.now(), path=job.setup.path)
+                    cancelled = ev.Cancelled(job.context.call_id, at=self._recorder.now(), path=job.path)
                     self._record(evolve(cancelled, seconds=self._lap()))
         finally:
             self._ring()
@@ -288,7 +293,7 @@ class Calling(Flying):
 
     def _has_ends(self) -> bool:
         """Whether there is something to store, or a lease to give back, that no driver sees to."""
-        return self._stored is not None and (self._stored.is_behind or self._stored.lease is not None)
+        return self._stored is not None and (self._stored.is_behind or not self._keeps_lease())
 
     def _came_back(self, job: Job, result: Result) -> None:
         """A sync tool is back. What comes too late is not filtered: it only gets its line in the log."""
@@ -303,7 +308,7 @@ class Calling(Flying):
             self._end(job, result)
 
     def _filters_of(self, job: Job) -> tuple[Callable[..., Any], ...]:
-        kit = self._kit(job.setup.path)
+        kit = self._kit(job.path)
         return () if kit is None else tuple(kit.config.result_filters)
 
     def _filtering(self, job: Job, result: Result) -> Generator[Question, Any, Result]:

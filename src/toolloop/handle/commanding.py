@@ -14,7 +14,7 @@ from toolloop.core.jsontext import JSON, decode, encode
 from toolloop.core.machine import refusal, step
 from toolloop.core.setup import Budget
 from toolloop.core.splicing import spliced
-from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, Proposed, TooDeep
+from toolloop.core.states import Deciding, Executed, Failed, Finished, Paused, TooDeep
 from toolloop.core.values import Command, Continue, InjectMessages, Stop
 from toolloop.handle.answering import Answering
 from toolloop.handle.beginning import all_params, check_request
@@ -75,7 +75,7 @@ class Commanding(Answering):
         raise TypeError(f"{command!r} is no command; give Continue(), InjectMessages([...]) or Stop()")
 
     def _continue(self) -> bool:
-        if not isinstance(self._state, Proposed | Deciding | Executed | Paused):
+        if not self._waits():
             raise refusal(self._state, ev.Continued())
         event = ev.Continued(at=self._recorder.now())
         if self._working is not None:

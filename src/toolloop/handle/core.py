@@ -19,7 +19,7 @@ from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, refuse_last_word, refuse_unclosed, to_texts
 from toolloop.handle.editing import WorkingList, outgoing, refuse_lost_pause
-from toolloop.handle.failing import error_of
+from toolloop.handle.failing import error_of, is_driven
 from toolloop.handle.kits import Kit, Kits
 from toolloop.handle.making import refuse_unopened, registry_of
 from toolloop.handle.params import Secrets
@@ -32,6 +32,7 @@ from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
 _WAITING = (Proposed, Deciding, Executed, Paused)
+_ENDED = (Finished, Failed, TooDeep)
 
 # What others may say without ending the wait that a handle shows, and what leaves the closed history as it is.
 _AS_IT_STANDS = (
@@ -163,6 +164,8 @@ class HandleCore:
 
     def _kit(self, path: Path) -> Kit | None:
         """What a driver needs for a loop of the tree; None if it is not there, or the tool of its call is gone."""
+        if not path:
+            return self._kits.root
         with self._recorder.lock:
             return self._kits.at(self._state, path)
 
@@ -181,10 +184,11 @@ class HandleCore:
     def _record(self, event: ev.Event) -> State:
         """Record an event, and let the waiting `Yielded` show what it changed."""
         with self._recorder.lock:
-            known = len(self._state.ledger.usage_log)
+            known = len(self._state.ledger.usage_log) if isinstance(self._context, ToolContext) else None
             state = self._recorder.record(event)
-            self._show()
-            if isinstance(self._context, ToolContext):
+            if self._yielded is not None:
+                self._show()
+            if known is not None and isinstance(self._context, ToolContext):
                 for usage in state.ledger.usage_log[known:]:
                     self._context._spent(usage)  # noqa: SLF001 - for this it is there
             return state
@@ -211,12 +215,7 @@ class HandleCore:
     def _driving(self, asked: str) -> Iterator[None]:
         """One caller drives; a second one is told so at once."""
         if not self._driver.acquire(blocking=False):
-            raise IllegalCommand(
-                f"{asked}: another caller drives this loop right now; one caller drives, any may decide",
-                state=type(self._state).__name__,
-                asked=asked,
-                allowed=("decide()", "pending", "view()", "resume(Stop())"),
-            )
+            raise is_driven(self._state, asked)
         try:
             yield
         finally:
@@ -243,7 +242,7 @@ class HandleCore:
 
     def _nothing_to_drive(self) -> Completed | Error | None:
         """The terminal result, if the loop has one; else None, and it is not the caller who has the word."""
-        if isinstance(self._state, Finished | Failed | TooDeep):
+        if isinstance(self._state, _ENDED):
             with self._recorder.saying():
                 self._adopt("next_turn()")
             return self._finish()
@@ -259,8 +258,9 @@ class HandleCore:
     def _get_ready(self) -> None:
         if self._opened is None:
             refuse_unopened(self._tools)
-        with self._recorder.saying():
-            self._adopt("next_turn()")
+        if self._working is not None:
+            with self._recorder.saying():
+                self._adopt("next_turn()")
         self._wake_up()
         self._watch.lap()
 
@@ -271,6 +271,8 @@ class HandleCore:
             InvalidHistory: the API would refuse what would go out next; the list stays to be mended.
 
         """
+        if self._working is None:
+            return
         edit = self._edit()
         if edit is not None:
             closed = spliced(self._state.ledger.messages, edit.splices)
@@ -327,7 +329,7 @@ class HandleCore:
         with self._recorder.lock:
             if (waiting := self._wait()) is not None:
                 return waiting
-            return self._finish() if isinstance(self._state, Finished | Failed | TooDeep) else None
+            return self._finish() if isinstance(self._state, _ENDED) else None
 
     def _waits(self) -> bool:
         """Whether the caller has the word, as far as this handle knows."""

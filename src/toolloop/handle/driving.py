@@ -10,18 +10,18 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
-from attrs import evolve
-
 from toolloop.core import events as ev
 from toolloop.core.effects import Conclude, Effect, EndTurn, Judge
 from toolloop.core.errors import Conflict
-from toolloop.core.machine import outstanding, under_way
+from toolloop.core.evolving import evolve
+from toolloop.core.machine import under_way
 from toolloop.core.states import Judging, Running
 from toolloop.core.tree import answer_of, is_over
 from toolloop.core.values import Result
 from toolloop.handle.calls import Calling
 from toolloop.handle.filtering import filtering
 from toolloop.handle.judging import Question
+from toolloop.handle.riding import is_recorded_first
 from toolloop.handle.turns import Yielded
 
 
@@ -33,7 +33,7 @@ class Driving(Calling):
         if self._abort is not None:
             abort, self._abort = self._abort, None
             raise abort
-        return outstanding(self._state)
+        return self._to_do()
 
     def _goes_on(self, turn: Yielded) -> bool:
         """Continue a `Yielded` whose calls are all decided, unless somebody gave it its command already."""
@@ -42,9 +42,17 @@ class Driving(Calling):
                 self._tick()  # it may have taken a while to ask
                 if turn.pending:
                     return False
-                with suppress(Conflict):  # somebody else said it first, or something better: the loop goes on
+                # Somebody else may have said it first, or something better: the loop goes on all the same.
+                with self._passing(), suppress(Conflict):
                     turn.continue_loop()
             return True
+
+    def _rides(self) -> bool:
+        """Whether what waits to be stored may go with what is done next. See `riding`."""
+        stored = self._stored
+        if stored is None or self._abort is not None or self._unlaunched() or not stored.may_wait:
+            return False
+        return is_recorded_first(self._state, self._to_do(), self._kits.root)
 
     def _calls_run(self) -> bool:
         """Whether something was begun whose end will come: a call, or a request, anywhere in the tree."""
@@ -56,7 +64,7 @@ class Driving(Calling):
         """The questions to ask; each is to be answered by what it returns or raises. None if nobody is to judge."""
         with self._recorder.lock:
             kit, loop = self._ready_kit(effect.path), self._at(effect.path)
-            if kit is None or not isinstance(loop, Judging) or effect not in outstanding(self._state):
+            if kit is None or not isinstance(loop, Judging) or effect not in self._to_do():
                 return None
             return kit.judges.judge(loop, effect, kit.external(loop.ledger.setup), self._recorder.now())
 
@@ -65,7 +73,8 @@ class Driving(Calling):
         with self._recorder.lock:
             loop = self._at(effect.path)
             if isinstance(loop, Judging):
-                event = evolve(event, path=effect.path)
+                if effect.path:
+                    event = evolve(event, path=effect.path)
                 quiet = not event.stop and not event.verdicts and loop.round.calls
                 # A judgement that lets all run is in no journal, so its time goes with the first start.
                 self._record(event if quiet else evolve(event, seconds=self._lap()))
@@ -92,7 +101,7 @@ class Driving(Calling):
         with self._recorder.lock:
             loop = self._at(effect.path)
             call = loop.round.find(effect.call_id) if isinstance(loop, Running) else None
-            if not isinstance(loop, Running) or call is None or effect not in outstanding(self._state):
+            if not isinstance(loop, Running) or call is None or effect not in self._to_do():
                 return
             took = 0.0 if call.child is None else round(call.child.ledger.active, 6)
             run = (loop.round.iteration, call.attempts)
@@ -102,7 +111,7 @@ class Driving(Calling):
     def _turn_ended(self, effect: EndTurn) -> None:
         with self._recorder.lock:
             now = self._recorder.now()
-            if effect in outstanding(self._state) and not self._let_pass(now):
+            if effect in self._to_do() and not self._let_pass(now):
                 self._record(ev.TurnEnded(at=now, path=effect.path))
 
 

@@ -53,6 +53,6 @@ def filtering(
             continue
         if content != result.content:
             sizes = len(result.content), len(content)
-            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=job.setup.path))
+            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=job.path))
             job.result = result = evolve(result, content=content)  # if a later filter is cut off, this stands
     return result

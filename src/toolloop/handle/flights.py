@@ -8,8 +8,8 @@ becomes of it counts as long as its loop still waits for this very request.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from math import inf
 from typing import Any
 
@@ -17,7 +17,7 @@ from attrs import evolve
 
 from toolloop.core import events as ev
 from toolloop.core import limits
-from toolloop.core.effects import SendRequest
+from toolloop.core.effects import Effect, SendRequest
 from toolloop.core.errors import IllegalCommand, InvalidHistory, ModelError, OutsideError, ProtocolError
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.machine import is_due, outstanding
@@ -31,6 +31,7 @@ from toolloop.handle.decisions import refuse_invalid
 from toolloop.handle.editing import outgoing, refuse_lost_pause
 from toolloop.handle.failing import failure_of, told
 from toolloop.handle.kits import Kit, driven_at
+from toolloop.handle.observing import NOTHING
 from toolloop.handle.recording import LOG, Path
 from toolloop.handle.streaming import AsyncOutlet, Outlet, delta_of
 from toolloop.handle.tooling import Flight
@@ -45,11 +46,33 @@ class Flying(Compacting):
 
     _outlet: Any = None  # where a reader hears of the turn that is streamed: an `Outlet`, or an `AsyncOutlet`
 
+    # What was to be done in a state, and in how many seconds a loop has used up its time: nobody looks twice.
+    _found: tuple[State, tuple[Effect, ...], float | None] | None = None
+
     # --- where things stand ---
+
+    def _to_do(self) -> tuple[Effect, ...]:
+        """What is to be done now. See `outstanding`."""
+        found = self._found
+        if found is None or found[0] is not self._recorder.state:
+            found = self._look_up()
+        return found[1]
+
+    def _limit_of_time(self) -> float | None:
+        """In how many active seconds of the state a loop has used up its time; None: none ever does."""
+        found = self._found
+        if found is None or found[0] is not self._recorder.state:
+            found = self._look_up()
+        return found[2]
+
+    def _look_up(self) -> tuple[State, tuple[Effect, ...], float | None]:
+        state = self._recorder.state
+        self._found = found = state, outstanding(state), limits.time_left(state)
+        return found
 
     def _at(self, path: Path) -> State | None:
         """The loop at a path while it is being driven; None where it is no more, or a loop above it stands still."""
-        return driven_at(self._state, path)
+        return driven_at(self._recorder.state, path) if path else self._recorder.state
 
     def _ready_kit(self, path: Path) -> Kit | None:
         """The kit of a loop that is to do something; None if that is not to be done any more.
@@ -80,12 +103,12 @@ class Flying(Compacting):
 
     def _time_left(self) -> float:
         """How many seconds may pass until a loop of the tree has used up its time."""
-        left = limits.time_left(self._state)
+        left = self._limit_of_time()
         return inf if left is None else max(0.0, left - self._watch.so_far())
 
     def _lap_in_time(self) -> float | None:
         """The seconds that go with what begins now. None: a loop has used up its time with them, and that is said."""
-        left, seconds = limits.time_left(self._state), self._lap()
+        left, seconds = self._limit_of_time(), self._lap()
         if left is None or seconds < left:
             return seconds
         self._record(ev.Ticked(at=self._recorder.now(), seconds=seconds))
@@ -93,6 +116,8 @@ class Flying(Compacting):
 
     def _let_time_pass(self) -> None:
         """Say so when a loop has used up its time: then there is something to be done about it."""
+        if self._limit_of_time() is None:
+            return
         with self._recorder.lock:
             if self._time_left() == 0.0:
                 self._record(ev.Ticked(at=self._recorder.now(), seconds=self._lap()))
@@ -109,20 +134,12 @@ class Flying(Compacting):
 
     # --- requests ---
 
-    @contextmanager
-    def _flight(self, path: Path) -> Generator[Flight | None, None, None]:
-        """The outstanding request, if it still is. While it is under way, what the caller says counts afterwards."""
-        try:
-            yield self._take_request(path)
-        finally:
-            self._give_up(path)
-
     def _take_request(self, path: Path) -> Flight | None:
         """The request to send, recorded as under way."""
         problem = self._fetch_secrets(path) if path else None
         with self._recorder.lock:
             kit, loop = self._ready_kit(path), self._at(path)
-            if kit is None or not isinstance(loop, Ready) or SendRequest(path) not in outstanding(self._state):
+            if kit is None or not isinstance(loop, Ready) or SendRequest(path) not in self._to_do():
                 return None
             flight = None
             if problem is None:
@@ -171,10 +188,10 @@ class Flying(Compacting):
         refuse_lost_pause(loop, asked="next_turn()")
         request = kit.requests.make(
             ledger.setup.params,
-            [*ledger.messages, *loop.tail],
+            ledger.messages,
             ledger.container,
+            tail=loop.tail,
             unbound=ledger.unbound,
-            resumes=bool(loop.tail),
         )
         if kit.requests.may_add_up() or kit.is_unjudged:  # over rounds that were each judged by themselves
             texts = outgoing(loop, list(ledger.messages))
@@ -188,20 +205,16 @@ class Flying(Compacting):
 
     # --- replies that are read piece by piece ---
 
-    @contextmanager
-    def _read_by(self, outlet: Outlet | AsyncOutlet | None) -> Generator[None, None, None]:
-        """While a turn is driven, it is read through an outlet, or not at all."""
+    def _read_by(self, outlet: Outlet | AsyncOutlet | None) -> None:
+        """From here on a turn is read through an outlet, or not at all."""
         self._outlet = outlet
         self._recorder.reader = None if outlet is None else outlet.tell
-        self._watch.resume()  # whoever read the turn before may have left at its last event
-        try:
-            yield
-        finally:
-            self._outlet = self._recorder.reader = None
-            self._watch.resume()
+        self._watch.resume()  # whoever read the turn may have left at its last event
 
     def _around(self, flight: Flight) -> AbstractContextManager[object]:
         """What observers want around a request."""
+        if not self._kits.audience(flight.path):
+            return NOTHING
         loop = self._at(flight.path)
         iteration = 1 if loop is None else loop.ledger.iterations + 1
         return self._recorder.around(RequestStarted(iteration, summary=flight.wanted is not None, path=flight.path))

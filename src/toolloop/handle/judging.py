@@ -62,7 +62,9 @@ class Judges:
                 return ev.Judged(at=now, stop=True, reason=said if isinstance(said, str) else None)
         verdicts: list[tuple[str, Verdict]] = []
         for call_id in effect.calls:
-            call = next(call for call in state.round.calls if call.id == call_id)
+            call = state.round.find(call_id)
+            if call is None:
+                raise AssertionError(f"{call_id} is to be judged, and is no call of the round")
             verdict = yield from self._verdict(state, call, external, now)
             if verdict is not None:
                 verdicts.append((call_id, verdict))
@@ -81,7 +83,8 @@ class Judges:
         if tool is not None and (problem := misfit(tool, decode(call.effective_input))):
             text = say(texts, "invalid_input", name=call.name, problems=problem)
             return Reject(Outcome.INVALID_INPUT, text)
-        opinion = yield from self._opinion(state, call, tool)
+        # Quickly where nobody is to be asked, for that is so of most calls.
+        opinion = (yield from self._opinion(state, call, tool)) if self._is_asked(tool) else None
         match opinion:
             case Approve() if tool is None:
                 return Wait(Why.EXTERNAL)
@@ -102,6 +105,9 @@ class Judges:
                 why = Why.APPROVAL if tool is not None else Why.EXTERNAL
                 return Wait(why, reason, fresh=bool(opinion.fresh), expires_in=_seconds(opinion.expires_in))
         return None if tool is not None else Wait(Why.EXTERNAL)
+
+    def _is_asked(self, tool: Tool[..., Any] | None) -> bool:
+        return self._config.on_tool_call is not None or (tool is not None and tool.needs_approval is not False)
 
     def _opinion(self, state: Judging, call: Call, tool: Tool[..., Any] | None) -> Answers:
         """What the policies say: a decision, an `Ask`, or None to let it run. Whatever goes wrong asks the caller."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolloop.handle.recording import Observer, Path, Recorder
 
 LOG = logging.getLogger("toolloop")
-_NOTHING = nullcontext()
+NOTHING = nullcontext()
 
 # Of the texts in events only these are said: names and ids. A new field is silent until somebody thinks about it.
 _SAID = {
@@ -94,6 +94,8 @@ class Observers:
 
     def tell(self, event: WatchEvent) -> None:
         """Tell all of an event."""
+        if not self._audience(event.path):  # quickly, for most loops have none
+            return
         for observer in self._for(event.path):
             try:
                 observer(event)
@@ -102,9 +104,11 @@ class Observers:
 
     def around(self, event: WatchEvent) -> AbstractContextManager[object]:
         """What observers want around what an event begins, entered already; it lets all exceptions through."""
+        if not self._audience(event.path):
+            return NOTHING
         wanting: list[Any] = [each for each in self._for(event.path) if hasattr(type(each), "around")]
         if not wanting:
-            return _NOTHING
+            return NOTHING
         with ExitStack() as stack:
             for observer in wanting:
                 with self._guarded():

@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from toolloop.core import events as ev
 from toolloop.core.machine import step
 from toolloop.core.states import State
+from toolloop.handle.hearing import watch
 from toolloop.handle.observing import Observers, record_of
-from toolloop.handle.watching import Compacted, Delta, LoopDetected, WatchEvent, watch
+from toolloop.handle.watching import Compacted, Delta, LoopDetected, WatchEvent
 
 LOG = logging.getLogger("toolloop")
 
 Path = tuple[str, ...]
 Observer = Callable[[Any], Any]
+_AT_ONCE = nullcontext()
+_WARNING = (LoopDetected, Compacted)  # events that may be worth a warning
 
 
 def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
@@ -64,14 +67,15 @@ class Recorder:
         """
         with self.lock:
             before = self.state
-            self.state = step(before, event)
-            self._tell(watch(before, event, self.state))
-            return self.state
+            after = self.state = step(before, event)
+            if seen := watch(before, event, after):
+                self._note(seen)
+                self._tell_noted()
+            return after
 
-    @contextmanager
-    def saying(self) -> Generator[None, None, None]:
+    def saying(self) -> AbstractContextManager[None]:
         """What is recorded in here is the caller's word. Where there is a store, it is stored before this is over."""
-        yield
+        return _AT_ONCE
 
     def flush(self) -> None:
         """Store what waits to be stored. Without a store nothing ever does."""
@@ -92,7 +96,10 @@ class Recorder:
     def tell(self, event: WatchEvent) -> None:
         """Tell those who watch something that is no event of the machine at all."""
         with self.lock:
-            self._tell([event])
+            if not isinstance(event, Delta):
+                self._seen.append(event)
+            self._untold.append(event)
+            self._tell_noted()
 
     def around(self, event: WatchEvent) -> AbstractContextManager[object]:
         """What observers want around the request or the tool's run that an event begins; see `LoopConfig.observers`.
@@ -111,36 +118,39 @@ class Recorder:
             seen, self._seen = tuple(self._seen), []
             return seen
 
-    def _tell(self, seen: Sequence[WatchEvent]) -> None:
-        self._note(seen)
-        self._tell_noted()
-
     def _note(self, seen: Sequence[WatchEvent]) -> None:
-        self._seen.extend(event for event in seen if not isinstance(event, Delta))
-        self._untold.extend(seen)
+        self._seen += seen
+        self._untold += seen
 
     def _tell_noted(self) -> None:
         if self._telling:  # an observer changed the loop: what that did is told after what it was told
             return
         self._telling = True
+        is_logged = LOG.isEnabledFor(logging.DEBUG)
         try:
             while self._untold:
-                self._tell_one(self._untold.popleft())
+                event = self._untold.popleft()
+                if is_logged:
+                    LOG.debug("%s", type(event).__name__, extra=record_of(event, self._extra()))
+                if isinstance(event, _WARNING):
+                    self._warn(event)
+                self._observers.tell(event)
+                if self.reader is not None:
+                    self.reader(event)
         finally:
             self._telling = False
 
-    def _tell_one(self, event: WatchEvent) -> None:
-        extra = {"loop_id": self.state.ledger.setup.loop_id}
-        if LOG.isEnabledFor(logging.DEBUG):
-            LOG.debug("%s", type(event).__name__, extra=record_of(event, extra))
+    def _warn(self, event: WatchEvent) -> None:
         if isinstance(event, LoopDetected):
             found = {"tool": event.tool_name, "count": event.count}
-            LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=extra | found)
+            LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=self._extra() | found)
         if isinstance(event, Compacted) and event.problem is not None:
             failed = {"strategy": event.strategy}  # why may repeat what was said, and is in the event
             LOG.warning(
-                "%s left the history as it is; its event Compacted says why", event.strategy, extra=extra | failed
+                "%s left the history as it is; its event Compacted says why",
+                event.strategy,
+                extra=self._extra() | failed,
             )
-        self._observers.tell(event)
-        if self.reader is not None:
-            self.reader(event)
+
+    def _extra(self) -> dict[str, str]:
+        return {"loop_id": self.state.ledger.setup.loop_id}

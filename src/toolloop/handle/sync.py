@@ -12,6 +12,7 @@ from typing import Any, Self
 from toolloop.core.errors import IllegalCommand
 from toolloop.handle.by_hand import SyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
+from toolloop.handle.failing import is_driven
 from toolloop.handle.making import to_open
 from toolloop.handle.streaming import Outlet, TurnStream, exhaust
 from toolloop.handle.threads import Steps
@@ -209,25 +210,31 @@ class ToolLoopHandle(SyncByHand):
 
     def _turning(self, asked: str, outlet: Outlet | None = None) -> Steps[Yielded | Completed | Error]:
         try:
-            with self._driving(asked), self._read_by(outlet):
-                if (over := self._say(self._nothing_to_drive)) is not None:
-                    return over
-                with self._holding_the_lease():
-                    return self._ready_to_drive() or (yield from self._drive())
+            if not self._driver.acquire(blocking=False):
+                raise is_driven(self._state, asked)
+            try:
+                self._read_by(outlet)
+                return self._say(self._nothing_to_drive) or (yield from self._leased_drive())
+            finally:
+                try:
+                    self._read_by(None)
+                finally:
+                    self._driver.release()
         finally:
             self._store_ends()  # of a call that came to its end in the very moment in which driving did
 
-    @contextmanager
-    def _holding_the_lease(self) -> Iterator[None]:
+    def _leased_drive(self) -> Steps[Yielded | Completed | Error]:
+        """Drive, with the lease of a stored loop in hand."""
         try:
             self._take_lease()
-            yield
+            turn = self._ready_to_drive() or (yield from self._drive())
             self._recorder.secure()
         except BaseException:
             self._flush_quietly()
             raise
         finally:
             self._end_lease()
+        return turn
 
     def run(self, ask: Callable[[Yielded], object] | None = None) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller.

@@ -13,10 +13,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from toolloop.core import limits
 from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.errors import ToolLoopError
-from toolloop.core.machine import outstanding
 from toolloop.core.values import Result
 from toolloop.handle.awaiting import DEPTH, await_each, called, is_at_hand, within_limit
 from toolloop.handle.bell import AsyncBell
@@ -47,10 +45,13 @@ class AsyncDriving(Driving):
     async def _drive(self) -> Yielded | Completed | Error:
         try:
             while True:
-                await self._secure()
+                if self._rides():
+                    self._recorder.check()
+                else:
+                    await self._secure()
                 await self._was_read()
                 match self._effects():
-                    case (SendRequest(path=()) as effect,) if limits.time_left(self._state) is None:
+                    case (SendRequest(path=()) as effect,) if self._limit_of_time() is None:
                         await self._send(effect)
                     case (Judge(path=()) as effect,):
                         await self._judge(effect)
@@ -65,11 +66,13 @@ class AsyncDriving(Driving):
             self._give_up_requests()
 
     async def _send(self, effect: SendRequest) -> None:
-        with self._flight(effect.path) as flight:
-            if flight is not None:
+        try:
+            if (flight := self._take_request(effect.path)) is not None:
                 await self._secure()
                 await self._was_read()
                 await self._fly(flight)
+        finally:
+            self._give_up(effect.path)  # what the caller says counts from here on
 
     async def _fly(self, flight: Flight) -> None:
         if not self._is_asking(flight):
@@ -142,7 +145,10 @@ class AsyncDriving(Driving):
             begun = [*self._unlaunched(), *self._begin(group)]
             goes_on = bool(begun) or self._state is not before
             try:
-                await self._secure()
+                if goes_on or self._is_busy() or not self._rides():
+                    await self._secure()
+                else:  # what waits may wait for the turn to be over
+                    self._recorder.check()
             except ToolLoopError as error:  # what runs comes to its end first, and is kept; then this is told
                 self._raised = self._raised or error
             await self._was_read()
@@ -160,12 +166,12 @@ class AsyncDriving(Driving):
 
     def _is_busy(self) -> bool:
         """Whether something is under way, or is asked about by a task."""
-        return self._calls_run() or any(_mark(effect) in self._asking for effect in outstanding(self._state))
+        return self._calls_run() or any(_mark(effect) in self._asking for effect in self._to_do())
 
     def _begin(self, group: TaskGroup) -> list[Job | Flight]:
         """Record what is done next, and give what is to be run of it. What the loop does alone waits until it is."""
         begun: list[Job | Flight | None] = []
-        for effect in outstanding(self._state):
+        for effect in self._to_do():
             match effect:
                 case CancelRequest():
                     self._give_up(effect.path)

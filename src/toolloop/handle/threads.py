@@ -1,15 +1,15 @@
 """The sync driver. It waits, fans out to threads, locks and records; it decides nothing.
 
-It is a generator: at each `yield` it may tell a reader what happened so far. Who wants no more than the turn just runs
-it to its end. What is done side by side runs in threads, whose steps wait for the reader at the same places.
+It is a generator: where a reader reads the turn, each `yield` lets them hear what happened so far. Who wants no more
+than the turn just runs it to its end. What is done side by side runs in threads, whose steps wait for the reader at the
+same places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
-from toolloop.core import limits
 from toolloop.core.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.core.machine import under_way
 from toolloop.core.values import Result
@@ -23,6 +23,7 @@ from toolloop.handle.turns import Completed, Error, Yielded
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
+_APART = (SendRequest, RunCall)  # what can be done side by side
 
 
 class SyncDriving(Driving):
@@ -33,37 +34,37 @@ class SyncDriving(Driving):
         try:
             while True:
                 self._bell.clear()  # before what rings is read, and looked at
-                yield
+                if self._outlet is not None:
+                    yield
                 effects = self._look() if raised is None else self._wind_up(raised)
-                apart = [effect for effect in effects if isinstance(effect, SendRequest | RunCall)]
-                match effects:
-                    case (SendRequest() as only,) if self._is_alone():
-                        yield from self._send(only)
-                    case (RunCall() as only,) if self._is_alone():
-                        yield from self._run_alone(only)
-                    case _ if apart:
-                        yield from self._begin_apart(apart)
-                    case (first, *_):
-                        try:
-                            self._do_here(first)
-                        except Exception as error:  # noqa: BLE001 - it is raised once nothing is under way
-                            raised = error
-                    case _ if self._calls_run():
+                if not effects:
+                    if self._calls_run():
                         # Not for ever: a Ctrl-C in the instant before the wait is seen only when it ends (CPython).
                         self._bell.wait(self._patience(0.5))
-                    case _:
-                        if (result := self._result()) is not None:
-                            return result
+                    elif (result := self._result()) is not None:
+                        return result
+                elif apart := [effect for effect in effects if isinstance(effect, _APART)]:
+                    yield from self._begin(apart, alone=len(effects) == 1 and self._is_alone())
+                else:
+                    try:
+                        self._do_here(effects[0])
+                    except Exception as error:  # noqa: BLE001 - it is raised once nothing is under way
+                        raised = error
         finally:
             self._give_up_requests()
 
     def _look(self) -> tuple[Effect, ...]:
-        """What is to be done now, once all that happened is stored."""
+        """What is to be done now, once all that happened is stored, or may be stored with it."""
         self._expire()
         self._let_time_pass()
-        self._recorder.secure()
-        for job in self._unlaunched():
-            self._spawn(job)
+        if self._stored is not None:
+            if self._rides():
+                self._recorder.check()
+            else:
+                self._recorder.secure()
+        if self._jobs:
+            for job in self._unlaunched():
+                self._spawn(job)
         return self._effects()
 
     def _wind_up(self, raised: Exception) -> tuple[Effect, ...]:
@@ -75,7 +76,7 @@ class SyncDriving(Driving):
 
     def _is_alone(self) -> bool:
         """Whether what is to be done can be waited for right here: nothing else runs, and no time is to run out."""
-        return not under_way(self._state) and limits.time_left(self._state) is None
+        return self._limit_of_time() is None and not under_way(self._state)
 
     def _do_here(self, effect: Effect) -> None:
         match effect:
@@ -91,11 +92,14 @@ class SyncDriving(Driving):
                 self._turn_ended(effect)
 
     def _send(self, effect: SendRequest) -> Steps[None]:
-        with self._flight(effect.path) as flight:
-            if flight is not None:
+        try:
+            if (flight := self._take_request(effect.path)) is not None:
                 self._recorder.secure()
-                yield
+                if self._outlet is not None:
+                    yield
                 yield from self._fly(flight)
+        finally:
+            self._give_up(effect.path)  # what the caller says counts from here on
 
     def _fly(self, flight: Flight) -> Steps[None]:
         if not self._is_asking(flight):
@@ -133,7 +137,8 @@ class SyncDriving(Driving):
             if job is None:
                 return
             self._recorder.secure()
-            yield
+            if self._outlet is not None:
+                yield
             if job.limit is not None:
                 self._spawn(job)
             elif self._enter(job):
@@ -142,6 +147,15 @@ class SyncDriving(Driving):
             if job is not None and job.thread is None and job.entered:  # else nothing of it has happened
                 self._cut(job)
             raise
+
+    def _begin(self, effects: Sequence[SendRequest | RunCall], *, alone: bool) -> Steps[None]:
+        """What is to be done alone is waited for right here."""
+        if not alone:
+            yield from self._begin_apart(effects)
+        elif isinstance(effects[0], SendRequest):
+            yield from self._send(effects[0])
+        else:
+            yield from self._run_alone(effects[0])
 
     def _begin_apart(self, effects: Iterable[SendRequest | RunCall]) -> Steps[None]:
         """What is done side by side is done in threads of its own."""

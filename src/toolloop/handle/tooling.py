@@ -23,7 +23,7 @@ from toolloop.handle.staged import Staged
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.protocol import Request
 from toolloop.tools import Tool, ToolContext, ToolRegistry, content_of, describe_failure
-from toolloop.tools.responses.adapter import ToolResponseAdapter
+from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
 from toolloop.tools.responses.types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
@@ -54,15 +54,11 @@ class Stopwatch:
 
     def so_far(self) -> float:
         """Seconds since the last lap, which goes on."""
-        return self._now() - self._last
-
-    def _now(self) -> float:
-        paused = self._paused
-        return time.monotonic() if paused is None else paused
+        return (time.monotonic() if self._paused is None else self._paused) - self._last
 
     def lap(self) -> float:
         """Seconds since the last lap."""
-        now = self._now()
+        now = time.monotonic() if self._paused is None else self._paused
         seconds, self._last = now - self._last, now
         return round(seconds, _DIGITS)
 
@@ -103,6 +99,8 @@ class Job:
     Attributes:
         call: the call, as it stands while it runs.
         setup: what its loop was set up with then.
+        path: of that loop.
+        key: the ids of the calls that lead to it, from the outermost down; its own comes last.
         limit: how many seconds the tool may take; None is no limit.
         adapter: makes a result of what the tool returns.
         known: gives the names of all tools, for results that refer to one; None where they cannot all be known.
@@ -121,6 +119,8 @@ class Job:
     tool: Tool[..., Any]
     call: Call
     setup: Setup
+    path: tuple[str, ...]
+    key: tuple[str, ...]
     context: ToolContext
     limit: float | None
     adapter: ToolResponseAdapter
@@ -135,11 +135,6 @@ class Job:
     taken: bool = False
     cancel: Callable[[], object] = _nothing
     around: Callable[[], AbstractContextManager[object]] = nullcontext
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The ids of the calls that lead to it, from the outermost down; its own comes last."""
-        return (*self.setup.path, self.context.call_id)
 
     @property
     def texts(self) -> Texts:
@@ -206,6 +201,8 @@ class Toolbox:
             tool,
             call,
             setup,
+            setup.path,
+            (*setup.path, call.id),
             context,
             limit=setup.tool_timeout if tool.timeout is None else tool.timeout,
             adapter=self._tools.adapter,
@@ -245,6 +242,11 @@ def failed(job: Job, error: BaseException) -> Result:
 
 def _adapted(job: Job, response: Any) -> Result:
     """What the adapter makes of what a tool returned, or of the exception that it raised."""
+    adapter = job.adapter
+    if type(response) is str and isinstance(adapter, AnthropicMessagesToolResponseAdapter):
+        text = adapter.text_of(job.call.id, response)
+        if text is not None:
+            return Result(encode(text))
     block = _the_one_block(job, job.adapter.create_messages(_block(job.call), response))
     is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
     content: Any = block.get("content", "")

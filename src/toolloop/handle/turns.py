@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NoReturn
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from toolloop.core.errors import IllegalCommand
+from toolloop.core.evolving import quick
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode
-from toolloop.core.states import Deciding, Executed, Paused, Proposed
+from toolloop.core.states import Deciding, Executed, Ledger, Paused, Proposed
 from toolloop.core.terminations import Termination
 from toolloop.core.usage import IterationUsage, Usage
 from toolloop.core.values import (
@@ -39,6 +41,7 @@ _REASONS: dict[type, Reason] = {
 }
 
 
+@quick
 @frozen
 class Moves:
     """What a `Yielded` needs of its handle: to record decisions, all or none; a command; and that time has passed."""
@@ -70,8 +73,7 @@ class Yielded:
         self.reason: Reason = _REASONS[type(state)]
         self._state = type(state).__name__
         self.iteration = ledger.iterations
-        own = (entry.usage for entry in reversed(ledger.usage_log) if not entry.path and entry.kind == "reply")
-        self.usage: Usage = next(own, Usage())  # a runner may begin with calls that no request of its own brought
+        self.usage = _usage_of(ledger)
         self.total_usage = ledger.total_usage
         self.events = events
         self._at = state
@@ -212,6 +214,14 @@ class Yielded:
     def __repr__(self) -> str:
         spent = "" if self._moves is not None else ", spent"
         return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
+
+
+def _usage_of(ledger: Ledger) -> Usage:
+    """Of the last reply; a runner may begin with calls that no request of its own brought."""
+    for entry in reversed(ledger.usage_log):
+        if not entry.path and entry.kind == "reply":
+            return entry.usage
+    return Usage()
 
 
 def _message_of(state: Proposed | Deciding | Executed | Paused) -> str:

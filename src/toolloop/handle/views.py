@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
+from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import digest_of
 from toolloop.core.setup import Setup
@@ -15,6 +16,8 @@ from toolloop.core.states import Deciding, Judging, Ledger, Proposed, Running, S
 from toolloop.core.tree import loops
 from toolloop.core.usage import Usage
 from toolloop.core.values import Call, Ruling, Status
+
+_OPEN = (Proposed, Judging, Deciding, Running)
 
 
 @frozen
@@ -148,10 +151,12 @@ class ToolCall:
 
 def pending_calls(state: State) -> tuple[ToolCall, ...]:
     """The calls that wait for the caller's word in the whole tree of a loop: its own first."""
+    if not isinstance(state, _OPEN):  # quickly, for most turns ask nothing
+        return ()
     return tuple(
         ToolCall(call, loop.ledger.setup, loop.round.iteration)
         for _, loop in loops(state)
-        if isinstance(loop, Proposed | Judging | Deciding | Running)
+        if isinstance(loop, _OPEN)
         for call in loop.round.having(Status.WAITING)
     )
 
