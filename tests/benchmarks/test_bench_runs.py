@@ -18,6 +18,8 @@ from tests.benchmarks.contest import CONTESTANTS, Contestant
 from tests.benchmarks.imports import seconds_to_import
 from tests.benchmarks.machine_turn import seconds_per_turn
 from tests.benchmarks.measure import hold, measure
+from tests.benchmarks.profile import TURNS as PROFILED
+from tests.benchmarks.profile import by_part, counts
 from tests.benchmarks.server import serving
 
 TURNS = 3
@@ -182,3 +184,12 @@ def test_a_peer_that_fails_is_left_out_and_the_project_s_own_is_not(recorder: st
     assert gather.cpu_per_turn(extent, recorder, python, "") == ({}, {"nobody": "it failed"})
     with pytest.raises(subprocess.CalledProcessError):
         gather.cpu_per_turn(evolve(extent, contestants=(nobody,)), recorder, python, "")
+
+
+def test_the_profile_says_of_which_part_a_bytecode_is() -> None:
+    """Nothing is left out of the table, and the floor passes by toolloop and the SDK."""
+    found = counts("floor")
+    parts = by_part(found)
+    assert sum(parts.values()) == pytest.approx(sum(found.values()) / PROFILED)
+    assert parts["httpx2"] > parts["the benchmark: its tool, its loop"] > 0
+    assert parts["toolloop: the machine"] == parts["the SDK"] == 0
