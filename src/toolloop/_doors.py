@@ -54,7 +54,11 @@ class _Door(ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *self._behind})
+        return sorted({*vars(self), *self._behind} - {"TYPE_CHECKING"})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its name: what pickles functions by value (cloudpickle) meets modules, and knows their own class only.
+        return import_module, (self.__name__,)
 
 
 __all__ = ["door"]

@@ -123,3 +123,20 @@ def test_a_value_that_holds_itself_can_be_shown(decorate: Callable[..., Any]) ->
     assert repr(holder) == "Holder(inside=[...])"
     with pytest.raises(TypeError, match="unhashable"):
         hash(holder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (type("Own", (), {"__annotations__": {"a": int}, "__hash__": lambda _: 7}), {}),
+        (type("Own", (), {"__annotations__": {"a": int}}), {"order": True}),
+        (type("Own", (), {"__annotations__": {"a": int}}), {"unsafe_hash": False}),
+        (type("Own", (), {"__annotations__": {"a": str}, "a": field(eq=str.lower)}), {}),
+        (type("Own", (), {"__annotations__": {"a": str}, "a": field(hash=False)}), {}),
+    ],
+    ids=["its own hash", "an order", "no hash", "a key", "a field without a hash"],
+)
+def test_what_it_does_not_know_is_refused(kind: type[Any], options: dict[str, bool]) -> None:
+    """The shared methods would say something else than attrs does."""
+    with pytest.raises(TypeError, match=r"Own has .*: use attrs\.frozen"):
+        frozen(kind, **options)

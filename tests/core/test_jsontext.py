@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -77,6 +78,34 @@ def test_what_refers_to_itself_or_is_no_json_is_not_written(write: Any) -> None:
         write(deep)
     while deep:
         deep = deep[0]
+
+
+@pytest.mark.parametrize("write", [encode, canonical])
+def test_what_was_refused_leaves_no_trace(write: Any) -> None:
+    """A value that was refused half-way is written once it is mended, and so is one that stands in it twice."""
+    inner: dict[str, Any] = {"a": [1]}
+    broken = [inner, [inner, object()]]
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            write(broken)
+    inner["a"].append(inner)
+    with pytest.raises(ValueError, match="Circular"):
+        write(inner)
+    inner["a"].pop()
+    assert write([inner, inner]) == '[{"a":[1]},{"a":[1]}]'
+
+
+def test_a_circle_is_refused_at_once_however_deep_python_may_go() -> None:
+    """And not by the depth of it: that would end the process."""
+    limit = sys.getrecursionlimit()
+    circle: list[Any] = ["a" * 1000]
+    circle.append(circle)
+    try:
+        sys.setrecursionlimit(1_000_000)
+        with pytest.raises(ValueError, match="Circular"):
+            encode(circle)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_a_big_integer_stays_one() -> None:

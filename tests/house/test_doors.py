@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +82,8 @@ def test_a_door_lists_what_is_behind_it(house: ModuleType) -> None:
     """Before anything of it is imported, beside what every module has."""
     assert {"check", "Kind", "rooms", "__all__", "__name__"} <= set(dir(house))
     assert dir(house) == sorted(dir(house))
+
+
+def test_a_door_is_pickled_by_its_name(house: ModuleType) -> None:
+    """As modules are by those who pickle functions with what they use."""
+    assert pickle.loads(pickle.dumps(house)) is house

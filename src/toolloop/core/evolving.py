@@ -151,7 +151,9 @@ def _plain_fields(kind: type[Any]) -> tuple[Attribute[Any], ...]:
 
 
 def _is_plain(item: Attribute[Any]) -> bool:
-    return not (item.converter or item.validator) and item.init and not getattr(item.default, "takes_self", False)
+    if item.converter or item.validator or getattr(item.default, "takes_self", False):
+        return False
+    return item.init and item.alias in (None, item.name)
 
 
 def _compiled(lines: list[str], name: str, **scope: Any) -> Callable[..., Any]:

@@ -16,23 +16,21 @@ JSON = Any
 
 
 def _writer(*, ascii_only: bool, sort_keys: bool = False) -> Callable[[JSON], str]:
-    """`JSONEncoder.encode`, with an encoder in C that is made once: that makes one for each value.
-
-    Nor does it look out for circles, of which only a few values are suspected: those that are too deep. Both together
-    are a quarter of what a reply costs.
-    """
+    """`JSONEncoder.encode`, with an encoder in C that is made once. That makes one for each value, which is dearer."""
     whole = json.JSONEncoder(ensure_ascii=ascii_only, separators=(",", ":"), allow_nan=False, sort_keys=sort_keys)
     make = getattr(json.encoder, "c_make_encoder", None)  # None in an interpreter without it
     if make is None:
         return whole.encode
     text = json.encoder.encode_basestring_ascii if ascii_only else json.encoder.encode_basestring
-    chunks = make(None, whole.default, text, None, ":", ",", sort_keys, False, False)
+    inside: dict[int, object] = {}  # what it is inside of at the moment: who comes there again goes in a circle
+    chunks = make(inside, whole.default, text, None, ":", ",", sort_keys, False, False)
 
     def write(value: JSON) -> str:
         try:
             return "".join(chunks(value, 0))
-        except RecursionError:
-            return whole.encode(value)  # which says so of a value that refers to itself
+        except Exception:  # noqa: BLE001 - whatever it was, the usual encoder says so
+            inside.clear()  # it was left in the middle; or another thread was inside of the same value
+            return whole.encode(value)
 
     return write
 

@@ -18,7 +18,6 @@ from toolloop.handle.apart import OpeningLoop, in_thread
 from toolloop.handle.awaiting import settled
 from toolloop.handle.by_hand import AsyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.handle.failing import is_driven
 from toolloop.handle.making import to_open
 from toolloop.handle.streaming import AsyncOutlet, AsyncTurnStream
 from toolloop.handle.tasks import told_of
@@ -206,21 +205,17 @@ class AsyncToolLoopHandle(AsyncByHand):
         # Once in each turn others have theirs, also where neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         try:
-            if not self._driver.acquire(blocking=False):
-                raise is_driven(self._state, asked)
-            try:
-                self._read_by(outlet)
-                if self._waits():
-                    await self.flush()
-                if (over := self._nothing_to_drive()) is not None:
-                    await self._flush()
-                    return over
-                return await self._leased_drive()
-            finally:
+            with self._driving(asked):
                 try:
-                    self._read_by(None)
+                    self._read_by(outlet)
+                    if self._waits():
+                        await self.flush()
+                    if (over := self._nothing_to_drive()) is not None:
+                        await self._flush()
+                        return over
+                    return await self._leased_drive()
                 finally:
-                    self._driver.release()
+                    self._read_by(None)
         except GeneratorExit:  # the event loop is gone, and nothing can be awaited any more
             self._abandon()
             raise

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakMethod
 
@@ -19,7 +18,7 @@ from toolloop.handle.beginning import all_params, begin_with, missing
 from toolloop.handle.config import LoopConfig, LoopContext
 from toolloop.handle.decisions import refuse_invalid, refuse_last_word, refuse_unclosed, to_texts
 from toolloop.handle.editing import WorkingList, outgoing, refuse_lost_pause
-from toolloop.handle.failing import error_of, is_driven
+from toolloop.handle.failing import error_of
 from toolloop.handle.kits import Kit, Kits
 from toolloop.handle.making import refuse_unopened, registry_of
 from toolloop.handle.params import Secrets
@@ -27,6 +26,7 @@ from toolloop.handle.recording import Path, Recorder, read_clock
 from toolloop.handle.storing import StoringRecorder
 from toolloop.handle.tooling import Flight, Job, Stopwatch
 from toolloop.handle.turns import Completed, Error, Moves, Yielded, text_of
+from toolloop.handle.wheel import Wheel
 from toolloop.handle.writers import refuse_misfits
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
@@ -211,15 +211,9 @@ class HandleCore:
 
     # --- turns ---
 
-    @contextmanager
-    def _driving(self, asked: str) -> Iterator[None]:
+    def _driving(self, asked: str) -> Wheel:
         """One caller drives; a second one is told so at once."""
-        if not self._driver.acquire(blocking=False):
-            raise is_driven(self._state, asked)
-        try:
-            yield
-        finally:
-            self._driver.release()
+        return Wheel(self._driver, self._state, asked)
 
     def _refuse_open(self) -> None:
         """Refuse to open twice what the tools open."""

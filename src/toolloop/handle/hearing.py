@@ -10,9 +10,9 @@ from attrs import evolve
 from toolloop.core import events as ev
 from toolloop.core.detection import detected
 from toolloop.core.replies import Reply, acceptable
-from toolloop.core.states import Deciding, Finished, Judging, Proposed, Running, State
+from toolloop.core.states import Finished, Judging, State
 from toolloop.core.stops import STOP_REASONS, Fate
-from toolloop.core.tree import children, has_inside
+from toolloop.core.tree import children, has_inside, open_round
 from toolloop.core.values import Round, Status
 from toolloop.handle.binding import newly_left_out
 from toolloop.handle.watching import (
@@ -34,8 +34,6 @@ from toolloop.handle.watching import (
     WatchEvent,
 )
 
-_OPEN = (Proposed, Judging, Deciding, Running)
-
 
 def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
     """What an event of the machine means to those who watch: in the loop it is of, and in those inside of its calls."""
@@ -46,11 +44,12 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
         hear = _HEARD.get(type(event))
         if hear is not None:
             seen = hear(before, event, after, iteration)
-    if isinstance(before, _OPEN) and isinstance(after, _OPEN) and before.round.calls is not after.round.calls:
+    old, new = open_round(before), open_round(after)
+    if old is not None and new is not None and old.calls is not new.calls:
         if not isinstance(event, ev.RoundAdopted):
-            seen += _calls(before.round, event, after.round, iteration)
-        if has_inside(before.round):
-            seen += _inside(before.round, event, after.round)
+            seen += _calls(old, event, new, iteration)
+        if has_inside(old):
+            seen += _inside(old, event, new)
     if isinstance(after, Finished) and not isinstance(before, Finished):
         seen.append(LoopFinished(iteration, after.termination))
     return seen
@@ -63,7 +62,8 @@ def _requested(_before: State, event: ev.Requested, _after: State, iteration: in
 def _replied(before: State, event: ev.Replied, after: State, iteration: int) -> list[WatchEvent]:
     usage = after.ledger.usage_log[-1]
     seen: list[WatchEvent] = [RequestAnswered(iteration, usage.stop_reason, usage.usage, usage.seconds)]
-    calls = after.round.calls if isinstance(after, _OPEN) else event.reply.calls()
+    opened = open_round(after)
+    calls = event.reply.calls() if opened is None else opened.calls
     seen += [CallProposed(iteration, call.id, call.name) for call in calls]
     if dropped := _left_out(event.reply):
         seen.append(BlocksLeftOut(iteration, dropped))
@@ -109,8 +109,8 @@ def _discarded(before: State, event: ev.ReplyDiscarded, after: State, iteration:
 
 def _round_adopted(before: State, event: ev.RoundAdopted, after: State, iteration: int) -> list[WatchEvent]:
     told = (_replaced if event.splices else _dropped)(before, event, after, iteration)
-    if isinstance(after, _OPEN):
-        told += _adopted(before.round if isinstance(before, _OPEN) else None, after.round, iteration)
+    if (adopted := open_round(after)) is not None:
+        told += _adopted(open_round(before), adopted, iteration)
     return told
 
 

@@ -61,11 +61,9 @@ class Judges:
             if said:
                 return ev.Judged(at=now, stop=True, reason=said if isinstance(said, str) else None)
         verdicts: list[tuple[str, Verdict]] = []
+        calls = {call.id: call for call in state.round.calls}
         for call_id in effect.calls:
-            call = state.round.find(call_id)
-            if call is None:
-                raise AssertionError(f"{call_id} is to be judged, and is no call of the round")
-            verdict = yield from self._verdict(state, call, external, now)
+            verdict = yield from self._verdict(state, calls[call_id], external, now)
             if verdict is not None:
                 verdicts.append((call_id, verdict))
         return ev.Judged(at=now, verdicts=tuple(verdicts))

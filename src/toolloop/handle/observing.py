@@ -104,8 +104,6 @@ class Observers:
 
     def around(self, event: WatchEvent) -> AbstractContextManager[object]:
         """What observers want around what an event begins, entered already; it lets all exceptions through."""
-        if not self._audience(event.path):
-            return NOTHING
         wanting: list[Any] = [each for each in self._for(event.path) if hasattr(type(each), "around")]
         if not wanting:
             return NOTHING

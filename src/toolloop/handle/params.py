@@ -197,7 +197,7 @@ class RequestMaker:
         if unbound and self._leaves_out:
             history, tail = self._unbound.parted(history, tail, unbound)
         pieces = self._pieces.take(history, tail)
-        texts = [*history, *tail] if tail else history
+        texts = Chain([*history, *tail]) if tail else history
         body = self._body
         if self._compacting is not None and not resumes and not _is_compacted(texts):
             body = self._compacting

@@ -1,7 +1,8 @@
 """What a driver does next that is recorded before anybody hears of it: what waits to be stored may go with that.
 
 So a turn is stored once before its request, once before its tools run, and once at its end. Where a function of the
-caller's is asked first (a policy, a compaction, what begins a loop inside a call), what happened is stored before.
+caller's is asked first (a policy, a compaction, what begins a loop inside a call), what happened is stored before. Only
+the types of a tool's parameters may run code of the caller's while a reply waits: what validates an input is quick.
 """
 
 from __future__ import annotations

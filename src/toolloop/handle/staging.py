@@ -141,16 +141,23 @@ class StagingRecorder(Recorder):
                 item.fate = conflict
 
     def _restage(self, foreign: Iterable[ev.Event]) -> None:
-        """Look again at what is staged, on the state that is stored now."""
+        """Look again at what is staged, on the state that is stored now.
+
+        What was about to be done was made of the loop as it was: a request's bytes, a call's input. If others said
+        something meanwhile, or what was said here before it does not count, it is not done. A driver looks anew.
+        """
         foreign = tuple(foreign)
-        moved = any(not isinstance(event, STILL) for event in foreign)
+        moved, is_stale = any(not isinstance(event, STILL) for event in foreign), bool(foreign)
         state, kept = self._stored, []
         for item in self._waiting:
+            if is_stale and item.kind == "intent" and item.fate is None:
+                item.fate = went_on(self.loop_id)
             item.sent = False
             if isinstance(item.event, ev.Opened | ev.Adopted) and not item.event.path:  # the journal is yet to be made
                 state = item.after
             elif item.kind != "late":
                 state = self._replaced(item, state, moved=moved)
+            is_stale = is_stale or item.fate is not None
             if item.fate is None:
                 kept.append(item)
             elif item.kind in ("word", "firm", "edit"):

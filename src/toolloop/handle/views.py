@@ -12,12 +12,10 @@ from toolloop.core.freezing import frozen
 from toolloop.core.jsontext import JSON, decode
 from toolloop.core.policy import digest_of
 from toolloop.core.setup import Setup
-from toolloop.core.states import Deciding, Judging, Ledger, Proposed, Running, State
-from toolloop.core.tree import loops
+from toolloop.core.states import Ledger, State
+from toolloop.core.tree import loops, open_round
 from toolloop.core.usage import Usage
 from toolloop.core.values import Call, Ruling, Status
-
-_OPEN = (Proposed, Judging, Deciding, Running)
 
 
 @frozen
@@ -151,13 +149,13 @@ class ToolCall:
 
 def pending_calls(state: State) -> tuple[ToolCall, ...]:
     """The calls that wait for the caller's word in the whole tree of a loop: its own first."""
-    if not isinstance(state, _OPEN):  # quickly, for most turns ask nothing
+    if open_round(state) is None:  # quickly, for most turns ask nothing
         return ()
     return tuple(
-        ToolCall(call, loop.ledger.setup, loop.round.iteration)
+        ToolCall(call, loop.ledger.setup, round_.iteration)
         for _, loop in loops(state)
-        if isinstance(loop, _OPEN)
-        for call in loop.round.having(Status.WAITING)
+        if (round_ := open_round(loop)) is not None
+        for call in round_.having(Status.WAITING)
     )
 
 
