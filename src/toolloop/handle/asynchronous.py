@@ -18,6 +18,7 @@ from toolloop.handle.apart import OpeningLoop, in_thread
 from toolloop.handle.awaiting import settled
 from toolloop.handle.by_hand import AsyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
+from toolloop.handle.failing import is_driven
 from toolloop.handle.making import to_open
 from toolloop.handle.streaming import AsyncOutlet, AsyncTurnStream
 from toolloop.handle.tasks import told_of
@@ -205,17 +206,23 @@ class AsyncToolLoopHandle(AsyncByHand):
         # Once in each turn others have theirs, also where neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         try:
-            with self._driving(asked):
+            # Written out, and no context manager: one that is a generator is dear for each turn, and a Ctrl-C at the
+            # beginning of an `__exit__` in Python would leave the lock behind.
+            if not self._driver.acquire(blocking=False):
+                raise is_driven(self._state, asked)
+            try:
+                self._read_by(outlet)
+                if self._waits():
+                    await self.flush()
+                if (over := self._nothing_to_drive()) is not None:
+                    await self._flush()
+                    return over
+                return await self._leased_drive()
+            finally:
                 try:
-                    self._read_by(outlet)
-                    if self._waits():
-                        await self.flush()
-                    if (over := self._nothing_to_drive()) is not None:
-                        await self._flush()
-                        return over
-                    return await self._leased_drive()
-                finally:
                     self._read_by(None)
+                finally:
+                    self._driver.release()
         except GeneratorExit:  # the event loop is gone, and nothing can be awaited any more
             self._abandon()
             raise

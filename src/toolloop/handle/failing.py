@@ -1,9 +1,9 @@
-"""A failed request: as data for the machine, and as an exception for the caller."""
+"""A failed request, as data for the machine and as an exception for the caller; and who may not drive now."""
 
 from __future__ import annotations
 
-from toolloop.core.errors import ModelError, OutsideError, ProtocolError
-from toolloop.core.states import Failure
+from toolloop.core.errors import IllegalCommand, ModelError, OutsideError, ProtocolError
+from toolloop.core.states import Failure, State
 
 
 def told(error: Exception) -> str:
@@ -41,4 +41,14 @@ def error_of(failure: Failure) -> ModelError | ProtocolError:
         retryable=failure.retryable,
         retry_after=failure.retry_after,
         request_id=failure.request_id,
+    )
+
+
+def is_driven(state: State, asked: str) -> IllegalCommand:
+    """The error for a caller who wants to drive while another one does."""
+    return IllegalCommand(
+        f"{asked}: another caller drives this loop right now; one caller drives, any may decide",
+        state=type(state).__name__,
+        asked=asked,
+        allowed=("decide()", "pending", "view()", "resume(Stop())"),
     )

@@ -12,6 +12,7 @@ from typing import Any, Self
 from toolloop.core.errors import IllegalCommand
 from toolloop.handle.by_hand import SyncByHand
 from toolloop.handle.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
+from toolloop.handle.failing import is_driven
 from toolloop.handle.making import to_open
 from toolloop.handle.streaming import Outlet, TurnStream, exhaust
 from toolloop.handle.threads import Steps
@@ -209,12 +210,18 @@ class ToolLoopHandle(SyncByHand):
 
     def _turning(self, asked: str, outlet: Outlet | None = None) -> Steps[Yielded | Completed | Error]:
         try:
-            with self._driving(asked):
+            # Written out, and no context manager: one that is a generator is dear for each turn, and a Ctrl-C at the
+            # beginning of an `__exit__` in Python would leave the lock behind.
+            if not self._driver.acquire(blocking=False):
+                raise is_driven(self._state, asked)
+            try:
+                self._read_by(outlet)
+                return self._say(self._nothing_to_drive) or (yield from self._leased_drive())
+            finally:
                 try:
-                    self._read_by(outlet)
-                    return self._say(self._nothing_to_drive) or (yield from self._leased_drive())
-                finally:
                     self._read_by(None)
+                finally:
+                    self._driver.release()
         finally:
             self._store_ends()  # of a call that came to its end in the very moment in which driving did
 
