@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 
 from attrs import evolve, frozen
 
@@ -45,6 +44,7 @@ class Extent:
         starts: of an interpreter, for each import.
         is_counted: whether instructions are counted.
         sets_up: whether the peers' environment is made.
+        is_short: whether that is too little to judge ratios of times.
 
     """
 
@@ -59,6 +59,12 @@ class Extent:
     starts: int
     is_counted: bool
     sets_up: bool
+    is_short: bool
+
+    @property
+    def store_turns(self) -> int:
+        """Of the conversations over each store, and the peer's, whose time is taken."""
+        return self.rounds // 5
 
 
 WHOLE = Extent(
@@ -73,6 +79,7 @@ WHOLE = Extent(
     starts=15,
     is_counted=True,
     sets_up=True,
+    is_short=False,
 )
 QUICK = evolve(
     WHOLE,
@@ -85,6 +92,7 @@ QUICK = evolve(
     starts=5,
     is_counted=False,
     sets_up=False,
+    is_short=True,
 )
 
 
@@ -93,7 +101,7 @@ def run(extent: Extent) -> Figures:
     python, why = _peers(make=extent.sets_up)
     with serving() as url, tempfile.TemporaryDirectory() as name:
         counted = _count(extent, url) if extent.is_counted else "a quick run does without"
-        cpu, left_out = cpu_per_turn(extent, url, python, why)
+        samples, left_out = cpu_per_turn(extent, url, python, why)
         say("the machine alone, and what an import takes")
         machine = seconds_per_turn(*extent.machine, loops=extent.repeats)
         imports = seconds_to_import(runs=extent.starts)
@@ -103,17 +111,21 @@ def run(extent: Extent) -> Figures:
         listing = seconds_to_list(folder, extent.loops)
         say(f"a journal of {extent.rounds:,} rounds")
         kept = journal.kept(folder, extent.rounds)
-        stores = journal.seconds_per_turn(folder, turns=extent.rounds // 5, runs=extent.repeats)
+        stores = journal.seconds_per_turn(folder, turns=extent.store_turns, runs=extent.repeats)
         checkpoints = {kind: _checkpoints(extent, kind, python, why, folder) for kind in peers.KINDS}
     say("")
     return Figures(
-        cpu=cpu,
+        samples=samples,
+        is_short=extent.is_short,
         left_out=left_out,
         counted=counted,
         machine=machine,
         imports=imports,
         kept=kept,
         stores=stores,
+        store_turns=extent.store_turns,
+        repeats=extent.repeats,
+        starts=extent.starts,
         checkpoints=checkpoints,
         folding=folding,
         listing=listing,
@@ -133,8 +145,8 @@ def _peers(*, make: bool) -> tuple[Path | None, str]:
 
 def cpu_per_turn(
     extent: Extent, url: str, python: Path | None, why: str
-) -> tuple[dict[str, dict[int, float]], dict[str, str]]:
-    """Seconds of CPU per turn of each contestant, and why the others were left out.
+) -> tuple[dict[str, list[dict[int, float]]], dict[str, str]]:
+    """Seconds of CPU per turn of each contestant's runs, and why the others were left out.
 
     The contestants take turns, so that a slow minute of the machine hits all of them.
     """
@@ -155,11 +167,7 @@ def cpu_per_turn(
                 taken.pop(each.name, None)
             else:
                 taken.setdefault(each.name, []).append(found)
-    figures = {
-        name: {turns: median(sample[turns] for sample in samples) for turns in extent.lengths}
-        for name, samples in taken.items()
-    }
-    return figures, left_out
+    return taken, left_out
 
 
 def _count(extent: Extent, url: str) -> Counted | str:
@@ -173,13 +181,15 @@ def _count(extent: Extent, url: str) -> Counted | str:
         if each.is_counted:
             say(f"instructions: {each.label}")
             turns[each.name] = instructions.per_turn(counter, ("talk", each.name, url))
+    say("instructions: toolloop once more")
+    again = instructions.per_turn(counter, ("talk", "toolloop_handle", url))
     for round_ in extent.machine:
         say(f"instructions: the machine at round {round_:,}")
         machine[round_] = instructions.per_turn(counter, ("machine", str(round_)))
     for statement in STATEMENTS:
         say(f"instructions: {statement}")
         imports[statement] = instructions.to_start(counter, statement)
-    return Counted(counter.name, turns, machine, imports)
+    return Counted(counter.name, turns, again, machine, imports)
 
 
 def _checkpoints(extent: Extent, kind: str, python: Path | None, why: str, folder: Path) -> Checkpoints | str:
@@ -187,8 +197,9 @@ def _checkpoints(extent: Extent, kind: str, python: Path | None, why: str, folde
     if python is None:
         return why
     say(f"LangGraph's checkpointer, {kind}, {extent.rounds:,} rounds")
+    turns, runs = extent.store_turns, extent.repeats
     try:
-        return peers.measure(python, kind, extent.rounds, folder)
+        return peers.measure(python, kind, extent.rounds, folder, turns=turns, runs=runs)
     except subprocess.CalledProcessError:
         return _FAILED
 

@@ -16,23 +16,25 @@ from attrs import define
 from tests.benchmarks import rounds
 from tests.benchmarks.figures import Kept
 from tests.benchmarks.sizes import checkpointed_size, commits, per_turn, written_bytes
-from toolloop import LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, Yielded, tool
+from toolloop import Completed, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, Yielded, tool
 from toolloop.stores import Entry, Head, Lease, Store
 
 LOOP = "loop"
+BY_HAND = "SqliteStore, by hand"
 _CPU_ROUNDS, _CPU_RUNS = 200, 5
-_OPENINGS = 15
 # So few that the log is not carried over meanwhile.
 _COMMIT_ROUNDS = 10
 
 
 @define(eq=False)
 class Model:
-    """Answers each request with the reply of the next round."""
+    """Answers each request with the reply of the next round; `before` is called before that."""
 
     turn: int = 0
+    before: Callable[[], object] = lambda: None
 
     def send(self, _request: Any) -> dict[str, Any]:
+        self.before()
         self.turn += 1
         return rounds.reply(self.turn)
 
@@ -73,15 +75,19 @@ def _size(entries: Sequence[Entry]) -> int:
 
 
 def kept(folder: Path, wanted: int) -> Kept:
-    """Hold a conversation of so many rounds over an SQLite file in an empty folder, and measure what is there."""
+    """Hold a conversation of so many rounds over an SQLite file in an empty folder, and measure what is there.
+
+    It is held twice: by `run()`, as the peer holds it, for the bytes of each turn; and by hand, so that it waits for a
+    word and can be woken up.
+    """
     path = folder / "loops.db"
-    with CountingStore(path) as store:
-        handed, written = [0], [written_bytes()]
+    handed, driven = bytes_while_driven(folder, wanted)
+    with SqliteStore(path) as store:
+        by_hand = [written_bytes()]
         handle = begin(store)
         for _ in range(wanted):
             advance(handle)
-            handed.append(store.handed)
-            written.append(written_bytes())
+            by_hand.append(written_bytes())
         handle.close()
         return Kept(
             rounds=wanted,
@@ -90,10 +96,26 @@ def kept(folder: Path, wanted: int) -> Kept:
             file=checkpointed_size(path),
             **_parts(path),
             handed=per_turn(handed),
-            written=per_turn(written) if written[-1] else {},
-            waking=median(seconds_to_open(store, wanted) for _ in range(_OPENINGS)),
+            written=per_turn(driven) if driven[-1] else {},
+            by_hand=per_turn(by_hand) if by_hand[-1] else {},
+            waking=median(seconds_to_open(store, wanted) for _ in range(rounds.OPENINGS)),
             commits=commits_per_turn(folder),
         )
+
+
+def bytes_while_driven(folder: Path, wanted: int) -> tuple[list[int], list[int]]:
+    """Bytes handed to the store, and written by the process: before each round of a `run()`, and at its end."""
+    handed: list[int] = []
+    written: list[int] = []
+    with CountingStore(folder / "driven.db") as store:
+
+        def note() -> None:
+            handed.append(store.handed)
+            written.append(written_bytes())
+
+        drive(begin(store, wanted, before=note), wanted)
+        note()
+    return handed, written
 
 
 def _parts(path: Path) -> dict[str, int]:
@@ -112,14 +134,27 @@ def commits_per_turn(folder: Path) -> float:
 def _commits_of(folder: Path, turns: int) -> int:
     path = folder / f"commits-{turns}.db"
     with SqliteStore(path) as store:
-        begin(store, turns).run()
+        drive(begin(store, turns), turns)
         return commits(path)
 
 
-def begin(store: Store | None, turns: int | None = None) -> ToolLoopHandle:
+def begin(store: Store | None, turns: int | None = None, before: Callable[[], object] = lambda: None) -> ToolLoopHandle:
     """A handle at the start of the conversation, which ends after so many turns or goes on and on."""
     config = LoopConfig(max_iterations=turns)
-    return ToolLoopHandle(Model(), params=rounds.params(), tools=[look_up], config=config, store=store, loop_id=LOOP)
+    model = Model(before=before)
+    return ToolLoopHandle(model, params=rounds.params(), tools=[look_up], config=config, store=store, loop_id=LOOP)
+
+
+def drive(handle: ToolLoopHandle, turns: int) -> None:
+    """Let `run()` go to the end, which is after so many turns.
+
+    Raises:
+        TypeError: it ended before that, or in another way.
+
+    """
+    ended = handle.run()
+    if not isinstance(ended, Completed) or handle.iterations != turns:
+        raise TypeError(f"the conversation ended after {handle.iterations} of {turns} turns: {ended!r}")
 
 
 def advance(handle: ToolLoopHandle) -> None:
@@ -146,21 +181,37 @@ def seconds_to_open(store: Store, wanted: int) -> float:
 
 
 def seconds_per_turn(folder: Path, turns: int = _CPU_ROUNDS, runs: int = _CPU_RUNS) -> dict[str, float]:
-    """Seconds of CPU that a turn takes without a store, with one in memory, and with one in a file: medians."""
+    """Seconds of CPU per turn, of so many from the first one on, by the store: medians.
+
+    `run()` drives, as the peer's `invoke` does; by hand there are up to twice as many writes, and the lease is taken
+    and given back each turn.
+    """
     numbers = count()
+
+    def in_a_file() -> Store:
+        return SqliteStore(folder / f"cpu-{next(numbers)}.db")
+
     stores: dict[str, Callable[[], Store | None]] = {
         "no store": lambda: None,
         "MemoryStore": MemoryStore,
-        "SqliteStore": lambda: SqliteStore(folder / f"cpu-{next(numbers)}.db"),
+        "SqliteStore": in_a_file,
+        BY_HAND: in_a_file,
     }
+    for name, make in stores.items():
+        _seconds(name, make(), 1)  # what is imported at its first use is no part of a turn
     taken: dict[str, list[float]] = {name: [] for name in stores}
     for _ in range(runs):
         for name, make in stores.items():
-            handle = begin(make())
-            advance(handle)
-            start = time.process_time()
-            for _turn in range(turns):
-                advance(handle)
-            taken[name].append((time.process_time() - start) / turns)
-            handle.close()
+            taken[name].append(_seconds(name, make(), turns) / turns)
     return {name: median(each) for name, each in taken.items()}
+
+
+def _seconds(name: str, store: Store | None, turns: int) -> float:
+    with closing(begin(store, None if name == BY_HAND else turns)) as handle:
+        start = time.process_time()
+        if name == BY_HAND:
+            for _ in range(turns):
+                advance(handle)
+        else:
+            drive(handle, turns)
+        return time.process_time() - start

@@ -15,7 +15,7 @@ from toolloop.stores import Entry, Head
 LOOPS = 10_000
 
 _EVERY = 10
-_RUNS = 15
+RUNS = 15
 
 
 @tool(name=rounds.TOOL, needs_approval=True)
@@ -24,7 +24,7 @@ def ask_first(line: int, words: str) -> str:
     return rounds.look_up(line)
 
 
-def seconds_to_list(folder: Path, loops: int = LOOPS, runs: int = _RUNS) -> float:
+def seconds_to_list(folder: Path, loops: int = LOOPS, runs: int = RUNS) -> float:
     """Seconds by the clock on the wall to list the loops that wait for a decision: the median of some runs.
 
     There are so many of them in the file, and for each ten of them another one that waits for a command. Each run opens

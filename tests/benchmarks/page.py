@@ -19,7 +19,8 @@ Where the time of a turn goes is in [Performance](performance.md).
 
 Each contestant holds the same conversation in a process of its own: one call of one tool a turn, about 1.1 KB more of
 history each time, over HTTP on loopback, with a server in another process. Runs take turns, and a figure is the median
-of its runs. CPU time is that of the contestant's process, user and system, without imports and the first turns.
+of its runs; how many these are, each table says. CPU time is that of the contestant's process, user and system, without
+imports and the first turns.
 
 The floor is a hand-written loop of `httpx2` and the standard `json` that keeps encoded messages. The bare post sends
 the same ready bytes and reads no reply. pydantic-ai is one agent under asyncio. LangGraph is a graph of a model and its

@@ -61,10 +61,21 @@ def versions(interpreter: Path) -> dict[str, str]:
     return found
 
 
-def measure(interpreter: Path, kind: str, rounds: int, folder: Path) -> Checkpoints:
-    """Hold the conversation in a new process of that environment, over a file in the folder."""
+def measure(interpreter: Path, kind: str, rounds: int, folder: Path, *, turns: int, runs: int) -> Checkpoints:
+    """Hold the conversation in a new process of that environment, over a file in the folder.
+
+    Args:
+        interpreter: of the environment.
+        kind: of the channels.
+        rounds: of the journal.
+        folder: where its file goes, and goes away again.
+        turns: of the conversations whose time is taken.
+        runs: how many these are.
+
+    """
     path = folder / f"langgraph-{kind}.db"
-    command = [str(interpreter), "-W", "ignore", "-m", "tests.benchmarks.langgraph_saver", kind, str(rounds), str(path)]
+    sizes = map(str, (rounds, turns, runs))
+    command = [str(interpreter), "-W", "ignore", "-m", "tests.benchmarks.langgraph_saver", kind, *sizes, str(path)]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment(), cwd=ROOT).stdout
     path.unlink()
     figures = json.loads(printed)

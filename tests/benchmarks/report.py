@@ -9,15 +9,19 @@ from attrs import evolve
 from tests.benchmarks.contest import CONTESTANTS, LABELS, Contestant
 from tests.benchmarks.figures import Checkpoints, Figures
 from tests.benchmarks.instructions import HIGH, LOW
+from tests.benchmarks.journal import BY_HAND
+from tests.benchmarks.listing import RUNS as LISTINGS
+from tests.benchmarks.rounds import OPENINGS
 from tests.benchmarks.tables import Row, Table
 from tests.benchmarks.targets import Target, targets
+from tests.benchmarks.waking import RUNS as FOLDINGS
 
 NONE = "-"
 
 _OWN, _POST = "toolloop_handle", "client_post"
 _PER_TURN = (
     "The figure of a length is the CPU time of a whole conversation of so many turns, by its turns. Where the cost "
-    "grows, the last turns cost more than that."
+    "grows, the last turns cost more than that. The median of so many runs; of two it is their mean."
 )
 
 
@@ -37,7 +41,11 @@ def _targets(figures: Figures) -> Table:
         (each.what, NONE if each.figure is None else _with_unit(each.figure, each), _bound(each), each.verdict)
         for each in targets(figures)
     ]
-    note = "Imports and the listing by the clock on the wall; all other times are CPU time."
+    note = (
+        "Imports and the listing by the clock on the wall; all other times are CPU time. Ratios of contestants are "
+        f"those of the next table. A time of the machine is the median of {figures.repeats} runs, of an import of "
+        f"{figures.starts}, of the listing of {LISTINGS}, of waking of {OPENINGS}; sizes and transactions are of one."
+    )
     return Table("Targets", ("what", "figure", "target", "verdict"), rows, note)
 
 
@@ -56,13 +64,14 @@ def _ratios(figures: Figures) -> Table:
     over = [(of, turns) for of in (_POST, _OWN) for turns in lengths]
 
     def cells(name: str) -> list[str]:
-        own = figures.cpu.get(name, {})
-        return [_short(own[turns] / figures.cpu[of][turns]) if turns in own else NONE for of, turns in over]
+        ratios = (figures.ratio(name, of, turns) for of, turns in over)
+        return [NONE if ratio is None else _short(ratio) for ratio in ratios]
 
     note = (
         "How many times the CPU time of a loop over the SDK client's own post of ready bytes each takes, and how many "
         f"times toolloop's, at {_and(lengths)} turns. All but the runner with threads send the full history each turn; "
-        "that one leaves it to the API, and sends what is new."
+        "that one leaves it to the API, and sends what is new. A run is divided by the other's run of the same round, "
+        "and the median of these ratios counts: so they are not quite those of the milliseconds below."
     )
     rows = [(_label(each, figures), *cells(each.name)) for each in CONTESTANTS]
     return Table("CPU per turn: ratios", ("", *heads), rows, note)
@@ -73,10 +82,12 @@ def _milliseconds(figures: Figures) -> Table:
 
     def cells(name: str) -> list[str]:
         own = figures.cpu.get(name, {})
-        return [f"{own[turns] * 1e3:.3f}" if turns in own else NONE for turns in lengths]
+        runs = str(len(figures.samples.get(name, ())))
+        return [runs, *(f"{own[turns] * 1e3:.3f}" if turns in own else NONE for turns in lengths)]
 
     rows = [(_label(each, figures), *cells(each.name)) for each in CONTESTANTS]
-    return Table("CPU per turn: milliseconds", ("", *(f"{turns} turns" for turns in lengths)), rows, _PER_TURN)
+    heads = ("", "runs", *(f"{turns} turns" for turns in lengths))
+    return Table("CPU per turn: milliseconds", heads, rows, _PER_TURN)
 
 
 def _label(contestant: Contestant, figures: Figures) -> str:
@@ -93,11 +104,12 @@ def _instructions(figures: Figures) -> Table:
     if isinstance(counted, str):
         return Table("Instructions", ("", "millions"), [(f"not measured here: {counted}", NONE)])
     length = min(_lengths(figures), key=lambda turns: abs(turns - 100))
-    post = counted.turns[_POST]
+    post, own = counted.turns[_POST], counted.turns[_OWN]
+    spread = abs(counted.again - own) / own
 
     def by_cpu(name: str) -> str:
-        own = figures.cpu.get(name, {})
-        return _short(own[length] / figures.cpu[_POST][length]) if length in own else NONE
+        ratio = figures.ratio(name, _POST, length)
+        return NONE if ratio is None else _short(ratio)
 
     rows: list[Row] = [
         (f"{LABELS[name]}, a turn", _millions(each), _short(each / post), by_cpu(name))
@@ -110,8 +122,9 @@ def _instructions(figures: Figures) -> Table:
     rows += [(f"`{statement}`", _millions(each), NONE, NONE) for statement, each in counted.imports.items()]
     note = (
         f"Counted by `{counted.by}`, as the difference of a run of {LOW} turns and one of {HIGH}. Other work on the "
-        "machine does not move these figures: two counts of a turn differ by less than 1 in 200. Beside the ratio to "
-        f"the client's post stands that of CPU time at {length} turns, which noise does move."
+        "machine hardly moves these figures: toolloop's turn was counted twice, and the counts differ by "
+        f"{spread:.2%}. All others are of one count. Beside the ratio to the client's post stands that of CPU time at "
+        f"{length} turns, which noise does move."
     )
     return Table("Instructions", ("", "millions", "x post", f"x post, CPU at {length} turns"), rows, note)
 
@@ -142,12 +155,17 @@ def _written(figures: Figures) -> Table:
         return (label, *(f"{sizes[mark] / 1e3:.3f}" if mark in sizes else NONE for mark in marks))
 
     rows = [
-        row("toolloop, handed to the store", own.handed),
-        row("toolloop, written by the process", own.written),
-        *(row(f"{_channels(kind)}, written", other.written) for kind, other in _checkpoints(figures)),
+        row("toolloop, `run()`, handed to the store", own.handed),
+        row("toolloop, `run()`, written by the process", own.written),
+        row("toolloop, by hand, written by the process", own.by_hand),
+        *(row(f"{_channels(kind)}, written by the process", other.written) for kind, other in _checkpoints(figures)),
     ]
     heads = ("KB per turn", *(f"round {mark:,}" for mark in marks))
-    note = "Means of the fifty rounds up to each. SQLite writes whole pages, to its log and then to the file."
+    note = (
+        "Means of the fifty rounds up to each, in one run. SQLite writes whole pages, to its log and then to the file. "
+        "`run()` and the peer's `invoke` hold the whole conversation in one call, and each step is stored before the "
+        "next begins. By hand each turn is a call, with up to twice as many writes."
+    )
     return _with_missing(Table("Bytes written per turn", heads, rows, note), figures)
 
 
@@ -159,13 +177,18 @@ def _stores(figures: Figures) -> Table:
         return label, f"{seconds * 1e3:.3f}"
 
     rows = [
-        *(row(f"a turn, toolloop, {name}", seconds) for name, seconds in figures.stores.items()),
+        *(row(f"a turn, toolloop, {_driven(name)}", seconds) for name, seconds in figures.stores.items()),
         *(row(f"a turn, {_channels(kind)}", other.cpu) for kind, other in _checkpoints(figures)),
         row(f"{waking}, toolloop", own.waking),
         row(f"{waking}, toolloop, from the texts of the events alone", figures.folding),
         *(row(f"{waking}, {_channels(kind)}", other.waking) for kind, other in _checkpoints(figures)),
     ]
-    note = "The model is a function here: no HTTP, and no client."
+    note = (
+        "The model is a function here: no HTTP, and no client. A turn is the mean of the first "
+        f"{figures.store_turns:,} turns of a conversation in a new file, for both; held by one `run()`, by one "
+        f"`invoke`, or by hand, turn by turn. The median of {figures.repeats} such conversations; of waking, "
+        f"of {OPENINGS}, and from the texts alone of {FOLDINGS}."
+    )
     return _with_missing(Table("CPU of the stores", ("", "ms"), rows, note), figures)
 
 
@@ -184,6 +207,10 @@ def _with_missing(table: Table, figures: Figures) -> Table:
         if isinstance(why, str)
     ]
     return evolve(table, rows=[*table.rows, *missing])
+
+
+def _driven(store: str) -> str:
+    return store if store == BY_HAND else f"{store}, `run()`"
 
 
 def _channels(kind: str) -> str:

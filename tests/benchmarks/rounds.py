@@ -14,6 +14,9 @@ SYSTEM = "You read a ledger, line by line."
 QUESTION = "Read the ledger, one line after the other, and tell me what is odd about it."
 IN, OUT = 200, 1024
 
+# How often it is woken up, in toolloop and in the peer.
+OPENINGS = 15
+
 TOOL = "look_up"
 DESCRIPTION = "Look up a line of the ledger."
 

@@ -1,7 +1,7 @@
 """A Messages API that answers by rote, in a process of its own: `python -m tests.benchmarks.server [--record]`.
 
-It prints its port and serves until its standard input ends. With `--record` a GET returns the bodies received since the
-last GET, as one JSON list.
+It prints its port and serves until its standard input ends. With `--record` a GET returns the headers
+and bodies received since the last GET, as one JSON list of pairs.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ class _Connection(StreamRequestHandler):
 
     def handle(self) -> None:
         while first := self.rfile.readline():
-            length = 0
+            length, headers = 0, []
             while (line := self.rfile.readline()).strip():
+                headers.append(line.decode().strip())
                 if match := _LENGTH.match(line):
                     length = int(match[1])
             body = self.rfile.read(length)
-            self.wfile.write(_recording() if first.startswith(b"GET") else _answer(body))
+            self.wfile.write(_recording() if first.startswith(b"GET") else _answer(headers, body))
 
 
-def _answer(body: bytes) -> bytes:
+def _answer(headers: list[str], body: bytes) -> bytes:
     if "--record" in sys.argv:
-        _recorded.append(body)
+        _recorded.append(b"[%b,%b]" % (scenario.encode(headers), body))
     if follows := _FOLLOWS.search(body):
         return _reply(int(follows[2]) + 1, int(follows[1]))
     found = _TURNS.search(body)
@@ -59,8 +60,8 @@ def _reply(turn: int, turns: int) -> bytes:
 
 
 def _recording() -> bytes:
-    bodies, _recorded[:] = list(_recorded), []
-    return _response(b"[" + b",".join(bodies) + b"]")
+    pairs, _recorded[:] = list(_recorded), []
+    return _response(b"[" + b",".join(pairs) + b"]")
 
 
 def _response(body: bytes, headers: bytes = b"") -> bytes:

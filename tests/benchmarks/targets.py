@@ -28,6 +28,7 @@ class Target:
         bound: the most it may be, or the least.
         unit: of both.
         at_least: whether the bound is the least.
+        is_short: whether the run was too short to say.
 
     """
 
@@ -36,12 +37,15 @@ class Target:
     bound: float
     unit: str = ""
     at_least: bool = False
+    is_short: bool = False
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed` or `not measured`."""
+        """`met`, `missed`, `not measured` or `too short to say`."""
         if self.figure is None:
             return "not measured"
+        if self.is_short:
+            return "too short to say"
         return "met" if (self.figure >= self.bound if self.at_least else self.figure <= self.bound) else "missed"
 
 
@@ -52,31 +56,32 @@ def targets(figures: Figures) -> Iterator[Target]:
     machine = figures.machine
     rounds = " and ".join(f"{round_:,}" for round_ in machine)
     yield Target(f"the pure machine, a turn with one call, at rounds {rounds}", max(machine.values()) * 1e6, 100, "us")
-    yield Target("the same, the dearer round over the cheaper", _spread(machine), _SAME, "x")
+    yield Target("the same, the dearer round over the cheaper", _spread(machine), _SAME, "x", is_short=figures.is_short)
     for statement, seconds in figures.imports.items():
         yield Target(f"`{statement}`", seconds * 1e3, 150, "ms")
     yield Target(f"listing {figures.listed:,} loops that wait for a human", figures.listing * 1e3, 100, "ms")
 
 
 def _turns(figures: Figures) -> Iterator[Target]:
-    own = figures.cpu["toolloop_handle"]
-    lengths = ", ".join(map(str, own))
-    over_post = max(seconds / figures.cpu["client_post"][turns] for turns, seconds in own.items())
+    own, short = "toolloop_handle", figures.is_short
+    measured = list(figures.cpu[own])
+    lengths = ", ".join(map(str, measured))
+    ratios = [figures.ratio(own, "client_post", turns) for turns in measured]
     yield Target(
         f"CPU per turn over that of a loop over the SDK client's post, the worst of {lengths} turns",
-        over_post,
+        max((ratio for ratio in ratios if ratio is not None), default=None),
         1.25,
         "x",
+        is_short=short,
     )
     for name, label, bound in (
         ("sdk_runner", "the SDK's runner without threads", 10),
         ("langgraph_agent", "LangGraph", 100),
     ):
-        peer = figures.cpu.get(name, {}).get(_LONG)
-        ratio = None if peer is None or _LONG not in own else peer / own[_LONG]
-        yield Target(f"CPU per turn of {label} over toolloop's, at {_LONG} turns", ratio, bound, "x", at_least=True)
-    growth = own[_LONG] / own[100] if {100, _LONG} <= own.keys() else None
-    yield Target(f"growth: CPU per turn at {_LONG} turns over that at 100", growth, 1.3, "x")
+        what = f"CPU per turn of {label} over toolloop's, at {_LONG} turns"
+        yield Target(what, figures.ratio(name, own, _LONG), bound, "x", at_least=True, is_short=short)
+    growth = figures.growth(own, _LONG, 100)
+    yield Target(f"growth: CPU per turn at {_LONG} turns over that at 100", growth, 1.3, "x", is_short=short)
 
 
 def _journal(kept: Kept) -> Iterator[Target]:
@@ -84,8 +89,9 @@ def _journal(kept: Kept) -> Iterator[Target]:
     beyond = (kept.file - kept.raw) / kept.events if is_long else None
     yield Target(f"journal of {_ROUNDS:,} rounds: bytes beyond the raw JSON, per event", beyond, PER_EVENT, "bytes")
     first, last = min(kept.handed), max(kept.handed)
-    growth = kept.handed[last] / kept.handed[first] if first < last else None
-    yield Target(f"bytes handed to the store per turn, at round {last:,} over round {first:,}", growth, _NO_GROWTH, "x")
+    for what, sizes in (("handed to the store", kept.handed), ("written by the process", kept.written)):
+        growth = sizes[last] / sizes[first] if first < last and sizes else None
+        yield Target(f"bytes {what} per turn, at round {last:,} over round {first:,}", growth, _NO_GROWTH, "x")
     yield Target("store: writing transactions per turn, which has three steps", kept.commits, _STEPS)
     waking = kept.waking * 1e3 if is_long else None
     yield Target(f"waking a loop of {_ROUNDS:,} rounds, CPU", waking, 50, "ms")

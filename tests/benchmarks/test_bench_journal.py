@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import peers, rounds
-from tests.benchmarks.journal import LOOP, advance, begin, kept, seconds_per_turn, seconds_to_open
+from tests.benchmarks.journal import BY_HAND, LOOP, advance, begin, drive, kept, seconds_per_turn, seconds_to_open
 from tests.benchmarks.listing import seconds_to_list
 from tests.benchmarks.sizes import checkpointed_size, commits, per_turn
 from tests.benchmarks.targets import PER_EVENT
@@ -61,6 +61,8 @@ def test_what_a_turn_hands_to_the_store_does_not_grow(tmp_path: Path) -> None:
     own = kept(tmp_path, FEW)
     assert (own.rounds, own.events) == (FEW, FEW * 6)
     assert own.handed[100] <= 1.05 * own.handed[10]
+    assert own.written.keys() == own.by_hand.keys()
+    assert all(own.written[mark] < own.by_hand[mark] for mark in own.written)
     assert own.waking > 0
     assert own.commits >= 1
     with SqliteStore(tmp_path / "loops.db") as store:
@@ -71,8 +73,14 @@ def test_what_a_turn_hands_to_the_store_does_not_grow(tmp_path: Path) -> None:
 def test_a_turn_is_measured_with_each_store_and_without(tmp_path: Path) -> None:
     """Each has its figure, and it is more than nothing."""
     figures = seconds_per_turn(tmp_path, turns=2, runs=1)
-    assert list(figures) == ["no store", "MemoryStore", "SqliteStore"]
+    assert list(figures) == ["no store", "MemoryStore", "SqliteStore", BY_HAND]
     assert all(seconds > 0 for seconds in figures.values())
+
+
+def test_a_conversation_that_ends_early_is_caught() -> None:
+    """It is an error, and no good figure."""
+    with pytest.raises(TypeError, match="ended after 2 of 3 turns"):
+        drive(begin(None, 2), 3)
 
 
 def test_bytes_per_turn_are_those_of_the_last_turns() -> None:
@@ -122,6 +130,8 @@ def test_the_peer_keeps_the_same_conversation(kind: str, tmp_path: Path) -> None
     except peers.NotThere as error:
         pytest.skip(f"the peers are {error}")
     assert set(peers.versions(python)) == set(peers.NAMED)
-    other = peers.measure(python, kind, 12, tmp_path)
+    other = peers.measure(python, kind, 12, tmp_path, turns=3, runs=2)
+    assert list(tmp_path.iterdir()) == []
+    assert other.cpu > 0
     assert other.file > rounds.raw_bytes(12)
     assert list(other.written) in ([10], [])

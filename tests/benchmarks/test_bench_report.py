@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from tests.benchmarks.contest import CONTESTANTS
-from tests.benchmarks.made_up import BAD, GOOD
+from tests.benchmarks.made_up import BAD, GOOD, thrice
 from tests.benchmarks.page import draw, markdown, text, write
 from tests.benchmarks.report import tables
 from tests.benchmarks.tables import Table
@@ -26,7 +26,7 @@ def verdicts(figures: object) -> dict[str, str]:
 def test_figures_at_their_bounds_meet_every_target() -> None:
     """All rows of the design, and the store's transactions."""
     assert set(verdicts(GOOD).values()) == {"met"}
-    assert len(verdicts(GOOD)) == 13
+    assert len(verdicts(GOOD)) == 14
 
 
 def test_figures_beyond_their_bounds_miss_every_target() -> None:
@@ -42,7 +42,7 @@ def test_a_peer_is_so_many_times_dearer_at_400_turns(name: str, times: int) -> N
     """10 for the SDK's runner without threads, and 100 for LangGraph."""
     own = GOOD.cpu["toolloop_handle"][400]
     for factor, verdict in ((times, "met"), (times - 0.01, "missed")):
-        figures = evolve(GOOD, cpu={**GOOD.cpu, name: {400: own * factor * 1.000001}})
+        figures = evolve(GOOD, samples=thrice({**GOOD.cpu, name: {400: own * factor * 1.000001}}))
         (found,) = [
             each
             for each in targets(figures)
@@ -56,13 +56,68 @@ def test_what_a_short_run_does_not_measure_is_called_so() -> None:
     cpu = {name: {20: each[20]} for name, each in GOOD.cpu.items() if name != "langgraph_agent"}
     short = evolve(
         GOOD,
-        cpu={**cpu, "sdk_runner": {20: 0.002}},
+        samples=thrice({**cpu, "sdk_runner": {20: 0.002}}),
         left_out={"langgraph_agent": "not set up"},
-        kept=evolve(GOOD.kept, rounds=20, handed={10: 100}),
+        kept=evolve(GOOD.kept, rounds=20, handed={10: 100}, written={10: 1000}),
     )
     unmeasured = [what for what, verdict in verdicts(short).items() if verdict == "not measured"]
-    assert len(unmeasured) == 6
+    assert len(unmeasured) == 7
     assert "LangGraph (not measured: not set up)" in text(short)
+
+
+def test_bytes_that_the_system_does_not_tell_are_not_measured() -> None:
+    """Neither met nor missed; what is handed to the store is known all the same."""
+    untold = verdicts(evolve(GOOD, kept=evolve(GOOD.kept, written={}, by_hand={})))
+    assert [what for what, verdict in untold.items() if verdict == "not measured"] == [
+        "bytes written by the process per turn, at round 1,000 over round 10"
+    ]
+
+
+def test_a_ratio_is_taken_run_by_run() -> None:
+    """A minute that made both slow moves none of it, nor does a run that only one of them had."""
+    samples = {
+        **GOOD.samples,
+        "client_post": [{20: 1.0}, {20: 2.0}, {20: 10.0}],
+        "toolloop_handle": [{20: 2.0}, {20: 2.0}, {20: 11.0}],
+        "langgraph_agent": [{20: 200.0}, {20: 400.0}],
+    }
+    figures = evolve(GOOD, samples=samples)
+    assert figures.cpu["toolloop_handle"][20] == figures.cpu["client_post"][20]
+    assert figures.ratio("toolloop_handle", "client_post", 20) == 1.1
+    assert figures.ratio("langgraph_agent", "toolloop_handle", 20) == 150
+    assert figures.ratio("langgraph_agent", "toolloop_handle", 400) is None
+    assert figures.ratio("nobody", "toolloop_handle", 20) is None
+
+
+def test_growth_is_taken_run_by_run() -> None:
+    """Each run has its own two lengths."""
+    runs = [{100: 1.0, 400: 1.2}, {100: 10.0, 400: 11.0}, {100: 2.0, 400: 3.0}]
+    figures = evolve(GOOD, samples={**GOOD.samples, "toolloop_handle": runs})
+    assert figures.growth("toolloop_handle", 400, 100) == 1.2
+    assert figures.growth("toolloop_handle", 400, 50) is None
+
+
+def test_a_short_run_judges_no_ratio_of_times() -> None:
+    """It says that it is too short, met or missed as they look; sizes and counts are judged."""
+    for figures in (GOOD, BAD):
+        found = verdicts(evolve(figures, is_short=True))
+        short = [what for what, verdict in found.items() if verdict == "too short to say"]
+        assert len(short) == 5
+        assert all("CPU per turn" in what or "dearer" in what for what in short)
+
+
+def test_the_page_says_how_many_runs_a_figure_has() -> None:
+    """A column in the table of milliseconds, and words in the notes of the others."""
+    (table,) = [table for table in tables(GOOD) if table.title == "CPU per turn: milliseconds"]
+    assert {row[1] for row in table.rows} == {"3"}
+    page = " ".join(markdown(GOOD).split())
+    assert "The median of 5 such conversations; of waking, of 15, and from the texts alone of 15." in page
+    assert "of an import of 15, of the listing of 15" in page
+
+
+def test_the_spread_of_instructions_is_that_of_two_counts() -> None:
+    """9,000 of 3.6 million."""
+    assert "counted twice, and the counts differ by 0.25%" in " ".join(markdown(GOOD).split())
 
 
 def test_the_ratios_are_to_the_post_and_to_toolloop() -> None:

@@ -36,16 +36,25 @@ def recorder() -> Iterator[str]:
         yield url
 
 
-def recorded(url: str) -> list[Any]:
-    """The bodies of the last conversation."""
+def received(url: str) -> list[Any]:
+    """The headers and bodies of the last conversation."""
     return list(httpx2.get(url).json())[-TURNS:]
 
 
+def recorded(url: str) -> list[Any]:
+    """The bodies of the last conversation."""
+    return [body for _, body in received(url)]
+
+
 def requests_of(name: str, url: str) -> list[Any]:
+    talk(name, url)
+    return recorded(url)
+
+
+def talk(name: str, url: str) -> None:
     contestant = import_module(f"tests.benchmarks.contestants.{name}")
     with contestant.connect(url) as client:
         hold(contestant.conversation(client, TURNS), TURNS)
-    return recorded(url)
 
 
 def expected_messages() -> list[list[Any]]:
@@ -84,6 +93,19 @@ def test_every_contestant_sends_the_same_conversation(name: str, recorder: str) 
     assert expected_messages() == [body["messages"] for body in sent]
     for body in sent:
         said_alike(body)
+
+
+def test_toolloop_and_the_post_that_it_is_held_against_send_the_same_headers(recorder: str) -> None:
+    """The same ones in the same order, so neither pays for what the other leaves out; the bodies' lengths aside."""
+    talk("client_post", recorder)
+    post = [without_length(headers) for headers, _ in received(recorder)]
+    talk("toolloop_handle", recorder)
+    assert [without_length(headers) for headers, _ in received(recorder)] == post
+    assert sum(line.lower() == "content-type: application/json" for line in post[0]) == 1
+
+
+def without_length(headers: list[str]) -> list[str]:
+    return [line for line in headers if not line.lower().startswith("content-length:")]
 
 
 def test_with_threads_only_what_is_new_goes_out(recorder: str) -> None:

@@ -18,11 +18,11 @@ from toolloop.stores.events import encode_event, read_journal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_RUNS = 15
+RUNS = 15
 _START = 1_700_000_000.25
 
 
-def seconds_to_wake(rounds: int = 1000, *, runs: int = _RUNS) -> float:
+def seconds_to_wake(rounds: int = 1000, *, runs: int = RUNS) -> float:
     """Seconds of CPU from the bodies of a journal to the state: the median of some runs."""
     bodies = [encode_event(event) for event in journal(rounds)]
     return median(_once(bodies, rounds) for _ in range(runs))

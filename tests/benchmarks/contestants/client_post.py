@@ -29,7 +29,7 @@ def conversation(client: Anthropic, turns: int) -> Callable[[], str]:
                 "/v1/messages",
                 cast_to=httpx2.Response,
                 content=head + b",".join(messages) + b"]}",
-                options={"timeout": client.timeout, "headers": {"content-type": "application/json"}},
+                options={"timeout": client.timeout},  # just what toolloop gives; the client says itself that it is JSON
             )
             reply = json.loads(response.content)
             messages.append(encode({"role": "assistant", "content": reply["content"]}))
