@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -89,3 +90,44 @@ def test_a_fork_waits_for_others() -> None:
     assert closed.wait(PATIENCE)
     for thread in threads:
         thread.join(PATIENCE)
+
+
+def test_two_forks_at_once() -> None:
+    """The second waits on while somebody is inside who came after the first, and is told when that one leaves."""
+    gate, inside, go = _Gate(), threading.Event(), threading.Event()
+    forked: list[str] = []
+
+    def waiting() -> int:
+        return len(gate._changed._waiters)  # type: ignore[attr-defined]
+
+    def stay() -> None:
+        with gate:
+            inside.set()
+            go.wait(PATIENCE)
+
+    def fork() -> None:
+        gate.close()
+        forked.append(threading.current_thread().name)
+        if len(forked) == 2:
+            gate.open()
+            return
+        with gate:
+            gate.open()
+            wait_until(lambda: waiting() == 1)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (stay, fork, fork)]
+    threads[0].start()
+    assert inside.wait(PATIENCE)
+    for thread in threads[1:]:
+        thread.start()
+    wait_until(lambda: waiting() == 2)
+    go.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(forked) == 2
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to that"

@@ -24,6 +24,7 @@ from toolloop.stores.sqlite_files import Kept, connect
 from toolloop.stores.sqlite_queue import Turn, queue_for
 
 _IDLE = 8  # so many connections are kept at most
+_NO_LINE = nullcontext()  # readers stand in none
 
 
 class Connections:
@@ -46,7 +47,7 @@ class Connections:
             StoreError: SQLite failed.
 
         """
-        return self._transaction("BEGIN DEFERRED", nullcontext())
+        return self._transaction("BEGIN DEFERRED", None)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes, in a connection of one's own, when it is this thread's turn.
@@ -55,12 +56,12 @@ class Connections:
             StoreError: SQLite failed, or others wrote all the time. Nothing was stored.
 
         """
-        return self._transaction("BEGIN IMMEDIATE", self._queue.turn(self._wait))
+        return self._transaction("BEGIN IMMEDIATE", Turn(self._queue, self._wait))
 
     @contextmanager
-    def _transaction(self, begin: str, turn: AbstractContextManager[Turn | None]) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, mine: Turn | None) -> Iterator[sqlite3.Connection]:
         try:
-            with _GATE, turn as mine:
+            with _GATE, mine.held if mine is not None else _NO_LINE, mine or _NO_LINE:
                 connection = self._take(mine)
                 try:
                     connection.wait_for(self._wait if mine is None else mine.left)
@@ -128,7 +129,9 @@ class _Gate:
         self._lock = threading.RLock()  # can be entered again: a collected store closes itself at any moment
         self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}
-        self._is_closing = False  # perhaps; else there is nobody to notify, which takes as long as all the rest
+        # The threads that fork or wait to; without any, nobody needs a notice, which takes as long as all the rest. A
+        # child keeps those of its parent that waited, which costs it no more than that.
+        self._closing: set[int] = set()
 
     def __enter__(self) -> None:
         me = threading.get_ident()
@@ -141,17 +144,17 @@ class _Gate:
             left = self._inside.pop(me, 1) - 1
             if left > 0:
                 self._inside[me] = left
-            if self._is_closing:
+            if self._closing:
                 self._changed.notify_all()
 
     def close(self) -> None:
         me = threading.get_ident()
         self._lock.acquire()
-        self._is_closing = True
+        self._closing.add(me)
         self._changed.wait_for(lambda: not self._inside.keys() - {me})
 
     def open(self) -> None:
-        self._is_closing = False
+        self._closing.discard(threading.get_ident())  # alone: others may still wait to fork
         self._lock.release()
 
 

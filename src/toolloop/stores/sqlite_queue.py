@@ -4,6 +4,10 @@ SQLite lets a writer who finds the file locked sleep and try again, and whoever 
 threads that do so starve each other. So only the first in line asks SQLite, and this process is one of those who try.
 
 The line is for fairness alone: it is SQLite's lock that keeps writers apart.
+
+A Ctrl-C may strike anywhere in here, and also where somebody is about to leave: it is seen where a function begins. So
+nobody's place depends on what is done at leaving. Whoever stands in line holds a lock, by a `with` of its own, which no
+Ctrl-C can keep from letting go, for a lock is not written in Python. A place whose lock is free is passed over.
 """
 
 from __future__ import annotations
@@ -11,18 +15,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 from weakref import WeakValueDictionary
 
 from toolloop.stores.sqlite_errors import crowded, locked
 
+_LOOK = 0.1  # so often, in seconds, whoever waits looks whether those before it are still there
+
 
 class Turn:
-    """A place in the line. Whoever enters it waits until its turn has come."""
+    """A place in the line. Whoever enters it waits until its turn has come, and holds `held` from before until after.
+
+    So it is `with turn.held, turn:`.
+    """
 
     def __init__(self, queue: WriteQueue, wait: float) -> None:
         """`wait`: for how many seconds to wait, here and for SQLite's lock together."""
+        self.held = threading.Lock()
         self.has_come: threading.Event | None = None  # made by whoever has to wait
         self.has_lock = False  # SQLite's; whoever gets it says so
         self.left = wait  # the seconds that are left to wait
@@ -52,14 +63,20 @@ class WriteQueue:
         self._line: deque[Turn] = deque()
         self._written = 0  # how many who had SQLite's lock have left
 
-    def turn(self, wait: float) -> Turn:
-        """A turn: to stand in line is to enter it, to leave is to exit.
+    @contextmanager
+    def turn(self, wait: float) -> Iterator[Turn]:
+        """Stand in line, and have a turn.
 
         Args:
-            wait: for how many seconds. Who enters gets a `StoreError` if the turn does not come meanwhile.
+            wait: for how many seconds.
+
+        Raises:
+            StoreError: it did not come.
 
         """
-        return Turn(self, wait)
+        mine = Turn(self, wait)
+        with mine.held, mine:
+            yield mine
 
     def stand(self, mine: Turn) -> None:
         """Stand in line until the turn has come.
@@ -72,24 +89,32 @@ class WriteQueue:
         line.append(mine)
         if line[0] is mine:
             return
-        wait, began = mine.left, time.monotonic()
+        wait, until = mine.left, time.monotonic() + mine.left
         mine.has_come = threading.Event()
-        # Asked again, as whoever left meanwhile could not tell; and afterwards, as an interrupt may have kept the one
-        # before from waking this one.
-        if line[0] is not mine and not mine.has_come.wait(wait) and line[0] is not mine:
-            # If nobody of this process had the lock meanwhile, the first in line asked for it in vain.
-            is_ours = line[0].has_lock or self._written != written
-            raise (crowded if is_ours else locked)(self._path, wait)
-        mine.left = max(0.0, began + wait - time.monotonic())
+        while not self._is_first(mine):  # asked at once, too, as whoever left meanwhile could not tell
+            left = until - time.monotonic()
+            if left <= 0:
+                # If nobody of this process had the lock meanwhile, the first in line asked for it in vain.
+                is_ours = line[0].has_lock or self._written != written
+                raise (crowded if is_ours else locked)(self._path, wait)
+            mine.has_come.wait(min(left, _LOOK))
+        mine.left = max(0.0, until - time.monotonic())
+
+    def _is_first(self, mine: Turn) -> bool:
+        """Whether nobody is before this one. Places that nobody holds any more are taken away."""
+        while (first := self._line[0]) is not mine:
+            if first.held.locked():
+                return False
+            with suppress(ValueError):  # somebody else took it away
+                self._line.remove(first)
+        return True
 
     def leave(self, mine: Turn) -> None:
         """Leave the line, and wake whoever is first then."""
         if mine.has_lock:  # as only the first has: nobody else counts at this moment
             self._written += 1
-        try:  # noqa: SIM105 - a Ctrl-C is seen where a function begins, and here none does before the place is free
+        with suppress(ValueError):  # an interrupt came before there was a place
             self._line.remove(mine)
-        except ValueError:  # an interrupt came before there was a place
-            pass
         with suppress(IndexError):  # nobody waits
             if (first := self._line[0].has_come) is not None:
                 first.set()
