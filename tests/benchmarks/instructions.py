@@ -11,12 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from attrs import frozen
 
 from tests.benchmarks.counted import SWITCHED
+from tests.benchmarks.imports import with_bytecode
 from tests.benchmarks.measure import ROOT, environment
 
 LOW, HIGH = 20, 60
@@ -45,15 +47,16 @@ class Counter:
     variables: Mapping[str, str]
     pattern: str
 
-    def count(self, program: Sequence[str], *, whole: bool = False) -> int:
-        """The instructions of a Python program: of all of it, or of the part that it marks.
+    def count(self, program: Sequence[str], *, whole: Mapping[str, str] | None = None) -> int:
+        """The instructions of a Python program: of the part that it marks, or of all of it in that environment.
 
         Raises:
             RuntimeError: the program failed, or nothing was counted.
 
         """
-        command = [*self.command, *(() if whole else self.switched), sys.executable, *program]
-        variables = {**environment(), "PYTHONHASHSEED": "0", **({} if whole else self.variables)}
+        command = [*self.command, *(self.switched if whole is None else ()), sys.executable, *program]
+        variables = {**environment(), **self.variables} if whole is None else whole
+        variables = {**variables, "PYTHONHASHSEED": "0"}
         ended = subprocess.run(
             command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=variables, cwd=ROOT
         )
@@ -96,7 +99,9 @@ def per_turn(counted: Counter, program: Sequence[str], low: int = LOW, high: int
 
 
 def to_start(counted: Counter, statement: str) -> int:
-    """Instructions that a statement adds to the start of an interpreter."""
-    with ThreadPoolExecutor() as pool:
-        empty, whole = pool.map(lambda said: counted.count(("-c", said), whole=True), ("pass", statement))
+    """Instructions that a statement adds to the start of an interpreter, with its bytecode at hand."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        kept = with_bytecode(folder)
+        subprocess.run([sys.executable, "-c", statement], check=True, env=kept)  # compiles what is new
+        empty, whole = pool.map(lambda said: counted.count(("-c", said), whole=kept), ("pass", statement))
     return whole - empty
