@@ -136,7 +136,7 @@ def test_a_value_that_holds_itself_can_be_shown(decorate: Callable[..., Any]) ->
     ],
     ids=["its own hash", "an order", "no hash", "a key", "a field without a hash"],
 )
-def test_what_it_does_not_know_is_refused(kind: type[Any], options: dict[str, bool]) -> None:
+def test_what_it_does_not_know_is_refused(kind: type[Any], options: dict[str, Any]) -> None:
     """The shared methods would say something else than attrs does."""
     with pytest.raises(TypeError, match=r"Own has .*: use attrs\.frozen"):
         frozen(kind, **options)
