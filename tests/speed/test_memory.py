@@ -13,8 +13,8 @@ from tests.speed.loops import FACES, Face
 ROUNDS = {"sync": (200, 400, 800), "runner": (100, 200, 400)}
 # Of each byte of the conversation there is a text, which takes two bytes a letter where one of them is no ASCII, and
 # the byte that goes out. Beside them each round has its line of the usage log, its objects and its places in lists.
-FOR_A_BYTE = 3.1
-FOR_A_ROUND = 1000
+FOR_A_BYTE = 3.5
+FOR_A_ROUND = 2000
 
 
 def kept(face: Face) -> tuple[int, int]:
@@ -26,7 +26,11 @@ def kept(face: Face) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_what_is_kept_grows_as_the_conversation_does(name: str) -> None:
-    """From the second look to the third by twice as much as from the first to the second: by thrice what is said."""
+    """From the second look to the third by twice as much as from the first to the second, or little more.
+
+    Lists grow in leaps, and other tests in this process may leave a thread that works. What grows with the square of
+    the conversation would be at four times as much.
+    """
     with FACES[name]() as face:
         face.go_to(10)
         tracemalloc.start()
@@ -38,6 +42,6 @@ def test_what_is_kept_grows_as_the_conversation_does(name: str) -> None:
         finally:
             tracemalloc.stop()
     (first, said), (second, more), (third, most) = found
-    assert (third - second) / (second - first) == pytest.approx((most - more) / (more - said), rel=0.1)
+    assert (third - second) / (second - first) < 1.4 * (most - more) / (more - said)
     rounds = ROUNDS[name][2] - ROUNDS[name][1]
     assert third - second < FOR_A_BYTE * (most - more) + FOR_A_ROUND * rounds
