@@ -223,7 +223,13 @@ class World(Drawing):
         return self.make(ev.Compacted if here.summary else ev.Replied)
 
     def busy(self) -> bool:
-        """Whether a driver has something to do or to wait for."""
+        """Whether a driver has something to do or to wait for.
+
+        Where the caller has the word a driver has neither. (In a shown loop whose round was adopted while a loop inside
+        of a call had a request under way, that request is still in the state then; no handle comes there.)
+        """
+        if isinstance(self.state, Deciding):
+            return bool(outstanding(self.state))
         return bool(outstanding(self.state)) or under_way(self.state)
 
     def choose(self) -> ev.Event:
