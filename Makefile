@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 READY_LINT := $(VENV)/.ready-lint
 READY_BENCH := $(VENV)/.ready-bench
 
-.PHONY: help demo test check lint types fix cov docs bench bench-quick clean
+.PHONY: help demo test deep check lint types fix cov docs bench bench-quick clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,13 +33,15 @@ demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS
 test: $(READY) ## All tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
+deep: $(READY) ## All tests, the long ones too, with ten times as many random examples (most of an hour)
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m 'not bench' --hypothesis-profile=deep $(ARGS)
+
 check: lint types test cov ## Lint, types, tests, the coverage gate
 
 lint: $(READY_LINT) ## Ruff, formatting, and that the docs say what the code says
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python scripts/docs.py --check
-	@$(BIN)/python scripts/format_tables.py --check
 
 types: $(READY_LINT) ## mypy, strict
 	@$(BIN)/mypy
@@ -48,16 +50,16 @@ fix: $(READY_LINT) ## Mend what a tool can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-cov: $(READY) ## The tests of core/ and history/ with their gate: 100 % of the branches
-	@$(BIN)/coverage run -m pytest tests/core tests/history -m 'not long' --quiet --hypothesis-profile=lines --hypothesis-seed=0
-	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/core/*,src/toolloop/history/*'
+cov: $(READY) ## The tests of machine/ and messages/ with their gate: 100 % of the branches
+	@$(BIN)/coverage run -m pytest tests/machine tests/messages -m 'not deep and not bench and not long' --quiet --hypothesis-profile=lines --hypothesis-seed=0
+	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/machine/*,src/toolloop/messages/*'
 
 docs: $(READY) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
-	@$(BIN)/python scripts/format_tables.py
 
 bench: $(READY_BENCH) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
 	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m pytest -m bench tests/benchmarks
 
 bench-quick: $(READY) ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
 	@$(BIN)/python -m tests.benchmarks --quick

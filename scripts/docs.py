@@ -46,14 +46,14 @@ _PART = re.compile(
 # Constants have no docstring of their own.
 CONSTANTS = {
     "FORMAT": "The number of the format that is written; see [the format](format.md).",
-    "NOT_RUN": "What `repair` answers a call with that nobody answered.",
-    "NO_WORDS": "What `repair` says for a result that is an error and says nothing.",
+    "NOT_RUN": "The result that `repair` gives to a call without one.",
+    "NO_WORDS": "The text that `repair` gives to an error result without a text.",
     "OPTION_NAMES": "The parameters that go beside the body of a request.",
     "RULES": "The rules of a history, by id; see [the rules of a history](history-rules.md).",
     "SUMMARY_PROMPT": "What `Summarize` asks the model, after the messages that it is to summarize.",
     "SECRET_OPTIONS": "The parameters that never enter a snapshot.",
     "STOP_REASONS": "What becomes of a reply, by its stop reason; see [stop reasons](stop-reasons.md).",
-    "TRANSITIONS": "The table: state, event, rule; see [the states of a loop](concepts.md#the-states-of-a-loop).",
+    "TRANSITIONS": "The table: phase, event, rule; see [the phases of a loop](concepts.md#the-phases-of-a-loop).",
 }
 # Made by a handle, never by a caller: their constructors are no part of the contract.
 HANDED_OUT = frozenset(
@@ -61,25 +61,21 @@ HANDED_OUT = frozenset(
 )
 # How a handle and its `Yielded` talk to each other.
 LONGEST_DEFAULT = 40
-# What is possible in nearly every state, and leaves the loop where it is: drawn, it would hide the rest.
+# Possible in nearly every phase, which the loop then keeps: drawn, they would hide the rest.
 _QUIET = frozenset(
     {
-        machine.ParamsChanged,
-        machine.Extended,
-        machine.Forked,
+        machine.Changed,
         machine.Woken,
         machine.HistoryEdited,
         machine.GrantRevoked,
-        machine.Compacted,
         machine.Ended,
-        machine.Spent,
         machine.Ticked,
     }
 )
 
 
 def state_diagram() -> str:
-    """The table as a diagram; what leaves the loop where it is, is left out where it can happen nearly everywhere."""
+    """The table as a diagram, without the events that leave a loop in its phase and are possible in nearly all."""
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> Ready: Opened"]
     for state, row in TRANSITIONS.items():
         edges: dict[str, list[str]] = {}
@@ -92,7 +88,7 @@ def state_diagram() -> str:
 
 
 def state_table() -> str:
-    """The table as a table: a row for each event, a column for each state."""
+    """The table as a table: a row for each event, a column for each phase."""
     states = list(TRANSITIONS)
     events = {event: None for row in TRANSITIONS.values() for event in row}
     lines = [
@@ -114,8 +110,8 @@ def _targets(state: Any, event: Any) -> str:
 
 def stop_reasons() -> str:
     """The stop reasons, and what becomes of a reply."""
-    lines = ["| stop reason | what becomes of the reply | fate |", "|---|---|---|"]
-    lines += [f"| `{reason}` | {fate.value} | `{fate.name}` |" for reason, fate in STOP_REASONS.items()]
+    lines = ["| stop reason | what becomes of the reply | action |", "|---|---|---|"]
+    lines += [f"| `{reason}` | {action.value} | `{action.name}` |" for reason, action in STOP_REASONS.items()]
     return "\n".join(lines)
 
 
@@ -180,7 +176,7 @@ def _is_bare(value: Any) -> bool:
     """Classes whose constructor is nobody's, or says nothing."""
     if not inspect.isclass(value):
         return False
-    is_made = value.__name__ in HANDED_OUT and value.__module__.startswith(("toolloop.handle", "toolloop.tools"))
+    is_made = value.__name__ in HANDED_OUT and value.__module__.startswith(("toolloop.loop", "toolloop.tools"))
     return is_made or is_typeddict(value) or issubclass(value, Enum) or getattr(value, "_is_protocol", False)
 
 

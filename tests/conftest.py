@@ -21,20 +21,19 @@ if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY
     os.environ["TMPDIR"] = str(_MEMORY)
     tempfile.tempdir = None
 
-# One example may be the whole life of a loop, and a busy machine takes its time over it: a deadline says nothing here.
-settings.register_profile("lives", deadline=None, max_examples=50)
-# To reach every line once takes fewer examples than to find what is wrong.
+# An example may be the whole life of a loop, and a busy machine takes its time over it: a deadline says nothing here.
+settings.register_profile("quick", deadline=None, max_examples=50)
+settings.register_profile("deep", deadline=None, max_examples=500)
+# To reach every line takes fewer examples than to find what is wrong.
 settings.register_profile("lines", deadline=None, max_examples=25)
-settings.load_profile("lives")
+settings.load_profile("quick")
 
 
-# These take longest: whoever has nothing else to do any more waits for the last one.
+# These take longest, so they start first.
 _FIRST = (
     "test_whole_loop.py",
     "test_killed.py",
-    "test_explorer.py",
     "test_product.py",
-    "test_tree_handles.py",
     "test_sync_equals_async.py",
     "test_stored_at_random.py",
     "test_nesting.py",

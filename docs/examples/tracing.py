@@ -1,4 +1,4 @@
-"""Traces on the console: a loop waits for a word, sleeps, and wakes up in another handle. It is one trace.
+"""Print spans: a loop waits for a decision, sleeps, and wakes in another handle. Each handle makes a trace.
 
 python docs/examples/tracing.py        # it needs ANTHROPIC_API_KEY, 'toolloop[otel]' and opentelemetry-sdk
 """
@@ -18,17 +18,17 @@ from toolloop.otel import OpenTelemetry
 
 @tool(needs_approval=True)
 def refund(order: int) -> str:
-    """Give the money of an order back."""
-    with trace.get_tracer("shop").start_as_current_span("bank transfer"):  # inside of the tool's own span
+    """Refund an order."""
+    with trace.get_tracer("shop").start_as_current_span("bank transfer"):  # inside the tool's span
         return f"order {order} is refunded"
 
 
 def line(span: ReadableSpan) -> str:
-    """A span as one line: its trace, how long it took, its name, what it used, what happened in it."""
+    """Return a span as one line: its trace, duration, name and output tokens."""
     milliseconds = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     used = (span.attributes or {}).get("gen_ai.usage.output_tokens")
     said = [f"{milliseconds:7.1f} ms", span.name, *([f"{used} tokens out"] if used else [])]
-    return "  ".join([f"{span.context.trace_id:032x}"[:8], *said, *(event.name for event in span.events)]) + "\n"
+    return "  ".join([f"{span.context.trace_id:032x}"[:8], *said]) + "\n"
 
 
 def ask(turn: Yielded) -> None:

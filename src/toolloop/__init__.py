@@ -4,29 +4,29 @@ Start with `ToolLoopHandle`; the README has a whole program. What is not here li
 `.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.testing`.
 """
 
-# ruff: noqa: TC004 - what `__all__` names is imported by the door, when somebody asks for it
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from toolloop._doors import door
-
 if TYPE_CHECKING:
-    from toolloop.core.setup import Budget, LoopDetection
-    from toolloop.core.texts import Texts
-    from toolloop.core.usage import IterationUsage, Usage
-    from toolloop.core.values import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
-    from toolloop.handle.asynchronous import AsyncToolLoopHandle
-    from toolloop.handle.config import LoopConfig, LoopContext
-    from toolloop.handle.runner import AsyncToolRunner, ToolRunner
-    from toolloop.handle.sub_loops import sub_loop
-    from toolloop.handle.sync import ToolLoopHandle
-    from toolloop.handle.turns import Completed, Error, ToolLoopResult, Yielded
-    from toolloop.handle.views import ToolCall, ToolResult, View
+    from toolloop.face.calls import ToolCall, ToolResult, View
+    from toolloop.face.config import LoopConfig, LoopContext
+    from toolloop.face.results import Completed, Error, ToolLoopResult, Yielded
+    from toolloop.loop.asynchronous import AsyncToolLoopHandle
+    from toolloop.loop.sub_loops import sub_loop
+    from toolloop.loop.sync import ToolLoopHandle
+    from toolloop.machine.setup import Budget, LoopDetection, Texts
+    from toolloop.machine.usage import IterationUsage, Usage
+    from toolloop.machine.values import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
+    from toolloop.runner.runners import AsyncToolRunner, ToolRunner
     from toolloop.stores.memory import MemoryStore
     from toolloop.stores.sqlite import SqliteStore
     from toolloop.tools.context import ToolContext
     from toolloop.tools.failures import ToolError
     from toolloop.tools.function import Tool, tool
     from toolloop.tools.registry import ToolRegistry
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Answer",
@@ -66,36 +66,62 @@ __all__ = [
     "tool",
 ]
 
-door(
-    __name__,
-    {
-        "toolloop.core.setup": ("Budget", "LoopDetection"),
-        "toolloop.core.texts": ("Texts",),
-        "toolloop.core.usage": ("IterationUsage", "Usage"),
-        "toolloop.core.values": (
-            "Answer",
-            "Approve",
-            "Ask",
-            "Continue",
-            "Deny",
-            "Grant",
-            "InjectMessages",
-            "Rerun",
-            "Stop",
-        ),
-        "toolloop.handle.asynchronous": ("AsyncToolLoopHandle",),
-        "toolloop.handle.config": ("LoopConfig", "LoopContext"),
-        "toolloop.handle.runner": ("AsyncToolRunner", "ToolRunner"),
-        "toolloop.handle.sub_loops": ("sub_loop",),
-        "toolloop.handle.sync": ("ToolLoopHandle",),
-        "toolloop.handle.turns": ("Completed", "Error", "ToolLoopResult", "Yielded"),
-        "toolloop.handle.views": ("ToolCall", "ToolResult", "View"),
-        "toolloop.stores.memory": ("MemoryStore",),
-        "toolloop.stores.sqlite": ("SqliteStore",),
-        "toolloop.tools.context": ("ToolContext",),
-        "toolloop.tools.failures": ("ToolError",),
-        "toolloop.tools.function": ("Tool", "tool"),
-        "toolloop.tools.registry": ("ToolRegistry",),
-    },
-    modules=("history", "providers", "stores", "tools"),
+_ORIGIN = {
+    "toolloop.machine.setup": ("Budget", "LoopDetection", "Texts"),
+    "toolloop.machine.usage": ("IterationUsage", "Usage"),
+    "toolloop.machine.values": (
+        "Answer",
+        "Approve",
+        "Ask",
+        "Continue",
+        "Deny",
+        "Grant",
+        "InjectMessages",
+        "Rerun",
+        "Stop",
+    ),
+    "toolloop.loop.asynchronous": ("AsyncToolLoopHandle",),
+    "toolloop.face.config": ("LoopConfig", "LoopContext"),
+    "toolloop.runner.runners": ("AsyncToolRunner", "ToolRunner"),
+    "toolloop.loop.sub_loops": ("sub_loop",),
+    "toolloop.loop.sync": ("ToolLoopHandle",),
+    "toolloop.face.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
+    "toolloop.face.calls": ("ToolCall", "ToolResult", "View"),
+    "toolloop.stores.memory": ("MemoryStore",),
+    "toolloop.stores.sqlite": ("SqliteStore",),
+    "toolloop.tools.context": ("ToolContext",),
+    "toolloop.tools.failures": ("ToolError",),
+    "toolloop.tools.function": ("Tool", "tool"),
+    "toolloop.tools.registry": ("ToolRegistry",),
+}
+_MODULES = (
+    "compaction",
+    "errors",
+    "events",
+    "history",
+    "machine",
+    "otel",
+    "providers",
+    "responses",
+    "stores",
+    "terminations",
+    "testing",
+    "tools",
 )
+
+
+if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "every name exists"
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use (PEP 562)."""
+        for module, names in _ORIGIN.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(module), name)
+                return value
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+
+    def __dir__() -> list[str]:
+        """Return the public names."""
+        return [*__all__, *_MODULES]

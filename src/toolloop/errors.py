@@ -1,6 +1,6 @@
 """The errors of toolloop, split by who must act."""
 
-from toolloop.core.errors import (
+from toolloop.machine.errors import (
     BadTool,
     CallerError,
     Conflict,

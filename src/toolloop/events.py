@@ -1,9 +1,6 @@
 """What happened, for those who watch: on each result, for `LoopConfig.observers`, and in streamed turns."""
 
-from toolloop.handle.observing import WatchedLoop
-from toolloop.handle.runner_streams import AsyncReplyStream, ReplyStream
-from toolloop.handle.streaming import AsyncTurnStream, TurnStream
-from toolloop.handle.watching import (
+from toolloop.face.watch_events import (
     BlocksLeftOut,
     CallDecided,
     CallFinished,
@@ -28,6 +25,9 @@ from toolloop.handle.watching import (
     ThinkingDropped,
     WatchEvent,
 )
+from toolloop.loop.event_bus import WatchedLoop
+from toolloop.loop.streaming import AsyncTurnStream, TurnStream
+from toolloop.runner.streams import AsyncReplyStream, ReplyStream
 
 __all__ = [
     "AsyncReplyStream",

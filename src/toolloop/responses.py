@@ -1,8 +1,8 @@
-"""What tools return, the adapter that makes results of it, and a filter that shortens them."""
+"""Response types for tools, the adapter that turns responses into results, and a filter that shortens results."""
 
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
+from toolloop.tools.responses.errors import Unsendable
 from toolloop.tools.responses.filters import TruncateResults
-from toolloop.tools.responses.jsonable import Unsendable
 from toolloop.tools.responses.types import (
     EmptyResponse,
     FileResponse,

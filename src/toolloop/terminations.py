@@ -1,6 +1,6 @@
 """How a loop ends."""
 
-from toolloop.core.terminations import (
+from toolloop.machine.terminations import (
     BudgetExceeded,
     LoopDetected,
     MaxIterations,

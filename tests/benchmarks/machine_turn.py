@@ -8,19 +8,19 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from tests.benchmarks import scenario
-from toolloop.core import events as ev
-from toolloop.core.effects import EndTurn, Judge, RunCall, SendRequest
-from toolloop.core.jsontext import encode
-from toolloop.core.machine import begin, outstanding, step
-from toolloop.core.replies import Reply, read_reply
-from toolloop.core.setup import Limits, Setup
-from toolloop.core.states import Executed
-from toolloop.core.values import Result
+from toolloop.machine import events as ev
+from toolloop.machine.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.jsontext import encode
+from toolloop.machine.loop import Waiting
+from toolloop.machine.replies import Reply, read_reply
+from toolloop.machine.setup import Limits, Setup
+from toolloop.machine.tree import begin, outstanding, step
+from toolloop.machine.values import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from toolloop.core.states import State
+    from toolloop.machine.state import State
 
 _TURNS = 200
 _ENDLESS = 1_000_000
@@ -60,8 +60,8 @@ def turn_of(state: State, reply: Reply, result: Result) -> State:
     state = step(state, ev.Ended(call, result))
     _only(state, EndTurn)
     state = step(state, ev.TurnEnded())
-    if not isinstance(state, Executed):
-        raise TypeError(f"the round did not close: the loop is {type(state).__name__}")
+    if not isinstance(state.root.phase, Waiting):
+        raise TypeError(f"the round did not close: the loop is {type(state.root.phase).__name__}")
     return step(state, ev.Continued())
 
 

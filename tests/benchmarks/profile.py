@@ -19,11 +19,14 @@ TURNS = 30
 _WARM_UP = 5
 # The first of these that a file's path holds names its part.
 _PARTS = (
-    ("toolloop/core/", "toolloop: the machine"),
-    ("toolloop/handle/", "toolloop: the driver"),
+    ("toolloop/machine/", "toolloop: the machine"),
+    ("toolloop/loop/", "toolloop: the driver"),
+    ("toolloop/face/", "toolloop: the driver"),
+    ("toolloop/requests/", "toolloop: the requests"),
     ("toolloop/tools/", "toolloop: tools"),
     ("toolloop/providers/", "toolloop: the provider"),
-    ("<", "toolloop: making values (compiled constructors)"),
+    ("<", "toolloop: attrs (constructors, evolve)"),
+    ("/attr/", "toolloop: attrs (constructors, evolve)"),
     ("tests/benchmarks/", "the benchmark: its tool, its loop"),
     ("/anthropic/", "the SDK"),
     ("/pydantic/", "the SDK"),

@@ -14,6 +14,8 @@ from tests.benchmarks.instructions import CALLGRIND, PERF, Counter, counter, per
 from tests.benchmarks.measure import ROOT, environment
 from tests.benchmarks.server import serving
 
+pytestmark = pytest.mark.bench
+
 # Prints what `perf stat -x,` does of a program that takes 1,000 instructions a turn and 77 beside; not the program's.
 ROTE = """
 import sys

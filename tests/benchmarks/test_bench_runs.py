@@ -22,6 +22,8 @@ from tests.benchmarks.profile import TURNS as PROFILED
 from tests.benchmarks.profile import by_part, counts
 from tests.benchmarks.server import serving
 
+pytestmark = pytest.mark.bench
+
 TURNS = 3
 OWN = [each.name for each in CONTESTANTS if not each.is_peer]
 PEERS = [each.name for each in CONTESTANTS if each.is_peer]
@@ -120,10 +122,7 @@ def test_with_threads_only_what_is_new_goes_out(recorder: str) -> None:
 @pytest.mark.parametrize("name", PEERS)
 def test_every_peer_sends_the_same_conversation(name: str, recorder: str) -> None:
     """In its own environment, and but for words that say the same."""
-    try:
-        python = peers.python(make=False)
-    except peers.NotThere as error:
-        pytest.skip(f"the peers are {error}")
+    python = peers.python(make=True)
     assert measure(name, recorder, [TURNS], python=python, seconds=A_MOMENT)[TURNS] > 0
     sent = recorded(recorder)
     expected = [

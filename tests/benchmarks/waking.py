@@ -1,4 +1,4 @@
-"""Waking a loop: from the bodies of its journal to its state. A round is one call, 200 bytes in and 1 KB out."""
+"""Waking a loop: from the entries of its journal to its state. A round is one call, 200 bytes in and 1 KB out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.benchmarks import scenario
-from toolloop.core import events as ev
-from toolloop.core.jsontext import encode
-from toolloop.core.replies import read_reply
-from toolloop.core.setup import Limits, Setup, ToolFacts
-from toolloop.core.states import Ready
-from toolloop.core.values import Result
-from toolloop.stores.events import encode_event, read_journal
+from toolloop.machine import events as ev
+from toolloop.machine.jsontext import encode
+from toolloop.machine.loop import Ready
+from toolloop.machine.replies import read_reply
+from toolloop.machine.setup import Limits, Setup, ToolFacts
+from toolloop.machine.values import Result
+from toolloop.stores.codec import encode_event, read_journal
+from toolloop.stores.protocol import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,17 +24,17 @@ _START = 1_700_000_000.25
 
 
 def seconds_to_wake(rounds: int = 1000, *, runs: int = RUNS) -> float:
-    """Seconds of CPU from the bodies of a journal to the state: the median of some runs."""
-    bodies = [encode_event(event) for event in journal(rounds)]
-    return median(_once(bodies, rounds) for _ in range(runs))
+    """Seconds of CPU from the entries of a journal to the state: the median of some runs."""
+    entries = [encode_event(str(at), event) for at, event in enumerate(journal(rounds))]
+    return median(_once(entries, rounds) for _ in range(runs))
 
 
-def _once(bodies: list[str], rounds: int) -> float:
+def _once(entries: list[Entry], rounds: int) -> float:
     start = time.process_time()
-    state = read_journal(bodies)
+    state = read_journal(entries)
     taken = time.process_time() - start
-    if not isinstance(state, Ready) or state.ledger.iterations != rounds:
-        raise TypeError(f"the loop is {type(state).__name__} after {state.ledger.iterations} rounds")
+    if not isinstance(state.root.phase, Ready) or state.root.iterations != rounds:
+        raise TypeError(f"the loop is {type(state.root.phase).__name__} after {state.root.iterations} rounds")
     return taken
 
 

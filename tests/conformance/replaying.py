@@ -1,4 +1,4 @@
-"""Driving recorded traffic through the real client and the handles."""
+"""Drives traffic through the real client and the handles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Literal
 import anyio
 from attrs import frozen
 
-from tests.conformance.recordings import Exchange
+from tests.conformance.traffic import Exchange
 from toolloop import AsyncToolLoopHandle, Completed, Error, LoopContext, ToolContext, ToolError, ToolLoopHandle, Yielded
 from toolloop import tool as as_tool
-from toolloop.core.jsontext import decode
 from toolloop.providers.accumulate import accumulate
 from toolloop.testing import FakeMessagesAPI, verbatim
 
@@ -72,8 +71,7 @@ def reply_of(exchange: Exchange) -> dict[str, Any]:
     """The reply as JSON, also where it came as a stream."""
     if exchange.sse is None:
         return dict(exchange.reply)
-    data = (line.removeprefix("data: ") for line in exchange.sse.splitlines() if line.startswith("data: "))
-    return accumulate(map(decode, data))
+    return accumulate(exchange.streamed)
 
 
 def params_of(exchange: Exchange, *, own: Sequence[str] = (), **more: Any) -> dict[str, Any]:

@@ -1,41 +1,41 @@
-"""How far the estimate of tokens is from what the API counted, in every recorded request."""
+"""How far the estimate of tokens is from the API's own counts, in every recorded request.
+
+Only recordings have real counts, so this file runs where they lie beside the repository (see `conftest.py`).
+"""
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 
-from tests.conformance.recordings import Exchange, load, names, needs_recordings
 from tests.conformance.replaying import reply_of
-from toolloop.core.replies import read_reply
+from tests.conformance.traffic import RECORDINGS, Exchange, load, names
 from toolloop.history import estimate_tokens
-from toolloop.history.reading import is_server_result
-
-pytestmark = needs_recordings
+from toolloop.machine.replies import read_reply
+from toolloop.messages.reading import is_server_result
 
 MOST = Fraction(25, 100)
 MOST_OF_SEARCHES = Fraction(15, 100)
 
-# The server ran tools in these: what is counted is the sum of its passes.
+# The server ran tools in these: the count is the sum over its passes.
 SERVER = {
     "code_execution_tool_stream",
     "pause_turn_web_search",
     "sdk_web_search_only",
     "web_search_tool_stream",
 }
-# Its words are capitals and hexadecimal digits, and its model drops thinking of closed turns, which newer ones keep.
-ODD = {"redacted_thinking"}
+# Its text is capitals and hexadecimal digits, and its model drops thinking of closed turns, which newer ones keep.
+UNUSUAL = {"redacted_thinking"}
 
 
 def answered(name: str) -> list[Exchange]:
-    return [exchange for exchange in load(name) if exchange.status == 200]
+    return load(RECORDINGS, name).answered
 
 
 def counted(exchange: Exchange) -> int:
-    """What the API counted of what went in, cached or not."""
+    """The API's count of the input, cached or not."""
     usage = read_reply(reply_of(exchange)).entry(1, 0.0).usage
     return usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
 
@@ -53,17 +53,17 @@ def shown(errors: list[Fraction]) -> str:
     return ", ".join(f"{float(error):+.0%}" for error in errors)
 
 
-PLAIN = [name for name in names() if name not in SERVER | ODD]
+PLAIN = [name for name in names(RECORDINGS) if name not in SERVER | UNUSUAL]
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_request_is_met_within_a_quarter(name: str) -> None:
+def test_a_request_is_estimated_within_a_quarter(name: str) -> None:
     errors = [off(estimated(exchange), counted(exchange)) for exchange in answered(name)]
     assert all(abs(error) <= MOST for error in errors), shown(errors)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_a_round_adds_is_met_within_a_quarter(name: str) -> None:
+def test_the_growth_of_a_round_is_estimated_within_a_quarter(name: str) -> None:
     """A reply and the results: what stays the same in both requests cancels out."""
     errors = [
         off(estimated(later) - estimated(earlier), counted(later) - counted(earlier))
@@ -81,7 +81,7 @@ def test_on_average_the_error_is_smaller() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SERVER - {"code_execution_tool_stream"}))
-def test_what_searches_found_is_met_within_15_percent(name: str) -> None:
+def test_search_results_are_estimated_within_15_percent(name: str) -> None:
     """Summed over the passes of the server: one reads the request, and one more after each result."""
     for exchange in answered(name):
         passes = _passes(exchange)
@@ -93,7 +93,7 @@ def _passes(exchange: Exchange) -> list[int]:
     request, reply = exchange.request, reply_of(exchange)["content"]
     ends = [0, *(at + 1 for at, block in enumerate(reply) if is_server_result(block["type"]))]
     if request["messages"][-1]["role"] == "assistant":
-        del ends[0]  # it is resumed: the first thing is the result that was waited for
+        del ends[0]  # a resumed reply begins with the result it waited for
     return [
         estimate_tokens(
             [*request["messages"], {"role": "assistant", "content": reply[:end]}],
@@ -104,9 +104,8 @@ def _passes(exchange: Exchange) -> list[int]:
     ]
 
 
-def test_the_first_pass_of_code_is_met() -> None:
-    """A stream says at its start what the first pass read."""
+def test_the_first_pass_before_code_is_estimated_within_a_quarter() -> None:
+    """The start of a stream has the count of the first pass."""
     (exchange,) = answered("code_execution_tool_stream")
-    lines = [line.removeprefix("data: ") for line in str(exchange.sse).splitlines() if line.startswith("data: ")]
-    count = json.loads(lines[0])["message"]["usage"]["input_tokens"]
+    count = exchange.streamed[0]["message"]["usage"]["input_tokens"]
     assert abs(off(estimated(exchange), count)) <= MOST

@@ -1,8 +1,8 @@
-"""Recorded traffic, driven again: the real client and the handles send what was sent then.
+"""Traffic, driven again: the real client and the handles send the same requests.
 
-Files whose name starts with `sdk_` come from a client that sends history back unchanged: equal, to the last field. The
-others went through a framework that rebuilds messages: equal in roles, block types, ids and order; and what goes back
-of a reply is the reply.
+Traffic whose name starts with `sdk_` has the shape of a client that sends history back unchanged, so requests are equal
+to the last field. The others have the shape of a framework that rebuilds messages: equal in roles, block types, ids and
+order, and each reply goes back as it came.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.recordings import Exchange, load, needs_recordings
 from tests.conformance.replaying import (
     KINDS,
     Answering,
@@ -28,16 +27,17 @@ from tests.conformance.replaying import (
     serving,
     with_own_tools,
 )
-from tests.handle.streams import read, text_in
+from tests.conformance.traffic import Exchange, Traffic, with_traffic
+from tests.loop.streams import read, text_in
 from toolloop import Completed, Error, Yielded
-from toolloop.core.jsontext import encode
-from toolloop.core.replies import read_reply
 from toolloop.errors import InvalidHistory, ModelError
-from toolloop.providers.calls import MOST_UNSTREAMED
+from toolloop.machine.jsontext import encode
+from toolloop.machine.replies import read_reply
+from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.terminations import NaturalEnd
 from toolloop.testing import FakeMessagesAPI, reply
 
-pytestmark = [needs_recordings, pytest.mark.parametrize("kind", KINDS)]
+pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 LOOPS = ["sdk_basic_call", "sdk_tool_raises", "sdk_streamed_call", "sdk_web_search_only"]
 REBUILT = ["multiple_parallel_tool_calls", "tool_with_thinking"]
@@ -74,10 +74,10 @@ def without_blank(content: Sequence[Any]) -> list[Any]:
 # --- equal to the last field ---
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_tools_that_give_the_recorded_results_make_the_recorded_messages(kind: Kind, name: str) -> None:
-    """Every request has the recorded messages."""
-    replay(kind, _by_tools, load(name))
+@with_traffic(*LOOPS)
+def test_tools_that_give_the_same_results_lead_to_the_same_messages(kind: Kind, traffic: Traffic) -> None:
+    """Every request has the messages of the traffic."""
+    replay(kind, _by_tools, traffic.exchanges)
 
 
 async def _by_tools(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -93,10 +93,10 @@ async def _by_tools(kind: Kind, exchanges: list[Exchange]) -> None:
         }
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_answers_with_the_recorded_results_make_the_recorded_requests(kind: Kind, name: str) -> None:
-    """With the recorded tools as external ones, the whole body is the recorded one, and so is the beta header."""
-    replay(kind, _by_answers, load(name))
+@with_traffic(*LOOPS)
+def test_answers_with_the_same_results_lead_to_the_same_requests(kind: Kind, traffic: Traffic) -> None:
+    """With the tools as external ones, the whole body is the same, and so is the beta header."""
+    replay(kind, _by_answers, traffic.exchanges)
 
 
 async def _by_answers(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -109,10 +109,10 @@ async def _by_answers(kind: Kind, exchanges: list[Exchange]) -> None:
         assert [e.beta for e in exchanges] == [request.headers.get("anthropic-beta") for request in api.requests]
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_recorded_stream_joins_the_history_as_the_message_it_amounts_to(kind: Kind, name: str) -> None:
+@with_traffic(*STREAMS)
+def test_a_stream_joins_the_history_as_the_message_it_amounts_to(kind: Kind, traffic: Traffic) -> None:
     """Above the bound for unstreamed requests the provider streams by itself; the loop goes as it did."""
-    replay(kind, _streamed, load(name))
+    replay(kind, _streamed, traffic.exchanges)
 
 
 async def _streamed(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -126,10 +126,10 @@ async def _streamed(kind: Kind, exchanges: list[Exchange]) -> None:
         assert handle.messages[-1]["content"] == without_blank(reply_of(exchanges[-1])["content"])
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_recorded_stream_that_is_read_goes_as_it_did(kind: Kind, name: str) -> None:
-    """What is read is the recorded text, and the requests and the history are those of an unstreamed loop."""
-    replay(kind, _read, load(name))
+@with_traffic(*STREAMS)
+def test_a_stream_that_is_read_goes_the_same_way(kind: Kind, traffic: Traffic) -> None:
+    """The deltas add up to the text; the requests and the history are those of an unstreamed loop."""
+    replay(kind, _read, traffic.exchanges)
 
 
 async def _read(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -148,14 +148,15 @@ async def _read(kind: Kind, exchanges: list[Exchange]) -> None:
         assert handle.messages[-1]["content"] == without_blank(reply_of(exchanges[-1])["content"])
 
 
-def test_a_recorded_stream_names_the_container_of_its_code(kind: Kind) -> None:
+@with_traffic("code_execution_tool_stream")
+def test_a_stream_names_the_container_of_its_code(kind: Kind, traffic: Traffic) -> None:
     """At the end of the stream; the request after the turn does not go there, for the turn is over."""
-    replay(kind, _in_container, load("code_execution_tool_stream"))
+    replay(kind, _in_container, traffic.exchanges)
 
 
 async def _in_container(kind: Kind, exchanges: list[Exchange]) -> None:
     (exchange,) = exchanges
-    assert read_reply(reply_of(exchange)).container == "container_011CaNRFAbjdPf4rmBarZzqQ"
+    assert read_reply(reply_of(exchange)).container == exchange.streamed[-2]["delta"]["container"]["id"]
     async with serving(kind, [answer_of(exchange, streamed=True), reply("fine")]) as (api, client):
         handle = handle_for(client, kind=kind, **with_own_tools(exchanges, max_tokens=MOST_UNSTREAMED + 1))
         assert isinstance(await finish(handle), Completed)
@@ -167,10 +168,10 @@ async def _in_container(kind: Kind, exchanges: list[Exchange]) -> None:
 # --- equal in shape ---
 
 
-@pytest.mark.parametrize("name", REBUILT)
-def test_a_rebuilt_recording_is_replayed_in_its_shape(kind: Kind, name: str) -> None:
+@with_traffic(*REBUILT)
+def test_a_rebuilt_history_is_replayed_in_its_shape(kind: Kind, traffic: Traffic) -> None:
     """Four calls in one reply, and a signed thinking block beside a call: all go back in order."""
-    replay(kind, _rebuilt, load(name))
+    replay(kind, _rebuilt, traffic.exchanges)
 
 
 async def _rebuilt(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -187,9 +188,10 @@ def results(messages: Sequence[Any]) -> list[Any]:
     return [block["content"] for message in messages for block in message["content"] if block["type"] == "tool_result"]
 
 
-def test_a_paused_reply_is_resumed_by_sending_it_back(kind: Kind) -> None:
-    """Eleven searches, one of them still open: the reply goes back verbatim, with no user turn after it."""
-    replay(kind, _paused, load("pause_turn_web_search"))
+@with_traffic("pause_turn_web_search")
+def test_a_paused_reply_is_resumed_by_sending_it_back(kind: Kind, traffic: Traffic) -> None:
+    """One search is still open: the reply goes back verbatim, without a user turn after it."""
+    replay(kind, _paused, traffic.exchanges)
 
 
 async def _paused(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -210,9 +212,10 @@ async def _paused(kind: Kind, exchanges: list[Exchange]) -> None:
         ]
 
 
-def test_redacted_thinking_goes_back_verbatim(kind: Kind) -> None:
+@with_traffic("redacted_thinking")
+def test_redacted_thinking_goes_back_verbatim(kind: Kind, traffic: Traffic) -> None:
     """A second user turn of the same conversation carries the redacted block of the first."""
-    replay(kind, _redacted, load("redacted_thinking"))
+    replay(kind, _redacted, traffic.exchanges)
 
 
 async def _redacted(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -226,9 +229,10 @@ async def _redacted(kind: Kind, exchanges: list[Exchange]) -> None:
         assert_replies_went_back(api, exchanges)
 
 
-def test_two_rounds_with_an_injected_one_between(kind: Kind) -> None:
-    """The framework put a round of its own (a tool reference) between the two; injecting it makes the recording."""
-    replay(kind, _two_rounds, load("two_rounds_fable_5"))
+@with_traffic("two_rounds_fable_5")
+def test_two_rounds_with_an_injected_one_between(kind: Kind, traffic: Traffic) -> None:
+    """The framework put a round of its own (a tool reference) between the two; injecting it gives the same requests."""
+    replay(kind, _two_rounds, traffic.exchanges)
 
 
 async def _two_rounds(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -239,7 +243,7 @@ async def _two_rounds(kind: Kind, exchanges: list[Exchange]) -> None:
         turn.inject_and_continue(exchanges[1].request["messages"][len(handle.messages) :])
         done = await finish(handle)
         assert isinstance(done, Completed)
-        assert done.text == "order-123: refund allowed"
+        assert done.text == exchanges[-1].reply["content"][0]["text"]
         assert [shape(exchange.request["messages"]) for exchange in exchanges] == list(map(shape, sent(api)))
         assert_replies_went_back(api, exchanges)
 
@@ -247,9 +251,10 @@ async def _two_rounds(kind: Kind, exchanges: list[Exchange]) -> None:
 # --- refused ---
 
 
-def test_a_refused_request_is_an_error_that_consumed_nothing(kind: Kind) -> None:
-    """The recorded 400 comes back as it was said; with another parameter the retry goes through."""
-    replay(kind, _bad_effort, load("bad_effort_400"))
+@with_traffic("bad_effort_400")
+def test_a_refused_request_is_an_error_that_consumed_nothing(kind: Kind, traffic: Traffic) -> None:
+    """The 400 comes back with its text; with another parameter the retry goes through."""
+    replay(kind, _bad_effort, traffic.exchanges)
 
 
 async def _bad_effort(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -277,9 +282,10 @@ async def _bad_effort(kind: Kind, exchanges: list[Exchange]) -> None:
         assert third.json["output_config"] == {"effort": "high"}
 
 
-def test_an_orphan_result_is_refused_before_anything_is_sent(kind: Kind) -> None:
-    """What the API refused in the recording, the handle refuses itself, and names the place."""
-    replay(kind, _orphan_kept_back, load("sdk_400_orphan_result"))
+@with_traffic("sdk_400_orphan_result")
+def test_an_orphan_result_is_refused_before_anything_is_sent(kind: Kind, traffic: Traffic) -> None:
+    """The handle refuses what the API refused, and names the place."""
+    replay(kind, _orphan_kept_back, traffic.exchanges)
 
 
 async def _orphan_kept_back(kind: Kind, exchanges: list[Exchange]) -> None:
@@ -290,9 +296,10 @@ async def _orphan_kept_back(kind: Kind, exchanges: list[Exchange]) -> None:
         assert api.requests == []
 
 
-def test_a_refusal_within_a_loop_leaves_the_closed_round_for_a_retry(kind: Kind) -> None:
+@with_traffic("sdk_400_orphan_result")
+def test_a_refusal_within_a_loop_leaves_the_closed_round_for_a_retry(kind: Kind, traffic: Traffic) -> None:
     """Had the API refused the second request of a loop: the round is kept, the tool does not run again."""
-    replay(kind, _refused_later, load("sdk_400_orphan_result"))
+    replay(kind, _refused_later, traffic.exchanges)
 
 
 async def _refused_later(kind: Kind, exchanges: list[Exchange]) -> None:

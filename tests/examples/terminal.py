@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 _SECONDS = 60.0  # a deadline, not a wait
+_PATIENCE = 5.0  # seconds until a person presses a key again
 # The terminal must be the program's own for Ctrl-C to reach it; a new session takes it, and then becomes the program.
 _TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -68,6 +69,18 @@ class Terminal:
     def type(self, keys: str) -> None:
         """Press keys."""
         os.write(self._master, keys.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C until the program reacts, as a person does.
+
+        Python may take the signal just before it begins to wait for input. It then handles it at the next key.
+        """
+        os.write(self._master, CTRL_C.encode())
+        before = len(self._read) + len("^C")
+        while len(self._read) <= before and select.select([self._master], [], [], _PATIENCE)[0]:
+            self._more()
+        if len(self._read) <= before:
+            os.write(self._master, CTRL_C.encode())
 
     def finish(self) -> int:
         """Read to the end; the exit code."""

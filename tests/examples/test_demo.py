@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.examples.terminal import CTRL_D, Terminal
 from toolloop.testing import FakeMessagesAPI, fault, reply
-
-pytest.importorskip("termios", reason="there are no pseudo-terminals here")
-
-from tests.examples.terminal import CTRL_C, CTRL_D, Terminal
 
 DEMO = str(Path(__file__).resolve().parents[2] / "docs" / "examples" / "demo.py")
 MENU = "[a]pprove  [d]eny  [e]dit  a[n]swer  [s]top >"
@@ -40,6 +37,7 @@ def scratch_folder(screen: str) -> Path:
     return Path(found[1])
 
 
+@pytest.mark.deep
 def test_what_a_person_mistypes_is_said_and_asked_again() -> None:
     """No key, a wrong key, no JSON, no object, a field that does not fit: each leaves the call waiting."""
     with at_terminal() as terminal:
@@ -89,6 +87,7 @@ def test_an_edit_and_a_denial_are_done_and_told_truthfully() -> None:
     assert not scratch_folder(terminal.screen).exists()
 
 
+@pytest.mark.deep
 def test_an_approval_and_an_answer_are_done_and_told_truthfully() -> None:
     """The approved call runs; the answered one does not; a table of usage ends it."""
     with at_terminal() as terminal:
@@ -111,6 +110,7 @@ def test_an_approval_and_an_answer_are_done_and_told_truthfully() -> None:
     assert [line for line in terminal.screen.splitlines() if len(line) > 80] == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("keys", "why"), [("s\n", "you stopped it"), (CTRL_D, "the input ended")])
 def test_stopping_ends_the_loop_and_nothing_more_runs(keys: str, why: str) -> None:
     """The stop key, and the end of input, end the loop in order: exit 0, and the waiting call did not run."""
@@ -128,7 +128,7 @@ def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
     """Exit 130, no traceback, no scratch folder left."""
     with at_terminal() as terminal:
         terminal.expect(MENU)
-        terminal.type(CTRL_C)
+        terminal.interrupt()
         terminal.expect("Interrupted.")
         assert terminal.finish() == 130
         assert terminal.settings() == terminal.settings_before
@@ -136,6 +136,7 @@ def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
     assert not scratch_folder(terminal.screen).exists()
 
 
+@pytest.mark.deep
 def test_yes_asks_nothing_at_a_terminal() -> None:
     with at_terminal("--yes", NO_COLOR="1") as terminal:
         assert terminal.finish() == 0
@@ -159,6 +160,7 @@ def test_live_needs_a_key() -> None:
     assert "--live needs a key in ANTHROPIC_API_KEY" in done.stderr
 
 
+@pytest.mark.deep
 def test_live_talks_to_the_api_that_the_client_is_set_to() -> None:
     """What a model sends cannot touch the terminal or the world outside of the folder."""
     calls = [("write_file", {"path": "../x", "text": "hid\x1b[2Jden\u202e"}), ("list_files", {})]
@@ -172,6 +174,7 @@ def test_live_talks_to_the_api_that_the_client_is_set_to() -> None:
     assert r"Good\x07bye." in done.stdout
 
 
+@pytest.mark.deep
 def test_a_request_that_fails_is_said() -> None:
     with FakeMessagesAPI([fault(401, message="invalid x-api-key")]) as api:
         done = piped("--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.examples.programs import at_terminal, imported
 from toolloop import Approve, Stop, ToolLoopHandle
 from toolloop.testing import FakeMessagesAPI, delayed, fault, reply
-
-pytest.importorskip("termios", reason="there are no pseudo-terminals here")
-
-from tests.examples.programs import at_terminal, imported
 
 SECONDS = 60.0  # a deadline, not a wait
 BOTH = reply("Which?", calls=[("open_door", {"name": "north"}), ("open_door", {"name": "south"})])
@@ -47,6 +44,7 @@ def test_the_window_draws_while_the_model_thinks_and_a_player_decides() -> None:
         assert south.endswith("the player said no")
 
 
+@pytest.mark.deep
 def test_a_request_that_fails_is_shown_and_ends_the_program() -> None:
     """The window says what went wrong."""
     with FakeMessagesAPI([fault(400, "that was too much")]) as api, at_terminal("thread_queue.py", api) as window:

@@ -9,11 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from toolloop.testing import FakeMessagesAPI, delayed, reply
-
-pytest.importorskip("termios", reason="there are no pseudo-terminals here")
-
 from tests.examples.programs import at_terminal, imported, order_asked
+from toolloop.testing import FakeMessagesAPI, delayed, reply
 
 SECONDS = 60.0  # a deadline, not a wait
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.processes.scene import Scene
-from tests.processes.zygote import Zygote
+from tests.processes.fork_server import ForkServer
+from tests.processes.shared_store import SharedStore
 
 
 @pytest.fixture(scope="session")
-def forking() -> Iterator[Zygote]:
-    if not hasattr(os, "fork"):
-        pytest.skip("processes are forked here, and this system cannot")
-    with Zygote() as zygote:
-        yield zygote
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 @pytest.fixture
-def scene(forking: Zygote, tmp_path: Path) -> Iterator[Scene]:
+def shared(fork_server: ForkServer, tmp_path: Path) -> Iterator[SharedStore]:
     """A store and a witness in a folder of their own, and processes that are gone with the test."""
     try:
-        yield Scene(forking, tmp_path)
+        yield SharedStore(fork_server, tmp_path)
     finally:
-        forking.clear_away()
+        fork_server.clear_away()

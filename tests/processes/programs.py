@@ -10,9 +10,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Callable
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from attrs import define, field
 
-from tests.processes.zygote import Line, serve
+from tests.processes.fork_server import Line, serve
 from toolloop import (
     Answer,
     Approve,
@@ -36,9 +35,10 @@ from toolloop import (
     Yielded,
     tool,
 )
-from toolloop.core.values import Decision
 from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand
+from toolloop.machine.values import Decision
 from toolloop.stores.sqlite import SqliteStore
+from toolloop.stores.sqlite_file import SqliteFile
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 256, "messages": [{"role": "user", "content": "hello"}]}
@@ -53,7 +53,7 @@ UNCERTAIN: dict[str, Decision] = {"rerun": Rerun(by="ben"), "answer": Answer("it
 
 
 @define
-class Cast:
+class Worker:
     """One process in the story: where it stands still, and what it tells the witness."""
 
     line: Line | None
@@ -88,23 +88,31 @@ class Cast:
 class HeldStore(SqliteStore):
     """A store that can be stopped at each of its writes: before it begins, and before it commits."""
 
-    def __init__(self, path: str, part: Cast) -> None:
+    def __init__(self, path: str, part: Worker) -> None:
         super().__init__(path)
+        self._file = HeldFile(Path(path), part)
+
+
+class HeldFile(SqliteFile):
+    """Its file."""
+
+    def __init__(self, path: Path, part: Worker) -> None:
+        super().__init__(path, busy_timeout=5.0)
         self._part = part
 
-    @contextmanager
-    def _held(self) -> Iterator[Connection]:
+    def write(self, act: Any, *args: Any, **options: Any) -> Any:
         number = self._part.write()
-        with super()._writing() as connection:
-            yield connection
-            self._part.stand(at="in a write", number=number)
 
-    def _writing(self) -> Any:
-        return self._held()
+        def held(connection: Connection) -> Any:
+            result = act(connection, *args, **options)
+            self._part.stand(at="in a write", number=number)
+            return result
+
+        return super().write(held)
 
 
 def _run(context: ToolContext, name: str, what: str) -> str:
-    part = cast("Cast", context.state)
+    part = cast("Worker", context.state)
     part.stand(at="before", call=context.call_id)
     part.note("ran", context.call_id, context.idempotency_key)
     part.stand(at="after", call=context.call_id)
@@ -138,7 +146,7 @@ def log(what: str, context: ToolContext) -> str:
 @tool
 def slow(what: str, context: ToolContext) -> str:
     """Take as long as the test likes."""
-    part = cast("Cast", context.state)
+    part = cast("Worker", context.state)
     if part.line is not None:
         part.line.say(slow=int(what))
         part.line.hear()
@@ -148,7 +156,7 @@ def slow(what: str, context: ToolContext) -> str:
 TOOLS = (look, pay, send, log, slow)
 
 
-def model(part: Cast, kind: str, url: str | None) -> Any:
+def model(part: Worker, kind: str, url: str | None) -> Any:
     """What answers requests: a script, or the fake API of the test, over real HTTP."""
     if url is not None:
         settings: dict[str, Any] = {"api_key": "test-key", "base_url": url, "max_retries": 0}
@@ -167,7 +175,7 @@ def model(part: Cast, kind: str, url: str | None) -> Any:
     return ScriptedProvider(answer) if kind == "sync" else AsyncScriptedProvider(answer)
 
 
-def with_handle(kind: str, act: Callable[[Any], Any], store: SqliteStore, part: Cast, **given: Any) -> Any:
+def with_handle(kind: str, act: Callable[[Any], Any], store: SqliteStore, part: Worker, **given: Any) -> Any:
     """What `act` makes of the loop, opened by a handle of this kind; under an async one it is awaited."""
     loop_id, provider = given.pop("loop_id"), model(part, kind, given.pop("url", None))
     config = LoopConfig(max_parallel_tools=given.pop("parallel", 1))
@@ -183,7 +191,7 @@ def with_handle(kind: str, act: Callable[[Any], Any], store: SqliteStore, part: 
     return anyio.run(main, backend=kind)
 
 
-def asking(handle: Any, part: Cast, uncertain: str, asked: list[tuple[str, str]]) -> Callable[[Yielded], Any]:
+def asking(handle: Any, part: Worker, uncertain: str, asked: list[tuple[str, str]]) -> Callable[[Yielded], Any]:
     """Who decides for a driver: approves, or says what it was told to of what is uncertain. Noted once it is stored."""
 
     def decide(turn: Yielded) -> list[str]:
@@ -217,7 +225,7 @@ def drive(
     take_over: bool = False,
 ) -> dict[str, Any]:
     """Drive a loop to its end, creating it if it is not there, and decide what waits."""
-    part = Cast(line, witness, hold or {})
+    part = Worker(line, witness, hold or {})
     asked: list[tuple[str, str]] = []
 
     def act(handle: Any) -> Any:
@@ -240,7 +248,7 @@ def race(line: Line, *, path: str, folder: str) -> int:
         asked = line.hear()
         if "over" in asked:
             return count
-        part = Cast(line, f"{folder}/{asked['loop_id']}", {"at": "before", "call": "send1"} if asked["held"] else {})
+        part = Worker(line, f"{folder}/{asked['loop_id']}", {"at": "before", "call": "send1"} if asked["held"] else {})
 
         def say(result: Any) -> None:
             line.say(turn=result.reason if isinstance(result, Yielded) else type(result).__name__)
@@ -268,7 +276,7 @@ def race(line: Line, *, path: str, folder: str) -> int:
 
 def decide(line: Line, *, path: str, loop_id: str, witness: str) -> None:
     """Decide calls of a loop that somebody else drives, as they are named."""
-    part = Cast(line, witness)
+    part = Worker(line, witness)
     with SqliteStore(path) as store:
         handle = ToolLoopHandle.open(store, loop_id, model(part, "sync", None), tools=TOOLS)
         while "call" in (asked := line.hear()):
@@ -282,7 +290,7 @@ def decide(line: Line, *, path: str, loop_id: str, witness: str) -> None:
 
 def drive_many(line: Line, *, path: str, loop_id: str, witness: str, kind: str, rounds: int) -> str | None:
     """Drive a loop in which each round has a call that runs, and one that somebody else decides meanwhile."""
-    part = Cast(line, witness)
+    part = Worker(line, witness)
 
     def answer(request: Any) -> Any:
         number = sum(message["role"] == "assistant" for message in request["messages"])
@@ -324,7 +332,7 @@ def drive_many(line: Line, *, path: str, loop_id: str, witness: str, kind: str, 
 
 def approved(store: SqliteStore, loop_id: str, witness: str) -> None:
     """Bring a loop to where one call was approved, and nobody went on yet."""
-    part = Cast(None, witness)
+    part = Worker(None, witness)
     with ToolLoopHandle.open(
         store, loop_id, model(part, "sync", None), tools=TOOLS, params=PARAMS, context=LoopContext(state=part)
     ) as handle:
@@ -339,8 +347,6 @@ PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive, "race": race, "decide
 
 def warm_up() -> None:
     """Load what is loaded at first use, once for all children. It starts no thread and opens no file."""
-    for name in ("events", "sqlite_connections", "sqlite_files"):
-        import_module(f"toolloop.stores.{name}")
     handle = ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=TOOLS)
     ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), tools=TOOLS)
     for kind in ("asyncio", "trio"):

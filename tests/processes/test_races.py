@@ -6,23 +6,24 @@ import itertools
 
 import pytest
 
+from tests.effort import IS_DEEP
 from tests.processes.counting import COUNTS
+from tests.processes.fork_server import Child
 from tests.processes.programs import approved
-from tests.processes.scene import KINDS, Scene
-from tests.processes.zygote import Child
+from tests.processes.shared_store import KINDS, SharedStore
 
-ROUNDS = 50
-MANY = 40
-
-
-def racers(scene: Scene, count: int) -> list[Child]:
-    folder = scene.folder
-    return [scene.zygote.start("race", path=str(folder / "loops.db"), folder=str(folder)) for _ in range(count)]
+ROUNDS = 50 if IS_DEEP else 5
+MANY = 40 if IS_DEEP else 10
 
 
-def line_up(scene: Scene, loop_id: str, runners: list[Child], *, held: bool) -> None:
+def racers(shared: SharedStore, count: int) -> list[Child]:
+    folder = shared.folder
+    return [shared.fork_server.start("race", path=str(folder / "loops.db"), folder=str(folder)) for _ in range(count)]
+
+
+def line_up(shared: SharedStore, loop_id: str, runners: list[Child], *, held: bool) -> None:
     """A loop with an approved call, and all runners before it; then let them go in one moment."""
-    approved(scene.store, loop_id, str(scene.folder / loop_id))
+    approved(shared.store, loop_id, str(shared.folder / loop_id))
     for runner, kind in zip(runners, itertools.cycle(KINDS), strict=False):
         runner.line.say(loop_id=loop_id, kind=kind, held=held)
     for runner in runners:
@@ -32,12 +33,12 @@ def line_up(scene: Scene, loop_id: str, runners: list[Child], *, held: bool) -> 
 
 
 @pytest.mark.parametrize("count", [2, 8])
-def test_of_those_who_wake_a_loop_at_one_moment_one_runs_it(scene: Scene, count: int) -> None:
+def test_of_those_who_wake_a_loop_at_one_moment_one_runs_it(shared: SharedStore, count: int) -> None:
     """The others get `Conflict`, which says who has it; the approved call runs once."""
-    runners = racers(scene, count)
+    runners = racers(shared, count)
     for number in range(ROUNDS):
         loop_id = f"loop{number}"
-        line_up(scene, loop_id, runners, held=True)
+        line_up(shared, loop_id, runners, held=True)
         said = {runner.pid: runner.hear("stands", "conflict") for runner in runners}
         (winner,) = [runner for runner in runners if "stands" in said[runner.pid]]
         refused = [words["conflict"] for words in said.values() if "conflict" in words]
@@ -45,29 +46,29 @@ def test_of_those_who_wake_a_loop_at_one_moment_one_runs_it(scene: Scene, count:
         assert [text for text in refused if f"process {winner.pid} on" not in text] == []
         winner.go()
         assert winner.hear("turn")["turn"] == "tools_executed"
-        assert scene.ran(loop_id).count("send1") == 1
-        scene.assert_sound(loop_id)
+        assert shared.ran(loop_id).count("send1") == 1
+        shared.assert_sound(loop_id)
         COUNTS[f"one of {count} woke a loop, the others got Conflict"] += 1
 
 
-def test_a_race_that_nobody_holds_up_runs_each_call_once(scene: Scene) -> None:
+def test_a_race_that_nobody_holds_up_runs_each_call_once(shared: SharedStore) -> None:
     """Who comes a little later finds the turn done, or is refused; nothing runs again."""
-    runners = racers(scene, 4)
-    for number in range(20):
+    runners = racers(shared, 4)
+    for number in range(20 if IS_DEEP else 5):
         loop_id = f"loop{number}"
-        line_up(scene, loop_id, runners, held=False)
+        line_up(shared, loop_id, runners, held=False)
         said = [runner.hear("turn", "conflict", "late") for runner in runners]
         assert any("turn" in words for words in said)
-        assert sorted(scene.ran(loop_id)) == ["log1", "look1", "pay1", "send1"]
-        scene.assert_sound(loop_id)
+        assert sorted(shared.ran(loop_id)) == ["log1", "look1", "pay1", "send1"]
+        shared.assert_sound(loop_id)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_decided_while_another_process_drives_is_never_lost(scene: Scene, kind: str) -> None:
+def test_what_is_decided_while_another_process_drives_is_never_lost(shared: SharedStore, kind: str) -> None:
     """In each round the word is said just as a tool of the driver ends; every call it is about runs, once."""
-    driver = scene.start("drive_many", "loop", kind=kind, rounds=MANY)
+    driver = shared.start("drive_many", "loop", kind=kind, rounds=MANY)
     driver.hear("waits")
-    decider = scene.start("decide", "loop")
+    decider = shared.start("decide", "loop")
     said = 0
     driver.go()
     while "end" not in (words := driver.hear("slow", "waits", "end")):
@@ -80,18 +81,18 @@ def test_what_is_decided_while_another_process_drives_is_never_lost(scene: Scene
             driver.go()
     assert (words["end"], said) == ("done", MANY)
     wanted = [f"{name}{number}" for number in range(MANY) for name in ("send", "slow")]
-    assert sorted(scene.ran("loop")) == sorted(wanted)
-    scene.assert_sound("loop")
+    assert sorted(shared.ran("loop")) == sorted(wanted)
+    shared.assert_sound("loop")
     COUNTS["decided by another process while one drove"] += said
 
 
-def test_of_two_processes_that_decide_differently_one_is_refused(scene: Scene) -> None:
+def test_of_two_processes_that_decide_differently_one_is_refused(shared: SharedStore) -> None:
     """At the same moment: one decision stands, the other is a `DecisionConflict`, and what ran goes by the first."""
-    for number in range(6):
+    for number in range(6 if IS_DEEP else 3):
         loop_id = f"loop{number}"
-        driver = scene.start("drive_many", loop_id, kind="sync", rounds=1)
+        driver = shared.start("drive_many", loop_id, kind="sync", rounds=1)
         driver.hear("waits")
-        sides = {scene.start("decide", loop_id): False, scene.start("decide", loop_id): True}
+        sides = {shared.start("decide", loop_id): False, shared.start("decide", loop_id): True}
         for side, deny in sides.items():
             side.line.say(call="send0", deny=deny)
         said = {deny: side.hear("decided", "conflict") for side, deny in sides.items()}
@@ -100,5 +101,5 @@ def test_of_two_processes_that_decide_differently_one_is_refused(scene: Scene) -
         driver.hear("slow")
         driver.go()
         assert driver.end() is not None
-        assert ("send0" in scene.ran(loop_id)) == ("decided" in said[False])
-        scene.assert_sound(loop_id)
+        assert ("send0" in shared.ran(loop_id)) == ("decided" in said[False])
+        shared.assert_sound(loop_id)

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 
-from tests.handle.walking import Walk
+from tests.loop.runners import DrivenRunner
 from toolloop import ToolContext, tool
 from toolloop.errors import InvalidHistory
 
@@ -95,30 +95,27 @@ class Model:
             return self.mine
         return [*self.history, *([self.reply] if self.reply is not None and not self.tuned_now else [])]
 
-    def open_calls(self, history: list[Message]) -> tuple[int, dict[str, Any]]:
-        """Where the last word of the model stands, and its calls with their answers, if one is missing."""
-        at = max((at for at, message in enumerate(history) if message["role"] == "assistant"), default=-1)
-        calls = asked(history[at]) if at >= 0 else []
-        given = {block["tool_use_id"]: block for message in history[at + 1 :] for block in answers(message)}
-        return at, {} if set(calls) <= set(given) else {call_id: given.get(call_id) for call_id in calls}
+    def open_calls(self, history: list[Message]) -> list[str]:
+        """The calls that the history ends with."""
+        return asked(history[-1]) if history and history[-1]["role"] == "assistant" else []
 
     def is_broken(self, history: list[Message]) -> bool:
-        """Whether a result answers no call of the model's last word before it."""
+        """Whether calls before the end are not answered by the next message, or a result answers no such call."""
         known: set[str] = set()
         for message in history:
-            if message["role"] == "assistant":
-                known = set(asked(message))
-            if not {block["tool_use_id"] for block in answers(message)} <= known:
+            given = {block["tool_use_id"] for block in answers(message)}
+            if given != known:
                 return True
+            known = set(asked(message)) if message["role"] == "assistant" else set()
         return False
 
     def response(self, history: list[Message]) -> Message | None:
         """Run what is open, and say what answers it."""
-        _, calls = self.open_calls(history)
-        for call_id, given in calls.items():
-            if given is None and not self.runs[call_id]:
+        calls = self.open_calls(history)
+        for call_id in calls:
+            if not self.runs[call_id]:
                 self.runs[call_id] = 1
-        return user([given or self.result(call_id) for call_id, given in calls.items()]) if calls else None
+        return user([self.result(call_id) for call_id in calls]) if calls else None
 
     def result(self, call_id: str) -> Any:
         content = f"{call_id}, run {self.runs[call_id]}"
@@ -126,26 +123,21 @@ class Model:
 
     def closed(self, history: list[Message]) -> list[Message]:
         """The history with its open calls answered."""
-        at, calls = self.open_calls(history)
-        if not calls:
-            return history
         message = self.response(history)
-        assert message is not None
-        after = [each for each in history[at + 1 :] if not answers(each)]
-        return [*history[: at + 1], message, *after]
+        return history if message is None else [*history, message]
 
 
 @define
 class Player:
     """Plays a program on a runner, and holds it against the model."""
 
-    walk: Walk
+    driven: DrivenRunner
     model: Model
     number: int = 0
 
     async def act(self, act: Act) -> None:
         """One thing that a body does."""
-        model, runner, reply = self.model, self.walk.runner, self.model.reply
+        model, runner, reply = self.model, self.driven.runner, self.model.reply
         assert reply is not None
         calls = asked(reply)
         some = [call_id for place, call_id in enumerate(calls) if act.which & 1 << place]
@@ -176,21 +168,20 @@ class Player:
                 runner.set_messages_params(lambda now: {**now, "max_tokens": 300 + model.tuned})
             case "respond" | "retry":
                 await self.respond([] if act.kind == "respond" else some)
-        assert self.walk.shown == model.shown()
+        assert self.driven.shown == model.shown()
 
     async def respond(self, retry: list[str]) -> None:
         model = self.model
         history = model.mine if model.mine is not None else [*model.history, model.reply or user("-")]
         if model.is_broken(history) or self.is_final():
             return
-        _, calls = model.open_calls(history)
-        again = [call_id for call_id in retry if call_id in calls and calls[call_id] is None]
+        again = [call_id for call_id in retry if call_id in model.open_calls(history)]
         ran = [call_id for call_id in again if model.runs[call_id]]
         expected = model.response(history)
         for call_id in ran:
             model.runs[call_id] += 1
         expected = model.response(history) if expected is not None else None
-        assert await self.walk.respond(again) == expected
+        assert await self.driven.respond(again) == expected
         self.check_runs()
 
     def is_final(self) -> bool:
@@ -204,31 +195,31 @@ class Player:
         history = model.counts()
         was_final = model.reply is not None and self.is_final()
         if model.reply is not None and not was_final and (model.is_broken(history) or self.is_dangling(history)):
-            before = self.walk.count
+            before = self.driven.count
             try:
-                await self.walk.step()
+                await self.driven.step()
             except InvalidHistory:
-                assert self.walk.count == before
-                assert self.walk.shown == model.shown()
+                assert self.driven.count == before
+                assert self.driven.shown == model.shown()
                 back = model.history[:1]
-                self.walk.runner.set_messages_params(lambda now: {**now, "messages": back})
+                self.driven.runner.set_messages_params(lambda now: {**now, "messages": back})
                 model.change(back)
                 history = model.counts()
             else:
                 raise AssertionError(f"a broken history went out: {history}")
         if was_final:
-            assert await self.walk.over()
-            assert self.walk.shown == history
+            assert await self.driven.over()
+            assert self.driven.shown == history
             self.check_runs()
             return
         history = model.closed(history)
-        message = await self.walk.reply()
+        message = await self.driven.reply()
         self.check_runs()
-        assert self.walk.sent() == history
-        assert self.walk.api.requests[-1].json["max_tokens"] == (300 + model.tuned if model.tuned else 256)
+        assert self.driven.sent() == history
+        assert self.driven.api.requests[-1].json["max_tokens"] == (300 + model.tuned if model.tuned else 256)
         model.history, model.mine, model.tuned_now = history, None, False
         model.reply = {"role": "assistant", "content": message["content"]}
-        assert self.walk.shown == history
+        assert self.driven.shown == history
 
     def is_dangling(self, history: list[Message]) -> bool:
         """Whether a server call is open, and something else than the model's word follows it."""
@@ -236,7 +227,7 @@ class Player:
         return any(at + 1 < len(history) and history[at + 1]["role"] == "user" for at in open_)
 
     def check_runs(self) -> None:
-        assert Counter(self.walk.ran) == +self.model.runs
+        assert Counter(self.driven.ran) == +self.model.runs
 
 
 def _ends_in_server_call(message: Message) -> bool:

@@ -12,10 +12,11 @@ from typing import Any
 import anyio
 import pytest
 from attrs import frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties.programs import timeless
+from tests.effort import examples
+from tests.properties.drawn_programs import timeless
 from toolloop import (
     AsyncToolLoopHandle,
     Completed,
@@ -163,7 +164,7 @@ def journal_of(store: MemoryStore, order: tuple[int, ...]) -> list[Any]:
     return sorted(events, key=json.dumps)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(ORDERS)
 def test_threads_may_end_in_any_order(order: tuple[int, ...]) -> None:
     """Under the sync handle, no request, history or result tells which tool ended first; the journal does."""
@@ -175,7 +176,7 @@ def test_threads_may_end_in_any_order(order: tuple[int, ...]) -> None:
 def test_tasks_may_end_in_any_order(backend: str, used: Any) -> None:
     """Nor do they under the async handle, be its tools async or in threads; and it does what the sync one does."""
 
-    @settings(max_examples=20, deadline=None)
+    @examples(8)
     @given(ORDERS)
     def same(order: tuple[int, ...]) -> None:
         ended = anyio.run(in_async, order, used, backend=backend)

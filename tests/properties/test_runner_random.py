@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
-from tests.handle.support import MODEL
-from tests.handle.talking import play
-from tests.handle.walking import walking
+from tests.effort import examples
+from tests.loop.runners import driven_runner
+from tests.loop.support import MODEL
+from tests.loop.talking import play
 from tests.properties.runner_model import Model, Player, programs, user, work
 from toolloop.testing import call, reply, server_call, server_result
 
@@ -50,8 +51,8 @@ def played(driver: str, program: list[Any]) -> list[Any]:
     bodies: list[Any] = []
 
     async def story() -> None:
-        async with walking(driver, script_of(program), PARAMS, tools=[work], max_iterations=None) as walk:
-            player = Player(walk, Model([user("hi")]))
+        async with driven_runner(driver, script_of(program), PARAMS, tools=[work], max_iterations=None) as driven:
+            player = Player(driven, Model([user("hi")]))
             await player.step()
             for _, acts in program:
                 for act in acts:
@@ -60,13 +61,13 @@ def played(driver: str, program: list[Any]) -> list[Any]:
                 await player.step()
                 if final:
                     break
-            bodies.extend(request.body for request in walk.api.requests)
+            bodies.extend(request.body for request in driven.api.requests)
 
     play(driver, story)
     return bodies
 
 
-@settings(max_examples=150, deadline=None)
+@examples(30)
 @given(programs)
 def test_a_runner_does_what_the_design_says(program: list[Any]) -> None:
     """No call runs twice unless it is named again, none that was answered or left out runs, no orphan goes out."""
@@ -77,7 +78,7 @@ def test_a_runner_does_what_the_design_says(program: list[Any]) -> None:
 def test_the_async_runner_does_the_same(driver: str) -> None:
     """The same requests to the byte, and the same model holds for it."""
 
-    @settings(max_examples=40, deadline=None)
+    @examples(8)
     @given(programs)
     def agree(program: list[Any]) -> None:
         assert played(driver, program) == played("sync", program)

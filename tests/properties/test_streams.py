@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.handle.streams import read, text_in
-from tests.handle.support import TOOLS, params
-from tests.handle.talking import play
+from tests.effort import examples
+from tests.loop.streams import read, text_in
+from tests.loop.support import TOOLS, params
+from tests.loop.talking import play
 from toolloop import AsyncToolLoopHandle, Completed, Error, ToolLoopHandle, Yielded
 from toolloop.events import InputDelta, RequestFailed, ThinkingDelta
 from toolloop.testing import FakeMessagesAPI, call, fault, reply, server_call, server_result, streamed
@@ -50,7 +51,7 @@ ODD = st.one_of(
 def test_a_reply_in_any_pieces_cut_anywhere(driver: str) -> None:
     """What is read is a beginning of the reply; what is in the history is all of it, or nothing."""
 
-    @settings(max_examples=60 if driver == "sync" else 25, deadline=None)
+    @examples(20 if driver == "sync" else 8)
     @given(replies(), ODD, st.one_of(st.none(), st.integers(1, 50)), st.booleans())
     def whatever(answer: dict[str, Any], odd: dict[str, Any], chunk: int | None, noise: bool) -> None:
         asked = params(tools=[{"type": "web_search_20250305", "name": "web_search"}])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import anthropic
 import trio
 
-from toolloop.core.jsontext import encode
+from toolloop.machine.jsontext import encode
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, Reply, Request
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ def request(*, options: dict[str, Any] | None = None, messages: list[Any] = HIST
 
 
 class At(Protocol):
-    """A server, of any kind."""
+    """Any test server."""
 
     @property
     def url(self) -> str: ...
 
 
 def client(server: At, **settings: Any) -> anthropic.Anthropic:
-    """Neither a proxy of the environment nor the reading of certificates gets in its way."""
+    """Make a client that ignores proxy settings and does not read certificates."""
     http = anthropic.DefaultHttpxClient(trust_env=False, verify=False)
     given: dict[str, Any] = {"api_key": KEY, "base_url": server.url, "max_retries": 0, "http_client": http}
     return anthropic.Anthropic(**given | settings)
@@ -49,7 +49,7 @@ def async_client(server: At, **settings: Any) -> anthropic.AsyncAnthropic:
 
 
 def ask(face: Face, server: At, asked: Request, **settings: Any) -> Reply:
-    """The reply to a request, from a client of its own."""
+    """Return the reply to a request, sent by a new client."""
     if face == "sync":
         with client(server, **settings) as sdk:
             return AnthropicProvider(sdk).send(asked)
@@ -62,7 +62,7 @@ def ask(face: Face, server: At, asked: Request, **settings: Any) -> Reply:
 
 
 def read(face: Face, server: At, asked: Request, **settings: Any) -> tuple[list[Mapping[str, Any]], str | None]:
-    """The events of a streamed reply, and the id of its request, from a client of its own."""
+    """Return the events of a streamed reply and the id of its request, read by a new client."""
     if face == "sync":
         with client(server, **settings) as sdk:
             events = AnthropicProvider(sdk).stream(asked)
@@ -77,5 +77,5 @@ def read(face: Face, server: At, asked: Request, **settings: Any) -> tuple[list[
 
 
 def run(face: Face, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """In an event loop of its own."""
+    """Run a coroutine function in a new event loop."""
     return asyncio.run(main()) if face == "asyncio" else trio.run(main)

@@ -1,4 +1,4 @@
-"""Stream events in short, and a message cut into the events of its stream."""
+"""Short stream events, and the events of a message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def end(stop_reason: str | None, **usage: Any) -> dict[str, Any]:
 
 
 def streamed(message: dict[str, Any], size: int = 3) -> list[dict[str, Any]]:
-    """The events of a message of text, thinking, calls and whole blocks, its texts in pieces of a size."""
+    """Return the events of a message, with its texts in pieces of one size."""
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message | {"content": [], "stop_reason": None}},
         {"type": "ping"},

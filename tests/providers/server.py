@@ -1,4 +1,4 @@
-"""A scripted HTTP server, down to the byte: for answers that no well-behaved API gives."""
+"""A scripted HTTP server that answers with any bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MESSAGE: dict[str, Any] = {
 
 @frozen
 class Answer:
-    """What to answer: `drop` closes the connection first, `cut` in the middle of the body.
+    """An answer: `drop` closes the connection first, `cut` in the middle of the body.
 
     `hang` says nothing, `stall` nothing after the body, until the test is over.
     """

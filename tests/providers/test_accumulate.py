@@ -1,4 +1,4 @@
-"""A stream amounts to the message that the API would have sent unstreamed."""
+"""`accumulate`: the message of a stream equals the unstreamed one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE
-from toolloop.core.errors import ProtocolError
+from toolloop.machine.errors import ProtocolError
 from toolloop.providers import accumulate
 
 JSON = st.recursive(
@@ -33,7 +33,7 @@ BLOCKS = st.one_of(
 
 @given(st.lists(BLOCKS, max_size=4), st.integers(1, 7))
 def test_any_message_comes_out_as_it_went_in(content: list[Any], size: int) -> None:
-    """Cut anywhere: every block, known or not, key order and integers of any size included."""
+    """For any size of pieces: unknown blocks, key order and integers of any size are kept."""
     message = MESSAGE | {"content": content}
     assert repr(accumulate(streamed(message, size))) == repr(message)
 
@@ -46,27 +46,28 @@ def test_the_events_are_not_changed() -> None:
     assert events == before
 
 
-@pytest.mark.parametrize("pieces", [(), ("",), ("{}",), ("", " ", "{", "}")])
-def test_a_call_without_arguments_has_an_empty_object(pieces: tuple[str, ...]) -> None:
+def test_a_call_without_arguments_has_an_empty_object() -> None:
     """No delta, an empty one, or `{}` all mean the same."""
-    message = accumulate([START, *call(*pieces), end("tool_use"), STOP])
-    assert message["content"][0]["input"] == {}
+    cases: list[tuple[str, ...]] = [(), ("",), ("{}",), ("", " ", "{", "}")]
+    for pieces in cases:
+        message = accumulate([START, *call(*pieces), end("tool_use"), STOP])
+        assert message["content"][0]["input"] == {}
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "b', '{"a": NaN}', "[1]", '"x"', "{}{}", "[" * 100_000])
-def test_an_input_that_is_no_object_is_refused(text: str) -> None:
-    """A call with such an input cannot run, and what was meant is not guessed."""
-    with pytest.raises(ProtocolError, match="toolu_1") as failed:
-        accumulate([START, *call(text), end("tool_use"), STOP])
-    assert failed.value.retryable
+def test_an_input_that_is_no_object_is_refused() -> None:
+    """A call with such an input cannot run."""
+    for text in ('{"a": 1, "b', '{"a": NaN}', "[1]", '"x"', "{}{}", "[" * 100_000):
+        with pytest.raises(ProtocolError, match="toolu_1") as failed:
+            accumulate([START, *call(text), end("tool_use"), STOP])
+        assert failed.value.retryable
 
 
-@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
-def test_an_input_that_was_cut_off_stays_empty(stop_reason: str) -> None:
-    """Under these reasons no call runs, so nothing of the half input is made up; the block may lack its end."""
-    message = accumulate([START, *call('{"a": "b", "c": "d')[:-1], end(stop_reason), STOP])
-    assert message["content"][0]["input"] == {}
-    assert message["stop_reason"] == stop_reason
+def test_an_input_that_was_cut_off_stays_empty() -> None:
+    """No call runs with these stop reasons, so the input is not guessed; the block may lack its end."""
+    for stop_reason in ("max_tokens", "model_context_window_exceeded", "refusal"):
+        message = accumulate([START, *call('{"a": "b", "c": "d')[:-1], end(stop_reason), STOP])
+        assert message["content"][0]["input"] == {}
+        assert message["stop_reason"] == stop_reason
 
 
 def test_citations_and_compaction_come_in_deltas() -> None:
@@ -82,7 +83,7 @@ def test_citations_and_compaction_come_in_deltas() -> None:
     ]
 
 
-def test_what_is_unknown_is_passed_over_or_kept() -> None:
+def test_unknown_events_are_skipped_and_unknown_fields_kept() -> None:
     """Unknown events and deltas change nothing; unknown fields beside a message delta are kept."""
     text = block(0, {"type": "text", "text": "a", "new": 1}, {"type": "new_delta"}, {"type": "text_delta", "text": "b"})
     last = end("end_turn") | {"context_management": {"applied_edits": []}, "new": 2}
@@ -92,8 +93,8 @@ def test_what_is_unknown_is_passed_over_or_kept() -> None:
     assert message["new"] == 2
 
 
-def test_usage_is_overwritten_where_the_delta_says_something() -> None:
-    """The counts are totals; null and absent fields keep what the start said; a second delta wins."""
+def test_usage_is_overwritten_by_the_values_of_the_delta() -> None:
+    """The counts are totals. Null and absent fields keep their first value; a later delta wins."""
     usage = {"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 1, "cache_creation": {"x": 1}}
     start = {"type": "message_start", "message": MESSAGE | {"content": [], "stop_reason": None, "usage": usage}}
     deltas = [end("end_turn", input_tokens=None), end("end_turn", output_tokens=12, server_tool_use=None)]
@@ -110,35 +111,33 @@ def test_another_model_that_takes_over_gives_its_name() -> None:
 WHOLE = [START, *call('{"a": 1}'), end("tool_use"), STOP]
 
 
-@pytest.mark.parametrize("length", range(len(WHOLE)))
-def test_every_early_end_is_an_error(length: int) -> None:
-    """The SDK says nothing of it; a reply without its stop reason and its end is none."""
-    with pytest.raises(ProtocolError, match="ended before") as failed:
-        accumulate(WHOLE[:length])
-    assert failed.value.retryable
+def test_every_early_end_is_an_error() -> None:
+    """The SDK does not report it. A reply needs its stop reason and its end."""
+    for length in range(len(WHOLE)):
+        with pytest.raises(ProtocolError, match="ended before") as failed:
+            accumulate(WHOLE[:length])
+        assert failed.value.retryable
 
 
 def test_a_stream_without_a_stop_reason_is_an_error() -> None:
-    """Also where its end was seen."""
+    """Also if its end came."""
     with pytest.raises(ProtocolError, match="its stop reason"):
         accumulate([START, end(None), STOP])
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
+def test_an_invalid_event_is_quoted() -> None:
+    """The first invalid event is reported."""
+    cases: list[Any] = [
         {"type": "content_block_start", "index": "0", "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta", "text": "x"}},
         {"type": "message_delta"},
         {"index": 0},
         ["message_stop"],
-    ],
-)
-def test_an_event_that_makes_no_sense_is_quoted(event: Any) -> None:
-    """The first one is told of, whatever comes after it."""
-    with pytest.raises(ProtocolError, match="makes no sense") as failed:
-        accumulate([START, event, event, end("end_turn"), STOP])
-    assert str(event) in str(failed.value)
+    ]
+    for event in cases:
+        with pytest.raises(ProtocolError, match="invalid event") as failed:
+            accumulate([START, event, event, end("end_turn"), STOP])
+        assert str(event) in str(failed.value)
 
 
 KEYS = ["type", "index", "delta", "content_block", "message", "usage", "text", "partial_json", "input", "to"]
@@ -152,7 +151,7 @@ NOISE = st.recursive(
 
 @given(st.lists(NOISE | st.sampled_from(WHOLE), max_size=6))
 def test_noise_is_a_message_or_a_protocol_error(events: list[Any]) -> None:
-    """No event, however odd, raises anything else."""
+    """No event raises another exception."""
     with suppress(ProtocolError):
         message = accumulate([START, *events, end("end_turn"), STOP])
         assert isinstance(message["content"], list)

@@ -1,4 +1,4 @@
-"""Within a stream the counts are totals so far: what is told overwrites, what is left out stays."""
+"""Usage in a stream: the counts are totals, and absent counts keep their value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.providers.events import STOP, end
 from tests.providers.server import MESSAGE
-from toolloop.core.usage import Usage
+from toolloop.machine.usage import Usage
 from toolloop.providers import accumulate
 
 SEARCHES = {"web_search_requests": 1, "web_fetch_requests": 2}
@@ -17,7 +17,7 @@ NAMES = ["input_tokens", "output_tokens", "cache_read_input_tokens"]
 
 
 def counted(start: Any, *deltas: dict[str, Any]) -> Any:
-    """The usage of a stream that begins with one and then tells of others."""
+    """Return the usage of a stream with these counts at its start and in its deltas."""
     message = MESSAGE | {"content": [], "stop_reason": None, "usage": start}
     ends = [end("end_turn") | {"usage": usage} for usage in deltas or [{}]]
     return accumulate([{"type": "message_start", "message": message}, *ends, STOP])["usage"]
@@ -38,7 +38,7 @@ def test_what_only_the_start_tells_stays() -> None:
 
 
 def test_objects_are_overwritten_count_by_count() -> None:
-    """Like the counts beside them: a null, or nothing, takes no count back."""
+    """As for the other counts, null and absent values change nothing."""
     start = {"server_tool_use": SEARCHES, "output_tokens_details": None}
     later = {"server_tool_use": {"web_search_requests": 4}, "output_tokens_details": {"thinking_tokens": 7}}
     last = {"server_tool_use": {"web_search_requests": None, "web_fetch_requests": 3}, "output_tokens_details": None}
@@ -49,7 +49,7 @@ def test_objects_are_overwritten_count_by_count() -> None:
 
 
 def test_the_breakdown_is_the_last_that_was_told() -> None:
-    """A list is whole each time: it is never joined to another."""
+    """Each list is complete; lists are never joined."""
     first, second = [{"type": "compaction", "input_tokens": 9}], [{"type": "message", "input_tokens": 1}]
     assert counted({"iterations": first}, {"iterations": [*first, *second]}) == {"iterations": [*first, *second]}
     assert counted({"iterations": first}, {"iterations": None}) == {"iterations": first}

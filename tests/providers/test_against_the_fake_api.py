@@ -1,4 +1,4 @@
-"""A round of tools over the public fake API: it accepts what the provider sends, and the reply is what it said."""
+"""A round of tools over the fake API: it accepts the requests, and its replies arrive unchanged."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from tests.providers.asking import FACES, Face
-from toolloop.core.jsontext import encode
+from toolloop.machine.jsontext import encode
 from toolloop.providers import Request, provider_for
-from toolloop.providers.calls import MOST_UNSTREAMED
+from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.testing import FakeMessagesAPI, call, reply
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TOOLS = [{"name": "f", "description": "d", "input_schema": {"type": "object"}}]
 
 
 def after(history: list[Any], message: Any) -> list[Any]:
-    """The history with the message, and a result for each of its calls."""
+    """Return the history with the message and a result for each call."""
     blocks = [
         {"type": "tool_result", "tool_use_id": block["id"], "content": "ok"}
         for block in message["content"]
@@ -31,10 +31,12 @@ def after(history: list[Any], message: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("max_tokens", [100, MOST_UNSTREAMED + 1])
-@pytest.mark.parametrize("options", [{}, {"betas": ["mid-conversation-tool-changes-2026-07-01"]}])
+@pytest.mark.parametrize(
+    ("max_tokens", "options"),
+    [(100, {}), (MOST_UNSTREAMED + 1, {"betas": ["mid-conversation-tool-changes-2026-07-01"]})],
+)
 def test_a_round_of_tools(face: Face, max_tokens: int, options: dict[str, Any]) -> None:
-    """Streamed underneath or not, with betas or without: nothing is refused, nothing is lost."""
+    """Streamed internally or not, with betas or without."""
     calls = [call("f", {"n": 2**80, "ü": "\N{SNOWMAN}"}, id="toolu_1"), call("f", id="toolu_2")]
     params = encode({"model": "claude-opus-5-5", "max_tokens": max_tokens, "tools": TOOLS})
     history: list[Any] = [{"role": "user", "content": "Go"}]

@@ -7,7 +7,7 @@ from toolloop.testing import call, reply
 
 
 def test_a_reply_is_had_with_attributes() -> None:
-    """For those who like them better than keys; a block that the SDK does not know keeps its type."""
+    """A block that the SDK does not know keeps its type."""
     said = reply("Hi", calls=[call("add", {"a": 2**70}, id="toolu_1")], content=[{"type": "tea", "leaves": 3}])
     message = as_sdk(said)
     assert [block.type for block in message.content] == [block["type"] for block in said["content"]]

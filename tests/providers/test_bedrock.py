@@ -1,4 +1,4 @@
-"""Bedrock streams in frames of its own, which the SDK takes apart with botocore."""
+"""Bedrock's own stream frames, which the SDK decodes with botocore."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from tests.providers.asking import request
 from tests.providers.events import streamed
 from tests.providers.server import MESSAGE, Answer, serving
 from tests.providers.test_other_clients import CONTENT, LONG, RUNS, ask, read
-from toolloop.core.errors import ModelError
+from toolloop.machine.errors import ModelError
 from toolloop.providers.failures import broken_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytest.importorskip("botocore", reason="botocore is not installed; anthropic[bedrock] brings it")
-
 WHOLE = MESSAGE | {"content": CONTENT}
 
 
 def frame(payload: Mapping[str, Any], **headers: str) -> bytes:
-    """Lengths and checksums, headers, JSON (source: the event stream encoding of Amazon's API documentation)."""
+    """Encode lengths, checksums, headers and JSON (source: the event stream encoding of Amazon's API documentation)."""
     head = b"".join(
         struct.pack(">B", len(name) + 1)
         + f":{name.replace('_', '-')}".encode()
@@ -51,31 +49,32 @@ def chunk(event: Mapping[str, Any]) -> bytes:
     return frame({"bytes": text}, message_type="event", event_type="chunk", content_type="application/json")
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_bedrocks_frames_are_the_same_events(run: str) -> None:
-    """Losslessly, and quietly left half-way; `send` streams them underneath."""
-    events = [event for event in streamed(WHOLE) if event["type"] != "ping"]
-    with serving(answer(*map(chunk, events))) as server:
-        assert read("bedrock", server, request(), run=run) == events
-        assert read("bedrock", server, request(), run=run, most=2) == events[:2]
-        reply = ask("bedrock", server, request(max_tokens=LONG), run=run)
-    assert (reply, reply.request_id) == (WHOLE, "req_1")
+def test_bedrocks_frames_are_the_same_events() -> None:
+    """Nothing is lost, closing early warns of nothing, and `send` streams them internally."""
+    for run in RUNS:
+        events = [event for event in streamed(WHOLE) if event["type"] != "ping"]
+        with serving(answer(*map(chunk, events))) as server:
+            assert read("bedrock", server, request(), run=run) == events
+            assert read("bedrock", server, request(), run=run, most=2) == events[:2]
+            reply = ask("bedrock", server, request(max_tokens=LONG), run=run)
+        assert (reply, reply.request_id) == (WHOLE, "req_1")
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize(("kind", "retryable"), [("throttlingException", True), ("validationException", False)])
-def test_an_exception_of_bedrocks_in_mid_stream_is_an_error(run: str, kind: str, retryable: bool) -> None:
-    """It has a frame of its own, and is judged by its kind."""
-    events = [chunk(event) for event in streamed(WHOLE)[:4]]
-    broken = frame({"message": "Slow down"}, message_type="exception", exception_type=kind)
-    with serving(answer(*events, broken)) as server, pytest.raises(ModelError, match="Slow down") as failed:
-        ask("bedrock", server, request(max_tokens=LONG), run=run)
-    assert failed.value.partial_text
-    assert (failed.value.kind, failed.value.retryable) == (kind, retryable)
+def test_an_exception_of_bedrocks_in_mid_stream_is_an_error() -> None:
+    """Its kind decides whether it is retryable."""
+    kind_cases: list[tuple[str, bool]] = [("throttlingException", True), ("validationException", False)]
+    for kind, retryable in kind_cases:
+        for run in RUNS:
+            events = [chunk(event) for event in streamed(WHOLE)[:4]]
+            broken = frame({"message": "Slow down"}, message_type="exception", exception_type=kind)
+            with serving(answer(*events, broken)) as server, pytest.raises(ModelError, match="Slow down") as failed:
+                ask("bedrock", server, request(max_tokens=LONG), run=run)
+            assert failed.value.partial_text
+            assert (failed.value.kind, failed.value.retryable) == (kind, retryable)
 
 
 def test_every_exception_that_bedrock_may_stream_is_judged() -> None:
-    """All but that of a bad request may be over the next time; a new one fails here."""
+    """All but bad requests are retryable; a new kind fails here."""
     loader = importlib.import_module("botocore.loaders").Loader()
     model = importlib.import_module("botocore.model").ServiceModel(
         loader.load_service_model("bedrock-runtime", "service-2")

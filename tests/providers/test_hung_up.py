@@ -1,9 +1,10 @@
-"""Who leaves a stream half-way hangs up: the server sees it, nothing complains, and the client is fit for the next."""
+"""Leaving a stream early closes its connection, without warnings, and the client can send the next request."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -14,7 +15,7 @@ import pytest
 import trio
 
 from tests.providers.asking import FACES, HISTORY, Face, request, run
-from toolloop.core.errors import ModelError
+from toolloop.machine.errors import ModelError
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, accumulate
 from toolloop.testing import FakeMessagesAPI, reply, streamed
 
@@ -32,30 +33,28 @@ def hung_up(api: FakeMessagesAPI) -> bool:
     return first.stream.hung_up.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("taken", [1, 3, 5])
-def test_a_sync_stream_is_left_half_way(taken: int) -> None:
-    """After any event, while the server still writes or waits; a second close does nothing."""
-    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6), reply("Next.")]) as api:
-        provider = AnthropicProvider(api.client())
-        events = provider.stream(ASKED)
-        for _ in range(taken):
-            next(events)
-        events.close()
-        events.close()
-        assert list(events) == []
-        assert hung_up(api)
-        del events
-        gc.collect()
-        assert accumulate(provider.stream(ASKED))["content"][0]["text"] == "Next."
+def test_a_sync_stream_is_closed_early() -> None:
+    """After any event, while the server still writes or waits. Closing twice does nothing."""
+    for taken in (1, 5):
+        with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6), reply("Next.")]) as api:
+            provider = AnthropicProvider(api.client())
+            events = provider.stream(ASKED)
+            for _ in range(taken):
+                next(events)
+            events.close()
+            events.close()
+            assert list(events) == []
+            assert hung_up(api)
+            del events
+            assert accumulate(provider.stream(ASKED))["content"][0]["text"] == "Next."
+    gc.collect()
 
 
 @pytest.mark.parametrize("face", LOOPS)
-@pytest.mark.parametrize("taken", [1, 4])
-@pytest.mark.parametrize("hold", [6, None])
-def test_an_async_stream_is_left_half_way(face: Face, taken: int, hold: int | None) -> None:
-    """Also where more of it has come already; trio would complain of a generator that is left to the garbage."""
+def test_an_async_stream_is_closed_early(face: Face) -> None:
+    """Also if more of it has arrived. Trio would warn of a generator that is garbage-collected."""
 
-    async def main() -> str:
+    async def leave(api: FakeMessagesAPI, taken: int) -> str:
         async with api.async_client() as client:
             provider = AsyncAnthropicProvider(client)
             events = provider.stream(ASKED)
@@ -69,13 +68,14 @@ def test_an_async_stream_is_left_half_way(face: Face, taken: int, hold: int | No
             assert await anyio.to_thread.run_sync(hung_up, api)
             return await text_of(provider)
 
-    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=hold, send_buffer=4096), reply("Next.")]) as api:
-        assert run(face, main) == "Next."
+    for taken, hold in ((1, 6), (4, None)):
+        with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=hold, send_buffer=4096), reply("Next.")]) as api:
+            assert run(face, partial(leave, api, taken)) == "Next."
 
 
 @pytest.mark.parametrize("face", LOOPS)
-def test_a_reader_that_is_cancelled_while_it_waits_leaves_cleanly(face: Face) -> None:
-    """In the middle of a reply, by the event loop's own means: `aclose` in a `finally` finds nothing to do."""
+def test_cancellation_while_waiting_closes_the_connection(face: Face) -> None:
+    """In the middle of a reply; a later `aclose` does nothing."""
     held = streamed(reply(LONG_TEXT), hold=6)
 
     async def main() -> str:
@@ -113,8 +113,8 @@ async def cancelled(face: Face, provider: AsyncAnthropicProvider, held: Any) -> 
 
 
 @pytest.mark.parametrize("face", LOOPS)
-def test_a_reader_that_is_cancelled_between_two_events_leaves_cleanly(face: Face) -> None:
-    """Its `aclose` runs in a scope that is cancelled already, and hangs up all the same."""
+def test_cancellation_between_two_events_closes_the_connection(face: Face) -> None:
+    """`aclose` also works in a cancelled scope."""
 
     async def main() -> str:
         async with api.async_client() as client:
@@ -138,8 +138,8 @@ def test_a_reader_that_is_cancelled_between_two_events_leaves_cleanly(face: Face
 
 
 @pytest.mark.parametrize("face", LOOPS)
-def test_a_cancellation_from_outside_survives_the_hanging_up(face: Face) -> None:
-    """`aclose` swallows its own cancellation, and nobody else's."""
+def test_aclose_keeps_a_cancellation_from_outside(face: Face) -> None:
+    """`aclose` swallows only its own cancellation."""
     reached: list[str] = []
 
     async def main() -> bool:
@@ -161,7 +161,7 @@ def test_a_cancellation_from_outside_survives_the_hanging_up(face: Face) -> None
 
 @pytest.mark.parametrize("face", LOOPS)
 def test_an_error_in_mid_stream_leaves_nothing_behind(face: Face) -> None:
-    """A lost connection: the stream is over, and closing it does nothing more."""
+    """After a lost connection the stream is over, and closing it does nothing."""
 
     async def main() -> list[Any]:
         async with api.async_client() as client:
@@ -180,8 +180,8 @@ def test_an_error_in_mid_stream_leaves_nothing_behind(face: Face) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_stream_that_was_read_to_its_end_leaves_the_connection_for_the_next(face: Face) -> None:
-    """One connection serves both; only who hangs up pays for a new one."""
+def test_a_stream_that_was_read_to_its_end_keeps_the_connection(face: Face) -> None:
+    """One connection serves both requests."""
     addresses = []
 
     def see(response: httpx2.Response) -> None:
@@ -211,7 +211,7 @@ def test_a_stream_that_was_read_to_its_end_leaves_the_connection_for_the_next(fa
 
 @pytest.mark.parametrize("face", FACES)
 def test_a_slow_reader_slows_the_stream(face: Face) -> None:
-    """Nothing is read ahead: the server is never further than what the buffers of the network hold."""
+    """Nothing is read ahead: the server is ahead only by the network's buffers."""
     ahead: list[int] = []
 
     def see(number: int) -> None:
@@ -235,8 +235,8 @@ def test_a_slow_reader_slows_the_stream(face: Face) -> None:
     assert max(ahead) < len(ahead) // 2
 
 
-def test_a_client_without_a_network_is_left_too() -> None:
-    """One that answers without ever waiting, so that there is no place to cancel it: it is read to its end."""
+def test_a_stream_that_never_waits_is_closed_early() -> None:
+    """It cannot be cancelled, so it is read to its end."""
     body = b'event: forecast\ndata: {"type": "forecast"}\n\n' * 100
 
     async def answer(_: httpx2.Request) -> httpx2.Response:

@@ -1,4 +1,4 @@
-"""Ctrl-C and cancellation pass through a request untouched, and leave the client fit for the next."""
+"""Ctrl-C and cancellation pass through a request, and the client can send the next one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.providers.asking import KEY, request
 from tests.providers.events import START, streamed
 from tests.providers.server import MESSAGE, Answer, message, serving, stream
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider
-from toolloop.providers.calls import MOST_UNSTREAMED
+from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 
 if TYPE_CHECKING:
     from tests.providers.server import Server
@@ -25,7 +25,7 @@ LONG = request(max_tokens=MOST_UNSTREAMED + 1)
 
 
 class Interrupted(httpx2.SyncByteStream):
-    """An event stream in the middle of which somebody presses Ctrl-C."""
+    """An event stream that raises KeyboardInterrupt in its middle."""
 
     def __iter__(self) -> Any:
         yield stream(START).body
@@ -47,10 +47,7 @@ def test_ctrl_c_passes_through(asked: Any) -> None:
         AnthropicProvider(client).send(asked)
 
 
-HANGING = [
-    (request(), Answer(fault="hang"), message()),
-    (LONG, Answer(fault="hang"), stream(*streamed(MESSAGE))),
-]
+HANGING = [(request(), Answer(fault="hang"), message()), (LONG, Answer(fault="hang"), stream(*streamed(MESSAGE)))]
 
 
 @pytest.mark.parametrize(("asked", "hang", "answer"), HANGING)
@@ -89,7 +86,7 @@ def test_a_cancelled_scope_is_left_quietly(asked: Any, hang: Answer, answer: Ans
 
 
 def test_a_stream_that_is_cancelled_in_the_middle_is_closed() -> None:
-    """Under trio, which complains of every iterator that is left half-way."""
+    """Trio warns of unfinished iterators."""
 
     async def main(server: Server) -> Any:
         begun = trio.Event()

@@ -15,9 +15,9 @@ import trio
 from tests.providers.asking import KEY, request
 from tests.providers.events import streamed
 from tests.providers.server import MESSAGE, Answer, Server, message, refusal, serving, stream
-from toolloop.core.errors import ModelError, ProtocolError
+from toolloop.machine.errors import ModelError, ProtocolError
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider
-from toolloop.providers.calls import MOST_UNSTREAMED
+from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ def ask(kind: str, server: Server, asked: Request, *, run: str, **more: Any) -> 
 
 
 def read(kind: str, server: Server, asked: Request, *, run: str, most: int | None = None, **more: Any) -> list[Any]:
-    """The events of a streamed reply, or the first of them."""
+    """Return the events of a streamed reply, or the first of them."""
     if run == "sync":
         with client(kind, server, is_async=False, **more) as sdk:
             events = AnthropicProvider(sdk).stream(asked)
@@ -105,81 +105,84 @@ def read(kind: str, server: Server, asked: Request, *, run: str, most: int | Non
 RUNS = ["sync", "asyncio", "trio"]
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_reply_is_lossless(run: str, kind: str) -> None:
+def test_the_reply_is_lossless() -> None:
     """Unknown blocks, nulls and big integers come through, with the text as received."""
-    with serving(message(content=CONTENT)) as server:
-        reply = ask(kind, server, request(), run=run)
-    assert reply == MESSAGE | {"content": CONTENT}
-    assert reply.text is not None
-    assert reply.request_id == "req_1"
+    for kind in KINDS:
+        for run in RUNS:
+            with serving(message(content=CONTENT)) as server:
+                reply = ask(kind, server, request(), run=run)
+            assert reply == MESSAGE | {"content": CONTENT}
+            assert reply.text is not None
+            assert reply.request_id == "req_1"
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("kind", ["subclass", "middleware", "vertex"])
-def test_a_long_reply_is_streamed_and_lossless(run: str, kind: str) -> None:
+def test_a_long_reply_is_streamed_and_lossless() -> None:
     """The SDK's event objects are turned back into the JSON they came from."""
-    with serving(stream(*streamed(MESSAGE | {"content": CONTENT}))) as server:
-        reply = ask(kind, server, request(max_tokens=LONG), run=run)
-    assert reply == MESSAGE | {"content": CONTENT}
-    assert reply.request_id == "req_1"
+    for kind in ("subclass", "middleware", "vertex"):
+        for run in RUNS:
+            with serving(stream(*streamed(MESSAGE | {"content": CONTENT}))) as server:
+                reply = ask(kind, server, request(max_tokens=LONG), run=run)
+            assert reply == MESSAGE | {"content": CONTENT}
+            assert reply.request_id == "req_1"
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("kind", ["subclass", "middleware", "vertex"])
-def test_the_events_of_a_stream_are_lossless(run: str, kind: str) -> None:
-    """They are the JSON of the wire, half characters and unknown events included; leaving them half-way is quiet."""
-    half = [{"type": "text", "text": "half a \ud83d"}]
-    whole = MESSAGE | {"content": half}
-    events = [event for event in streamed(whole) if event["type"] != "ping"]
-    events.insert(1, {"type": "forecast", "mood": None})
-    with serving(stream(*events)) as server:
-        assert read(kind, server, request(), run=run) == events
-        assert read(kind, server, request(), run=run, most=2) == events[:2]
-    assert [json.loads(received.body)["stream"] for received in server.received] == [True, True]
+def test_the_events_of_a_stream_are_lossless() -> None:
+    """They are the JSON that was sent, with lone surrogates and unknown events. Closing early warns of nothing."""
+    for kind in ("subclass", "middleware", "vertex"):
+        for run in RUNS:
+            half = [{"type": "text", "text": "half a \ud83d"}]
+            whole = MESSAGE | {"content": half}
+            events = [event for event in streamed(whole) if event["type"] != "ping"]
+            events.insert(1, {"type": "forecast", "mood": None})
+            with serving(stream(*events)) as server:
+                assert read(kind, server, request(), run=run) == events
+                assert read(kind, server, request(), run=run, most=2) == events[:2]
+            assert [json.loads(received.body)["stream"] for received in server.received] == [True, True]
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("kind", ["subclass", "middleware", "vertex"])
-def test_a_message_or_a_page_in_place_of_a_stream_is_told_from_one(run: str, kind: str) -> None:
+def test_a_message_or_a_page_instead_of_a_stream_is_recognized() -> None:
     """As with a first-party client."""
-    with serving(message(content=CONTENT)) as server:
-        assert read(kind, server, request(), run=run) == [MESSAGE | {"content": CONTENT}]
-    page = Answer(b"<html>", headers={"content-type": "text/html"})
-    with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
-        read(kind, server, request(), run=run)
+    for kind in ("subclass", "middleware", "vertex"):
+        for run in RUNS:
+            with serving(message(content=CONTENT)) as server:
+                assert read(kind, server, request(), run=run) == [MESSAGE | {"content": CONTENT}]
+            page = Answer(b"<html>", headers={"content-type": "text/html"})
+            with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
+                read(kind, server, request(), run=run)
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_body_and_options_reach_the_server(run: str, kind: str) -> None:
-    """What `create` does not know goes into the body as it is; betas go through `beta.messages`."""
-    options = {"betas": ["b-2026-01-01"], "extra_headers": {"x-mine": "1"}, "extra_body": {"top_k": 3}}
-    with serving(message()) as server:
-        ask(kind, server, request(yet_unknown={"a": 1}, system="s", options=options), run=run)
-    received = server.received[0]
-    body = json.loads(received.body)
-    assert {"yet_unknown": {"a": 1}, "system": "s", "top_k": 3}.items() <= body.items()
-    assert received.headers["x-mine"] == "1"
-    assert received.headers["anthropic-beta"] == "b-2026-01-01"
-    assert len(body["messages"]) == 2
+def test_body_and_options_reach_the_server() -> None:
+    """Parameters that `create` does not know go into the body; betas go through `beta.messages`."""
+    for kind in KINDS:
+        for run in RUNS:
+            options = {"betas": ["b-2026-01-01"], "extra_headers": {"x-mine": "1"}, "extra_body": {"top_k": 3}}
+            with serving(message()) as server:
+                ask(kind, server, request(yet_unknown={"a": 1}, system="s", options=options), run=run)
+            received = server.received[0]
+            body = json.loads(received.body)
+            assert {"yet_unknown": {"a": 1}, "system": "s", "top_k": 3}.items() <= body.items()
+            assert received.headers["x-mine"] == "1"
+            assert received.headers["anthropic-beta"] == "b-2026-01-01"
+            assert len(body["messages"]) == 2
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_failures_are_ours(run: str, kind: str) -> None:
+def test_failures_are_model_and_protocol_errors() -> None:
     """A refusal and a page are the same errors as with a first-party client."""
-    with serving(refusal(429, "rate_limit_error", retry_after="3")) as server, pytest.raises(ModelError) as failed:
-        ask(kind, server, request(), run=run)
-    assert (failed.value.status, failed.value.retry_after) == (429, 3.0)
-    page = Answer(b"<html>", headers={"content-type": "text/html"})
-    with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
-        ask(kind, server, request(), run=run)
+    for kind in KINDS:
+        for run in RUNS:
+            with (
+                serving(refusal(429, "rate_limit_error", retry_after="3")) as server,
+                pytest.raises(ModelError) as failed,
+            ):
+                ask(kind, server, request(), run=run)
+            assert (failed.value.status, failed.value.retry_after) == (429, 3.0)
+            page = Answer(b"<html>", headers={"content-type": "text/html"})
+            with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
+                ask(kind, server, request(), run=run)
 
 
 def test_middleware_sees_and_may_change_the_json() -> None:
-    """That is why such a client gets no ready body."""
+    """So such a client does not post a ready body."""
 
     def warmer(asked: Any, call_next: Callable[[Any], Any]) -> Any:
         return call_next(asked.copy(body=asked.json | {"system": "changed"}))
@@ -190,7 +193,7 @@ def test_middleware_sees_and_may_change_the_json() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_middleware_may_answer_by_itself(run: str) -> None:
+def test_middleware_may_answer(run: str) -> None:
     """Then there is no response, only the SDK's message."""
     made = anthropic.types.Message.construct(**MESSAGE)
 
@@ -209,8 +212,8 @@ def test_middleware_may_answer_by_itself(run: str) -> None:
     assert (server.received, reply.text, reply.request_id) == ([], None, None)
 
 
-def test_a_client_that_cannot_send_is_an_error_in_its_own_words(caplog: pytest.LogCaptureFixture) -> None:
-    """Settings that only the SDK knows to be wrong arrive as a ModelError that is not worth a retry."""
+def test_a_client_that_cannot_send_is_a_model_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Settings that the SDK rejects raise a ModelError that is not retryable."""
     caplog.set_level(logging.CRITICAL)
     with serving(message()) as server, pytest.raises(ModelError, match="non-empty value for `model`") as failed:
         ask("bedrock", server, request(model=""), run="sync")

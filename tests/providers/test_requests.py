@@ -1,4 +1,4 @@
-"""What goes over the wire for a first-party client is what `messages.create` sends, from ready bytes."""
+"""Requests of a first-party client: ready bytes that equal the request of `messages.create`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import anthropic
 import httpx2
 import pytest
 
-from tests.providers.asking import FACES, HISTORY, KEY, Face, ask, request
+from tests.providers.asking import FACES, HISTORY, KEY, ask, request
 from tests.providers.server import Server, message, serving
-from toolloop.core.errors import ModelError
+from toolloop.machine.errors import ModelError
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS, given
 
 TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object"}}
@@ -40,47 +40,59 @@ def created(server: Server, *, options: dict[str, Any], client: dict[str, Any], 
         create(messages=HISTORY, **params, **options)
 
 
-@pytest.mark.parametrize("client", [{}, {"timeout": 30.0, "default_headers": {"anthropic-beta": "z", "x-team": "t"}}])
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_a_request_is_the_one_that_create_sends(options: dict[str, Any], client: dict[str, Any]) -> None:
-    """Same path and query, same JSON, same headers; only the SDK's nonsense timeout header is put right."""
-    params: dict[str, Any] = {"model": "claude-opus-5-5", "max_tokens": 100, "tools": [TOOL], "system": "Sei kurz ✓"}
-    with serving(message()) as server:
-        created(server, options=options, client=client, **params)
-        ask("sync", server, request(options=options, **params), **client)
-        ask("asyncio", server, request(options=options, **params), **client)
-    theirs, ours, awaited = server.received
-    assert theirs.path == ours.path == awaited.path
-    assert json.loads(theirs.body) == json.loads(ours.body)
-    assert ours.body == awaited.body
-    for headers in (theirs.headers, ours.headers):
-        headers.pop("content-length")
-        assert KEY in str(headers)
-    said = theirs.headers.pop("x-stainless-timeout")
-    assert ours.headers.pop("x-stainless-timeout") == ("30.0" if said == "NOT_GIVEN" else said)
-    assert theirs.headers == ours.headers
+def test_a_request_is_the_one_that_create_sends() -> None:
+    """Same path, query, JSON and headers; only the SDK's wrong timeout header is corrected."""
+    client_cases: list[dict[str, Any]] = [
+        {},
+        {"timeout": 30.0, "default_headers": {"anthropic-beta": "z", "x-team": "t"}},
+    ]
+    for options in OPTIONS.values():
+        for client in client_cases:
+            params: dict[str, Any] = {
+                "model": "claude-opus-5-5",
+                "max_tokens": 100,
+                "tools": [TOOL],
+                "system": "Sei kurz ✓",
+            }
+            with serving(message()) as server:
+                created(server, options=options, client=client, **params)
+                ask("sync", server, request(options=options, **params), **client)
+                ask("asyncio", server, request(options=options, **params), **client)
+            theirs, ours, awaited = server.received
+            assert theirs.path == ours.path == awaited.path
+            assert json.loads(theirs.body) == json.loads(ours.body)
+            assert ours.body == awaited.body
+            for headers in (theirs.headers, ours.headers):
+                headers.pop("content-length")
+                assert KEY in str(headers)
+            said = theirs.headers.pop("x-stainless-timeout")
+            assert ours.headers.pop("x-stainless-timeout") == ("30.0" if said == "NOT_GIVEN" else said)
+            assert theirs.headers == ours.headers
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_the_body_is_the_ready_bytes_and_the_same_on_repeat(face: Face) -> None:
-    """A request without changes to its body sends exactly the bytes it offers, each time."""
-    asked = request(metadata={"user_id": "ü"})
-    with serving(message()) as server:
-        ask(face, server, asked)
-        ask(face, server, asked)
-    assert [asked.body()] * 2 == [received.body for received in server.received]
+def test_the_body_is_the_ready_bytes_and_the_same_on_repeat() -> None:
+    """A request without body options sends exactly the bytes of `body()`."""
+    for face in FACES:
+        asked = request(metadata={"user_id": "ü"})
+        with serving(message()) as server:
+            ask(face, server, asked)
+            ask(face, server, asked)
+        assert [asked.body()] * 2 == [received.body for received in server.received]
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_reply_keeps_its_text_its_id_and_integers_of_any_size(face: Face) -> None:
-    """What is decoded is what was sent, to the last digit."""
-    content = [{"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"n": 2**80, "x": 1e300}}, {"type": "new"}]
-    with serving(message(content=content)) as server:
-        reply = ask(face, server, request())
-    assert reply["content"] == content
-    assert reply.text is not None
-    assert json.loads(reply.text) == reply
-    assert reply.request_id == "req_1"
+def test_a_reply_keeps_its_text_its_id_and_integers_of_any_size() -> None:
+    """Decoding the body gives the parameters, to the last digit."""
+    for face in FACES:
+        content = [
+            {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"n": 2**80, "x": 1e300}},
+            {"type": "new"},
+        ]
+        with serving(message(content=content)) as server:
+            reply = ask(face, server, request())
+        assert reply["content"] == content
+        assert reply.text is not None
+        assert json.loads(reply.text) == reply
+        assert reply.request_id == "req_1"
 
 
 def test_every_parameter_of_create_goes_into_the_body_or_is_an_option() -> None:
@@ -99,7 +111,7 @@ def test_every_parameter_of_create_goes_into_the_body_or_is_an_option() -> None:
 
 
 def test_values_that_say_not_given_are_left_out() -> None:
-    """`NOT_GIVEN` and `omit` mean what they mean to the SDK, beside the body as in it."""
+    """`NOT_GIVEN` and `omit` work as in the SDK, in the body and in options."""
     params = {"model": "m", "system": anthropic.NOT_GIVEN, "tools": anthropic.omit, "timeout": None}
     assert given(params) == {"model": "m", "timeout": None}
     options = {"timeout": anthropic.NOT_GIVEN, "betas": anthropic.omit, "workspace_id": None, "extra_body": None}
@@ -111,27 +123,27 @@ def test_values_that_say_not_given_are_left_out() -> None:
     assert changed.body == bare.body
 
 
-@pytest.mark.parametrize(
-    ("extra", "words"), [({"stream": True}, "has the key 'stream'"), ({"x": object()}, "extra_body.x is a object")]
-)
-def test_an_extra_body_that_cannot_be_sent_is_refused(extra: dict[str, Any], words: str) -> None:
+def test_an_extra_body_that_cannot_be_sent_is_refused() -> None:
     """It raises before anything is sent, and names the key."""
-    with serving(message()) as server, pytest.raises(TypeError, match=words):
-        ask("sync", server, request(options={"extra_body": extra}))
-    assert server.received == []
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"stream": True}, "has the key 'stream'"),
+        ({"x": object()}, "extra_body.x is a object"),
+    ]
+    for extra, words in cases:
+        with serving(message()) as server, pytest.raises(TypeError, match=words):
+            ask("sync", server, request(options={"extra_body": extra}))
+        assert server.received == []
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_client_without_credentials_is_an_error_that_says_so(
-    face: Face, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    """The SDK raises a bare TypeError only when it sends; it arrives as a ModelError."""
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with serving(message()) as server, pytest.raises(ModelError, match="authentication") as failed:
-        ask(face, server, request(), api_key=None)
-    assert not failed.value.retryable
-    assert isinstance(failed.value.__cause__, TypeError)
-    assert server.received == []
+def test_a_client_without_credentials_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """The SDK raises a bare TypeError when it sends; it becomes a ModelError."""
+    for face in FACES:
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        with serving(message()) as server, pytest.raises(ModelError, match="authentication") as failed:
+            ask(face, server, request(), api_key=None)
+        assert not failed.value.retryable
+        assert isinstance(failed.value.__cause__, TypeError)
+        assert server.received == []

@@ -1,4 +1,4 @@
-"""A scripted provider streams: the reply that `send` would give, by the documented grammar."""
+"""Streams of a scripted provider: the reply of `send`, as the API streams it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.providers.asking import request
-from toolloop.core.errors import ModelError
+from toolloop.machine.errors import ModelError
 from toolloop.providers import AsyncStreamingProvider, StreamingProvider, accumulate, provider_for
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
 
@@ -58,7 +58,7 @@ def test_a_scripted_stream_is_the_scripted_reply(reply: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)])
 def test_the_async_one_streams_the_same(run: Any) -> None:
-    """Its function may be async, and it may be left half-way."""
+    """Its function may be async, and a stream may be left early."""
     reply = {"content": [{"type": "text", "text": "Grüße an alle, die das lesen"}]}
 
     async def script(_: dict[str, Any]) -> Any:
@@ -75,7 +75,7 @@ def test_the_async_one_streams_the_same(run: Any) -> None:
 
 
 def test_the_script_is_asked_with_the_first_event() -> None:
-    """Not before: a stream that nobody reads asks for nothing. An exception of the script is raised there."""
+    """A stream that is not read asks for nothing. An exception of the script is raised at the first event."""
     provider = ScriptedProvider([ModelError("down", retryable=True), {}])
     events = provider.stream(request())
     assert provider.requests == []

@@ -1,4 +1,4 @@
-"""`stream` gives the raw events of a reply, and whatever becomes of its bytes, never half a reply."""
+"""`stream` returns the raw events of a reply, and a broken stream is never half a reply."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.providers.asking import FACES, HISTORY, KEY, Face, ask, client, read, request, run
+from tests.providers.asking import FACES, HISTORY, KEY, Face, ask, read, request, run
 from tests.providers.events import streamed as events_of
 from tests.providers.server import MESSAGE, Answer, message, refusal, serving, stream
-from toolloop.core.errors import ModelError, ProtocolError
+from toolloop.machine.errors import ModelError, ProtocolError
 from toolloop.providers import (
     AnthropicProvider,
     AsyncAnthropicProvider,
@@ -22,7 +22,7 @@ from toolloop.providers import (
     StreamingProvider,
     accumulate,
 )
-from toolloop.providers.calls import MOST_UNSTREAMED
+from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.testing import FakeMessagesAPI, call, fault, reply, streamed
 
 LONG = MOST_UNSTREAMED + 1
@@ -38,27 +38,28 @@ BYTES = stream(*events_of(WHOLE)).body
 KIND = {"content-type": "text/event-stream; charset=utf-8", "request-id": "req_1"}
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("options", [{}, {"betas": ["b-2026-01-01"]}, {"extra_body": {"top_k": 1}}])
-def test_the_events_are_those_of_the_wire(face: Face, options: dict[str, Any]) -> None:
-    """As JSON and in order, but for the pings that the SDK keeps to itself; only `stream` joins the body."""
-    asked = request(options=options)
-    with serving(stream(*events_of(WHOLE))) as server:
-        assert read(face, server, asked) == (EVENTS, "req_1")
-    (received,) = server.received
-    assert json.loads(received.body) == {**asked, **options.get("extra_body", {}), "stream": True}
+def test_the_events_are_those_of_the_wire() -> None:
+    """As JSON and in order, without the pings, which the SDK drops; only `stream` is added to the body."""
+    options_cases: list[dict[str, Any]] = [{}, {"betas": ["b-2026-01-01"]}, {"extra_body": {"top_k": 1}}]
+    for options in options_cases:
+        for face in FACES:
+            asked = request(options=options)
+            with serving(stream(*events_of(WHOLE))) as server:
+                assert read(face, server, asked) == (EVENTS, "req_1")
+            (received,) = server.received
+            assert json.loads(received.body) == {**asked, **options.get("extra_body", {}), "stream": True}
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_streamed_request_is_the_one_that_send_streams_underneath(face: Face) -> None:
-    """Same path, headers and body: there is one way."""
-    asked = request(max_tokens=LONG)
-    with serving(stream(*events_of(WHOLE))) as server:
-        events, request_id = read(face, server, asked)
-        sent = ask(face, server, asked)
-    assert (accumulate(events), request_id) == (sent, sent.request_id)
-    first, second = server.received
-    assert first == second
+def test_a_streamed_request_is_the_one_that_send_streams_underneath() -> None:
+    """Path, headers and body are the same."""
+    for face in FACES:
+        asked = request(max_tokens=LONG)
+        with serving(stream(*events_of(WHOLE))) as server:
+            events, request_id = read(face, server, asked)
+            sent = ask(face, server, asked)
+        assert (accumulate(events), request_id) == (sent, sent.request_id)
+        first, second = server.received
+        assert first == second
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -88,86 +89,90 @@ def test_nothing_is_sent_before_the_first_event_is_asked_for(face: Face) -> None
 
 
 def test_the_providers_are_streaming_ones() -> None:
-    """By the protocols, which a loop goes by."""
+    """By `isinstance` with the protocols."""
     assert isinstance(AnthropicProvider(None), StreamingProvider)
     assert isinstance(AsyncAnthropicProvider(None), AsyncStreamingProvider)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_server_that_does_not_stream_gives_its_message_as_the_only_item(face: Face) -> None:
+def test_a_server_that_does_not_stream_gives_its_message_as_the_only_item() -> None:
     """Accumulated, it is the reply, and nothing of it is lost."""
-    with serving(message(content=CONTENT)) as server:
-        events, request_id = read(face, server, request())
-    assert (accumulate(events), request_id) == (MESSAGE | {"content": CONTENT}, "req_1")
-    (whole,) = events
-    assert json.loads(whole.text) == whole  # type: ignore[attr-defined] # it is a Reply
+    for face in FACES:
+        with serving(message(content=CONTENT)) as server:
+            events, request_id = read(face, server, request())
+        assert (accumulate(events), request_id) == (MESSAGE | {"content": CONTENT}, "req_1")
+        (whole,) = events
+        assert json.loads(whole.text) == whole  # type: ignore[attr-defined] # it is a Reply
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_page_is_no_stream(face: Face) -> None:
+def test_a_page_is_no_stream() -> None:
     """It is shown, as for `send`."""
-    page = Answer(b"<html>", headers={"content-type": "text/html"})
-    with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
-        read(face, server, request())
+    for face in FACES:
+        page = Answer(b"<html>", headers={"content-type": "text/html"})
+        with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
+            read(face, server, request())
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_refusal_is_raised_with_the_first_event(face: Face) -> None:
+def test_a_refusal_is_raised_with_the_first_event() -> None:
     """Once the client's own retries are used up."""
-    refused = refusal(429, "rate_limit_error", retry_after_ms="1")
-    with serving(refused) as server, pytest.raises(ModelError) as failed:
-        read(face, server, request(), max_retries=1)
-    assert (failed.value.status, failed.value.retryable, len(server.received)) == (429, True, 2)
+    for face in FACES:
+        refused = refusal(429, "rate_limit_error", retry_after_ms="1")
+        with serving(refused) as server, pytest.raises(ModelError) as failed:
+            read(face, server, request(), max_retries=1)
+        assert (failed.value.status, failed.value.retryable, len(server.received)) == (429, True, 2)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_an_event_too_deep_to_be_read_is_an_error(face: Face) -> None:
-    """And no RecursionError out of the SDK."""
-    body = b'event: forecast\ndata: {"type": "forecast", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n\n"
-    with serving(Answer(body, headers=KIND)) as server, pytest.raises(ModelError):
-        read(face, server, request())
+def test_an_event_too_deep_to_be_read_is_an_error() -> None:
+    """The SDK's RecursionError is converted."""
+    for face in FACES:
+        body = b'event: forecast\ndata: {"type": "forecast", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n\n"
+        with serving(Answer(body, headers=KIND)) as server, pytest.raises(ModelError):
+            read(face, server, request())
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("how", [{"chunk": 1}, {"noise": True}, {"newline": "\r\n", "chunk": 3}, {"newline": "\r"}])
-def test_a_stream_is_the_same_reply_however_it_comes(face: Face, how: dict[str, Any]) -> None:
-    """Byte by byte, among what must be passed over, with other line ends: over real HTTP."""
-    answer = reply("\N{SNOWMAN} " * 20, thinking="Hm, Grüße.", calls=[call("f", {"ü": "\U0001f600"}, id="toolu_1")])
-    tools = [{"name": "f", "description": "d", "input_schema": {"type": "object"}}]
-    with FakeMessagesAPI([answer, streamed(answer, **how)]) as api:
-        unstreamed = ask(face, api, request(messages=HISTORY[:1], tools=tools))
-        events, _ = read(face, api, request(messages=HISTORY[:1], tools=tools))
-    came = accumulate(events)
-    assert came["content"][1:] == unstreamed["content"][1:]
-    assert came["content"][0]["thinking"] == "Hm, Grüße."
-    assert (came["stop_reason"], came["usage"]) == (unstreamed["stop_reason"], unstreamed["usage"])
+def test_a_stream_is_the_same_reply_however_it_comes() -> None:
+    """Byte by byte, with ignored lines and other line ends, over real HTTP."""
+    how_cases: list[dict[str, Any]] = [
+        {"chunk": 1},
+        {"noise": True},
+        {"newline": "\r\n", "chunk": 3},
+        {"newline": "\r"},
+    ]
+    for how in how_cases:
+        for face in FACES:
+            answer = reply(
+                "\N{SNOWMAN} " * 20, thinking="Hm, Grüße.", calls=[call("f", {"ü": "\U0001f600"}, id="toolu_1")]
+            )
+            tools = [{"name": "f", "description": "d", "input_schema": {"type": "object"}}]
+            with FakeMessagesAPI([answer, streamed(answer, **how)]) as api:
+                unstreamed = ask(face, api, request(messages=HISTORY[:1], tools=tools))
+                events, _ = read(face, api, request(messages=HISTORY[:1], tools=tools))
+            came = accumulate(events)
+            assert came["content"][1:] == unstreamed["content"][1:]
+            assert came["content"][0]["thinking"] == "Hm, Grüße."
+            assert (came["stop_reason"], came["usage"]) == (unstreamed["stop_reason"], unstreamed["usage"])
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize(
-    ("how", "kind"),
-    [
+def test_what_came_of_a_reply_that_broke_off_is_told() -> None:
+    """The error is retryable and has the text so far."""
+    how_cases: list[tuple[dict[str, Any], type[ModelError | ProtocolError]]] = [
         ({"cut": 5}, ModelError),
         ({"cut_bytes": -1}, ModelError),
         ({"end": 5}, ProtocolError),
         ({"end_bytes": -1}, ProtocolError),
         ({"end": 5, "fault": fault(529)}, ModelError),
-    ],
-)
-def test_what_came_of_a_reply_that_broke_off_is_told(
-    face: Face, how: dict[str, Any], kind: type[ModelError | ProtocolError]
-) -> None:
-    """The text as far as it came, beside an error that may be tried again."""
-    text = "This will take a while, and then it will not be over."
-    with FakeMessagesAPI([streamed(reply(text), **how)]) as api, pytest.raises(kind) as failed:
-        ask(face, api, request(messages=HISTORY[:1], max_tokens=LONG))
-    error: Any = failed.value
-    assert error.retryable
-    assert error.partial_text == (text if "cut_bytes" in how or "end_bytes" in how else text[:32])
+    ]
+    for how, kind in how_cases:
+        for face in FACES:
+            text = "This will take a while, and then it will not be over."
+            with FakeMessagesAPI([streamed(reply(text), **how)]) as api, pytest.raises(kind) as failed:
+                ask(face, api, request(messages=HISTORY[:1], max_tokens=LONG))
+            error: Any = failed.value
+            assert error.retryable
+            assert error.partial_text == (text if "cut_bytes" in how or "end_bytes" in how else text[:32])
 
 
 class Chunks(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A body in given chunks, and then the end, or what befell the connection."""
+    """A body in given chunks, and then the end or an error of the connection."""
 
     def __init__(self, chunks: list[bytes], error: Exception | None) -> None:
         self.chunks = chunks
@@ -209,7 +214,7 @@ def test_any_split_of_the_bytes_gives_the_same_reply(face: Face, places: list[in
 
 @given(st.sampled_from(FACES), st.integers(0, len(BYTES)), st.booleans())
 def test_any_cut_gives_the_whole_reply_or_an_error(face: Face, place: int, lost: bool) -> None:
-    """Whether the connection is lost there, or ends as if all were well; and the error has a part of the text."""
+    """Whether the connection is lost there or ends normally; the error has a part of the text."""
     if place == len(BYTES) and not lost:
         assert answered(face, [BYTES]) == WHOLE
         return
@@ -219,14 +224,3 @@ def test_any_cut_gives_the_whole_reply_or_an_error(face: Face, place: int, lost:
     error: Any = failed.value
     assert error.retryable
     assert TEXT.startswith(error.partial_text or "")
-
-
-def test_a_stream_can_be_read_by_the_sdks_own_means() -> None:
-    """The same server, the same bytes: two implementations agree on the reply."""
-    with FakeMessagesAPI([reply("Hi.", thinking="Hm.")], verify_signatures=False) as api, client(api) as sdk:
-        ours = accumulate(AnthropicProvider(sdk).stream(request(messages=HISTORY[:1])))
-    with FakeMessagesAPI([reply("Hi.", thinking="Hm.")], verify_signatures=False) as api, client(api) as sdk:
-        messages: Any = HISTORY[:1]
-        with sdk.messages.stream(model="claude-opus-5-5", max_tokens=100, messages=messages) as theirs:
-            final = theirs.get_final_message().to_dict(mode="json")
-    assert {name: ours[name] for name in final} == final

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.speed.loops import Face
-from toolloop.testing.work import counting, stepping, weighing
+from tests.speed.work import counting, stepping, weighing
 
 EARLY = 10
 _LOOKS = 3  # at each round, and the least counts: a list that grows takes room for later items now and then
-# What may come and go: a number that gets another digit, a lock that was free. A copy of pointers alone takes 8 bytes
-# for each message, and each round has two.
+# Allowed variation: a number that gets another digit, a lock that was free. A copy of pointers alone takes 8 bytes for
+# each message, and each round has two.
 _SLACK = 1.02
 _BYTES = 6_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ from typing import Any
 
 from attrs import define, field
 
+from tests import inside
 from toolloop import AsyncToolLoopHandle, AsyncToolRunner, LoopConfig, ToolLoopHandle, ToolRunner, Yielded, tool
 from toolloop.compaction import MaskResults
 from toolloop.providers.protocol import Request
-from toolloop.providers.scripted_streams import events_of
+from toolloop.providers.scripted import events_of
 from toolloop.stores import MemoryStore, SqliteStore
 
 WORDS = "The line before this one is settled — so the running total stands. " * 4
@@ -101,6 +103,10 @@ class Face:
 
     turn: Callable[[], object]
     loop: Any
+
+    def __attrs_post_init__(self) -> None:
+        """Let the clock advance at every look: an event in the same millisecond as the last one costs less."""
+        inside.set_clock(self.loop, itertools.count(2e9).__next__)
 
     def go_to(self, rounds: int) -> None:
         """Hold rounds until there are as many."""
@@ -196,25 +202,13 @@ def asynchronous() -> Iterator[Face]:
 @contextmanager
 def running() -> Iterator[Face]:
     runner = ToolRunner(Rote(), params=PARAMS, tools=[add], config=config())
-    yield Face(lambda: next(runner), runner._loop)
-
-
-@contextmanager
-def running_own_words() -> Iterator[Face]:
-    """A runner whose caller appends each reply with its results, and so says the whole history itself."""
-    runner = ToolRunner(Rote(), params=PARAMS, tools=[add], config=config())
-
-    def turn() -> None:
-        message = next(runner)
-        runner.append_messages(message, runner.generate_tool_response())
-
-    yield Face(turn, runner._loop)
+    yield Face(lambda: next(runner), inside.loop_of(runner))
 
 
 @contextmanager
 def running_streams() -> Iterator[Face]:
     runner = ToolRunner(Rote(), params=PARAMS, tools=[add], config=config(), stream=True)
-    yield Face(lambda: next(runner).get_final_message(), runner._loop)
+    yield Face(lambda: next(runner).get_final_message(), inside.loop_of(runner))
 
 
 @contextmanager
@@ -226,7 +220,7 @@ def running_async() -> Iterator[Face]:
         await anext(iterator)
 
     with asyncio.Runner() as runner:
-        yield Face(lambda: runner.run(turn()), iterator._loop)
+        yield Face(lambda: runner.run(turn()), inside.loop_of(iterator))
 
 
 FACES: dict[str, Any] = {
@@ -238,7 +232,6 @@ FACES: dict[str, Any] = {
     "streaming": streaming,
     "async": asynchronous,
     "runner": running,
-    "runner, own words": running_own_words,
     "runner, streams": running_streams,
     "async runner": running_async,
 }

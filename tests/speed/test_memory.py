@@ -10,7 +10,7 @@ import pytest
 
 from tests.speed.loops import FACES, Face
 
-ROUNDS = {"sync": (200, 400, 800), "runner": (100, 200, 400)}
+ROUNDS = {"sync": (100, 200, 400), "runner": (50, 100, 200)}
 # Of each byte of the conversation there is a text, which takes two bytes a letter where one of them is no ASCII, and
 # the byte that goes out. Beside them each round has its line of the usage log, its objects and its places in lists.
 FOR_A_BYTE = 3.5
@@ -21,7 +21,7 @@ def kept(face: Face) -> tuple[int, int]:
     """How many bytes are in use, and how many the messages have on the wire."""
     gc.collect()
     in_use, _ = tracemalloc.get_traced_memory()
-    return in_use, sum(len(text.encode()) for text in face.loop.state.ledger.messages)
+    return in_use, sum(len(text.encode()) for text in face.loop.state.root.messages)
 
 
 def looks(name: str) -> list[tuple[int, int]]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.speed.loops import FACES, PARAMS, WORDS, Face, Rote, add, config, sync
+from tests.speed.work import Work, counting
 from toolloop import ToolLoopHandle, Yielded
-from toolloop.core.jsontext import decode, encode
+from toolloop.machine.jsontext import decode, encode
 from toolloop.providers.protocol import Request
 from toolloop.testing import FakeMessagesAPI, call, reply
-from toolloop.testing.work import Work, counting
 
 
 class Posting(Rote):
@@ -25,11 +25,11 @@ class Posting(Rote):
 
 def held(face: Face, rounds: int) -> tuple[Work, list[str]]:
     """What rounds took, and the messages of the history that went out in them."""
-    before = len(face.loop.state.ledger.messages)
+    before = len(face.loop.state.root.messages)
     with counting() as work:
         for _ in range(rounds):
             face.turn()
-    return work, face.loop.state.ledger.messages[before:-2]  # the last two are for the next request
+    return work, face.loop.state.root.messages[before:-2]  # the last two are for the next request
 
 
 def content_of(message: str) -> str:
@@ -49,7 +49,7 @@ def test_over_a_thousand_rounds_each_message_is_handled_once() -> None:
     assert {work.encoded[encode(result)] for result in results} == {1}
 
 
-@pytest.mark.parametrize("name", [name for name in FACES if name != "runner, own words"])
+@pytest.mark.parametrize("name", FACES)
 def test_in_every_face_a_message_becomes_bytes_once(name: str) -> None:
     """Whoever drives and stores; and none is judged or read twice."""
     with FACES[name]() as face:
@@ -70,7 +70,7 @@ def test_with_a_client_of_the_sdk_each_reply_is_decoded_once() -> None:
             handle.run()
         assert not api.refused
         bodies = [request.body for request in api.requests]
-        messages = list(handle.state.ledger.messages)[1:-1]
+        messages = list(handle.state.root.messages)[1:-1]
     replies = {text: times for text, times in work.decoded.items() if '"type":"message"' in text.replace(" ", "")}
     assert len(replies) == len(bodies) == 41
     assert list(replies.values()) == [1] * 40 + [2]  # of the last one the caller gets a copy
@@ -96,6 +96,6 @@ def test_streamed_by_a_client_of_the_sdk_a_message_becomes_bytes_once_too() -> N
                     stream.turn.continue_loop()
         assert not api.refused
         assert all(request.json["stream"] for request in api.requests)
-        messages = list(handle.state.ledger.messages)[1:-1]
+        messages = list(handle.state.root.messages)[1:-1]
     assert len(messages) == 20
     assert {work.as_bytes[text] for text in messages} == {1}

@@ -8,31 +8,26 @@ from typing import Any
 
 import pytest
 
+from tests import inside
 from tests.speed.growing import grown, growth, turn_of
 from tests.speed.loops import FACES, Face, Rote, after, config, sync
-from toolloop.core.chain import Chain
 from toolloop.events import CallFinished
-from toolloop.handle.decisions import refuse_invalid
-from toolloop.handle.params import RequestMaker
+from toolloop.face.decisions import refuse_invalid
+from toolloop.machine.chain import Chain
 from toolloop.providers.protocol import Request
+from toolloop.requests.params import RequestMaker
 
 # In SQLite the disk takes most of the time, so this face stops at round 150. To round 1,000 its writes and statements
-# are counted in tests/handle/test_stored_counts.py. What no face shows here: work inside of C over a whole history that
-# neither takes room nor calls anything (see `toolloop.testing.work`).
+# are counted in tests/loop/test_stored_counts.py. What no face shows here: work inside of C over a whole history that
+# neither takes room nor calls anything (see `tests.speed.work`).
 ROUNDS = {"in sqlite": 150}
 
 
-@pytest.mark.parametrize("name", [name for name in FACES if name != "runner, own words"])
+@pytest.mark.parametrize("name", FACES)
 def test_a_turn_costs_what_is_new(name: str) -> None:
     """Calls, lines of Python, items of histories, texts read, written and judged, bytes in use: none grows."""
     with FACES[name]() as face:
         assert growth(face, ROUNDS.get(name, 1000)) == {}
-
-
-def test_a_history_in_the_callers_own_words_is_copied_and_compared_but_not_read() -> None:
-    """Each step of such a runner is given a whole history. What of it is old is not decoded, judged or walked over."""
-    with FACES["runner, own words"]() as face:
-        assert growth(face, 300).keys() <= {"items", "most_bytes"}
 
 
 # --- an O(n) copy that is put in is seen ---
@@ -48,7 +43,7 @@ def seen_by_an_observer(see: Callable[[Any], object]) -> Copy:
     def make(params: dict[str, Any]) -> Iterator[Face]:
         def hear(event: object) -> None:
             if isinstance(event, CallFinished):
-                see(face.loop.state.ledger)
+                see(face.loop.state.root)
 
         with sync(config=config(observers=[hear]), params=params) as face:
             yield face
@@ -66,7 +61,7 @@ class CopyingMaker(RequestMaker):
 @contextmanager
 def with_a_copying_maker(params: dict[str, Any]) -> Iterator[Face]:
     with sync(params=params) as face:
-        face.loop._kits.root.requests.__class__ = CopyingMaker
+        inside.request_maker_of(face.loop).__class__ = CopyingMaker
         yield face
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.core.errors import Conflict, LoopNotFound, StaleRevision, StoreError
+from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision, StoreError
 from toolloop.stores import Entry, Head, Lease, MemoryStore, StoredJournal, StoredLoop
 
 BROKEN: dict[str, list[type[MemoryStore]]] = {}
@@ -89,7 +89,7 @@ class HeadAnyway(MemoryStore):
             raise
 
 
-@breaks("a_merge_expects_no_revision")
+@breaks("an_append_expects_the_revision")
 class NoMerge(MemoryStore):
     def append(self, *args: Any, expected_rev: int | None, **kwargs: Any) -> int:
         return super().append(*args, expected_rev=expected_rev or 0, **kwargs)
@@ -112,20 +112,20 @@ class RevisionFirst(MemoryStore):
         return super().append(loop_id, entries, expected_rev=expected_rev, **kwargs)
 
 
-@breaks("an_id_names_one_event")
+@breaks("bad_arguments_are_refused")
 class LastOfAnId(MemoryStore):
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
         entries = builtins.list({entry.id: entry for entry in entries}.values())
         return super().create(loop_id, entries, head=head)
 
 
-@breaks("a_head_is_what_was_said_last")
+@breaks("a_list_describes_each_loop")
 class FirstHead(MemoryStore):
     def append(self, *args: Any, head: Head | None = None, **kwargs: Any) -> int:
         return super().append(*args, **kwargs)
 
 
-@breaks("a_head_is_what_was_said_last")
+@breaks("a_list_describes_each_loop")
 class WholeSeconds(MemoryStore):
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
         if head.deadline is not None:
@@ -160,11 +160,18 @@ class WithTheLast(MemoryStore):
         self, status: str | None = None, *, limit: int = 100, before: str | None = None
     ) -> builtins.list[StoredLoop]:
         page = super().list(status, limit=limit, before=before)
-        last = [loop for loop in super().list(status, limit=1000) if loop.loop_id == before]
+        last = [loop for loop in super().list(status, limit=1000) if loop.cursor == before]
         return (last + page)[:limit]
 
 
-@breaks("a_list_tells_of_each_loop")
+@breaks("a_list_is_read_by_status_and_by_page")
+class LosesTheAnchor(MemoryStore):
+    def list(self, *args: Any, before: str | None = None, **kwargs: Any) -> builtins.list[StoredLoop]:
+        known = [loop.cursor for loop in super().list(limit=1000)]
+        return [] if before not in (None, *known) else super().list(*args, before=before, **kwargs)
+
+
+@breaks("a_list_describes_each_loop")
 class Taciturn(MemoryStore):
     def list(self, *args: Any, **kwargs: Any) -> builtins.list[StoredLoop]:
         return [evolve(loop, lease=None) for loop in super().list(*args, **kwargs)]
@@ -204,13 +211,13 @@ class KeyErrors(MemoryStore):
             raise KeyError(loop_id) from None
 
 
-@breaks("odd_texts_stay_as_they_are")
+@breaks("unusual_texts_stay_as_they_are")
 class Stripping(MemoryStore):
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
         return super().create(loop_id.strip(" "), entries, head=head)
 
 
-@breaks("a_body_may_be_big_or_empty")
+@breaks("a_journal_is_kept_as_it_was_stored")
 class Truncating(MemoryStore):
     def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
         journal = super().load(loop_id, after=after)

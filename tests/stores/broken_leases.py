@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from attrs import evolve
 
 from tests.stores.broken import breaks
-from toolloop.core.errors import Conflict, StaleRevision
+from toolloop.machine.errors import Conflict, StaleRevision
 from toolloop.stores import Entry, Lease, MemoryStore
 
 
@@ -19,7 +20,7 @@ class OtherLease(MemoryStore):
         return None if lease is None else evolve(lease, owner="somebody")
 
 
-@breaks("a_new_lease_may_tell_the_revision")
+@breaks("a_lease_is_as_it_was_given")
 class RemembersTheFirst(MemoryStore):
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
         return evolve(super().acquire(loop_id, owner, until=until, instead_of=instead_of), rev=1)
@@ -53,7 +54,7 @@ class Deaf(MemoryStore):
 class CountsPerLoop(MemoryStore):
     def delete(self, loop_id: str) -> None:
         super().delete(loop_id)
-        self._tokens = 0
+        self._tokens = count(1)
 
 
 @breaks("a_lease_is_renewed_by_its_holder")
@@ -61,8 +62,7 @@ class NewToken(MemoryStore):
     def renew(self, lease: Lease, *, until: float) -> Lease:
         renewed = super().renew(lease, until=until)
         if until > 1e9:
-            self._tokens += 1
-            renewed = self._loops[lease.loop_id].lease = evolve(renewed, token=self._tokens)
+            renewed = self._loops[lease.loop_id].lease = evolve(renewed, token=next(self._tokens))
         return renewed
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from tests.stores.broken import breaks
-from toolloop.core.errors import Conflict, StaleRevision
+from toolloop.machine.errors import Conflict, StaleRevision
 from toolloop.stores import Entry, Head, Lease, MemoryStore
 from toolloop.testing.store_checks import RACERS
 

@@ -1,12 +1,12 @@
-"""Stories of histories that are edited and compacted, and of thinking that was born after other words."""
+"""Stories of histories that are edited and compacted, and of thinking that is stale."""
 
 from __future__ import annotations
 
-from tests.core import making as m
+from tests.machine import making as m
 from tests.stores.nested_stories import TWO, Story, asked, at, ran
-from toolloop.core import events as ev
-from toolloop.core.splicing import Splice
-from toolloop.core.usage import IterationUsage, Usage
+from toolloop.machine import events as ev
+from toolloop.machine.splicing import Splice
+from toolloop.machine.usage import IterationUsage, Usage
 
 THOUGHT = (m.thinking("Grüße \u2028"), m.call("a", "pure"))
 CLOSED: Story = (
@@ -15,25 +15,24 @@ CLOSED: Story = (
 )
 SUMMARY = m.user("Summary: Grüße \u2028")
 USED = IterationUsage(1, "m", "end_turn", "req_2", Usage(input_tokens=9, output_tokens=2), 2.0, kind="summary")
-SUMMED_UP = ev.Compacted("summarize", (Splice(1, 3, (SUMMARY,)),), 900, 80, USED, seconds=2.0)
-FAILED = ev.Compacted("summarize", before=900, after=900, problem="the request failed: slow down")
-MASKED = ev.Compacted("mask_results", (Splice(2, 3, (m.user("masked"),)),), before=900, after=80)
+SUMMED_UP = ev.HistoryEdited((Splice(1, 3, (SUMMARY,)),), "summarize", 900, 80, USED, seconds=2.0)
+FAILED = ev.HistoryEdited((), "summarize", before=900, after=900, problem="the request failed: slow down")
+MASKED = ev.HistoryEdited((Splice(2, 3, (m.user("masked"),)),), "mask_results", before=900, after=80)
+UNCHANGED = ev.HistoryEdited((), "drop_rounds", before=80, after=80)
 SPLICES = (Splice(0, 1, (m.user("shorter"),)), Splice(3, 3, (m.user("more"), m.system())))
-SHORTENED = ev.Compacted("summarize", (Splice(0, 1, (SUMMARY,)),), 900, 80, USED)
+SHORTENED = ev.HistoryEdited((Splice(0, 1, (SUMMARY,)),), "summarize", 900, 80, USED)
+DROPPED = ev.HistoryEdited((Splice(0, 1, (m.user("task"),)),), "drop_rounds", 9, 8)
+BRIEF = ev.Changed('{"model":"n","system":"Be brief."}', ("system",))
 
 EDITED: dict[str, Story] = {
-    "spliced": (*CLOSED, *at("", ev.HistoryEdited(splices=SPLICES), *asked(*THOUGHT[1:]), since=110.0)),
-    "masked": (*CLOSED, *at("", MASKED, ev.Compacted("drop_rounds", before=80, after=80), since=110.0)),
-    "summary-asked": (*CLOSED, *at("", ev.Requested(summary=True), ev.Injected((m.user("more"),)), since=110.0)),
-    "summarized": (*CLOSED, *at("", ev.Requested(summary=True), SUMMED_UP, ev.Requested(), since=110.0)),
-    "summary-failed": (*CLOSED, *at("", ev.Requested(summary=True), FAILED, ev.Requested(), since=110.0)),
-    "unbound": (
-        *CLOSED,
-        *at("", ev.ParamsChanged('{"model":"n","system":"Be brief."}', ("system",)), *asked(*THOUGHT), since=110.0),
-    ),
+    "spliced": (*CLOSED, *at("", ev.HistoryEdited(SPLICES), *asked(*THOUGHT[1:]), since=110.0)),
+    "masked": (*CLOSED, *at("", MASKED, UNCHANGED, since=110.0)),
+    "summarized": (*CLOSED, *at("", SUMMED_UP, ev.Requested(), since=110.0)),
+    "summary-failed": (*CLOSED, *at("", FAILED, ev.Requested(), since=110.0)),
+    "stale-thinking": (*CLOSED, *at("", BRIEF, *asked(*THOUGHT), since=110.0)),
     "nested-compacted": (
         *TWO,
-        *at("p", *asked(*THOUGHT), *ran("a"), ev.TurnEnded(), ev.Requested(summary=True), SHORTENED, since=104.0),
-        *at("q", ev.Compacted("drop_rounds", (Splice(0, 1, (m.user("task"),)),), 9, 8), ev.Requested(), since=112.0),
+        *at("p", *asked(*THOUGHT), *ran("a"), ev.TurnEnded(), SHORTENED, since=104.0),
+        *at("q", DROPPED, ev.Requested(), since=112.0),
     ),
 }

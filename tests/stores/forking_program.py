@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
+from tests.stores.worker import Worker
 from toolloop.stores import Entry, Head, MemoryStore, SqliteStore
+from toolloop.stores.sqlite_file import _CONNECTIONS
 
 READY = Head("runnable")
 
@@ -32,7 +37,7 @@ def connections(path: str) -> None:
     goes_on, done = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
-        tell("the child begins with", len(store._connections._idle))
+        tell("the child begins with", _CONNECTIONS)
         store.append("loop", [Entry("child", "")], expected_rev=0)
         os.write(done[1], b".")
         os.read(goes_on[0], 1)
@@ -57,16 +62,15 @@ def transaction(path: str) -> None:
     began, forking = threading.Event(), threading.Event()
     order: list[str] = []
 
-    def write() -> None:
-        with store._writing() as connection:
-            connection.execute("UPDATE loops SET status = 'written'")
-            began.set()
-            forking.wait()
-            order.append("written")
+    def change(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE loops SET status = 'written'")
+        began.set()
+        forking.wait()
+        order.append("written")
 
     # The hooks before a fork run in the reverse order of their making: this one before the store's.
     os.register_at_fork(before=forking.set)
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=store._file.write, args=(change,))
     thread.start()
     began.wait()
     in_a_child(lambda: tell(order, [loop.status for loop in store.list()]))
@@ -101,12 +105,29 @@ def memory(_path: str) -> None:
 
 def owner(_path: str) -> None:
     """A child is another process than its parent, and says so."""
-    from toolloop.stores.owners import standing, this_process  # noqa: PLC0415 - only here
+    from toolloop.stores.process import standing, this_process  # noqa: PLC0415 - only here
 
     mine = this_process()
     in_a_child(lambda: tell(this_process() != mine, standing(mine), standing(this_process())))
     tell(this_process() == mine)
 
 
+def locked(path: str) -> None:
+    """A fork does not wait for another process that holds the lock of the file, though a thread does."""
+    store = SqliteStore(path, busy_timeout=60)
+    store.create("loop", [], head=READY)
+    with Worker(Path(path)) as other:
+        other.ask("held.append(lock(path))")
+        thread = threading.Thread(target=store.append, args=("loop", [Entry("a", "")]), kwargs={"expected_rev": 0})
+        thread.start()
+        began = time.monotonic()
+        for _ in range(20):
+            in_a_child(lambda: store.load("loop"))
+        tell("fast:", time.monotonic() - began < 30)
+        other.ask("held.pop().close()")
+        thread.join()
+        tell("the parent sees", store.load("loop").rev)
+
+
 if __name__ == "__main__":
-    {each.__name__: each for each in (connections, transaction, memory, owner)}[sys.argv[1]](sys.argv[2])
+    {each.__name__: each for each in (connections, transaction, memory, owner, locked)}[sys.argv[1]](sys.argv[2])

@@ -1,97 +1,48 @@
-"""Good journals, and how to spoil them."""
+"""A good journal, and short words to write, read and search one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from random import Random
 
-from toolloop import Approve, Deny, Grant, LoopConfig, ToolLoopHandle, Yielded, tool
-from toolloop.machine import Event
-from toolloop.stores import Entry, Head, MemoryStore
-from toolloop.stores.events import decode_event, encode_event
-from toolloop.testing import ScriptedProvider, call, reply
+from attrs import evolve
+from hypothesis import strategies as st
 
+from tests.machine import making as m
+from tests.machine.worlds import World
+from toolloop.machine import events as ev
+from toolloop.machine.calls import digest_of
+from toolloop.machine.jsontext import encode
+from toolloop.machine.setup import ToolFacts
+from toolloop.machine.state import State
+from toolloop.machine.tree import fold
+from toolloop.machine.values import DecisionRecord, GrantSpec, Result, Wait, Why
+from toolloop.stores import Entry
+from toolloop.stores.codec import decode_event, encode_event
 
-@tool(effect="pure")
-def look(path: str) -> str:
-    """Read a text file."""
-    return f"text of {path}"
-
-
-@tool(needs_approval=True)
-def write(path: str, text: str) -> str:
-    """Replace a text file."""
-    return f"wrote {path}"
-
-
-PARAMS: dict[str, Any] = {
-    "model": "claude-opus-5-5",
-    "max_tokens": 256,
-    "messages": [{"role": "user", "content": "Fix the typo"}],
-}
-# A round with a call that runs unasked, one that runs as edited, and one that is denied; then one by a grant; the end.
-REPLIES = (
-    reply(
-        calls=[
-            call("look", {"path": "a"}, id="looked"),
-            call("write", {"path": "a", "text": "x"}, id="edited"),
-            call("write", {"path": "b", "text": "x"}, id="denied"),
-        ]
-    ),
-    reply(calls=[call("write", {"path": "c", "text": "y"}, id="granted")]),
-    reply("done"),
-)
+START = 1_800_000_000.0
+TOOLS = (ToolFacts("look", "pure", "never", "d1"), ToolFacts("write", "once", "always", "d2"))
 
 
-def decide(turn: Yielded) -> None:
-    """What a person says to what waits."""
-    for each in turn.pending:
-        if each.id == "denied":
-            turn.deny(each, "not that one", by="bo")
-        else:
-            grant = Grant(match={"path": "?"}, uses=1)
-            turn.approve(each.id, {"path": "a", "text": "z"}, by="ana", reason="typo", remember=grant)
-
-
-def clock(start: float = 1_800_000_000.0) -> Callable[[], float]:
-    """A clock that goes on by a second each time it is asked."""
-    seconds = iter(range(1_000_000))
-    return lambda: start + next(seconds)
-
-
-def a_journal(
-    replies: Sequence[Any] = REPLIES,
-    ask: Callable[[Yielded], None] = decide,
-    config: LoopConfig | None = None,
-    tools: Sequence[Any] = (look, write),
-    seconds: Callable[[], float] | None = None,
-) -> tuple[Entry, ...]:
-    """The journal of a loop that ran to its end."""
-    store = MemoryStore()
-    handle = ToolLoopHandle(
-        ScriptedProvider(replies),
-        params=PARAMS,
-        tools=tools,
-        config=config or LoopConfig(max_parallel_tools=1),
-        store=store,
-        loop_id="loop",
-        clock=seconds or clock(),
+def lives(longest: int, *, nested: bool | None = None) -> st.SearchStrategy[World]:
+    """Random lives of a loop."""
+    return st.builds(
+        lambda seed, steps: World(Random(seed), nested=nested).live(steps),
+        st.integers(0, 2**32),
+        st.integers(0, longest),
     )
-    with handle:
-        handle.run(ask)
-    return store.load("loop").entries
 
 
-def events(journal: Iterable[Entry]) -> list[Event]:
-    return [decode_event(entry.body) for entry in journal]
+def entries(journal: Iterable[ev.Event]) -> list[Entry]:
+    """These events as a store keeps them."""
+    return [encode_event(f"entry-{number}", event) for number, event in enumerate(journal)]
 
 
-def entries(journal: Iterable[Event]) -> list[Entry]:
-    """The same events again, with ids of their own."""
-    return [Entry(f"entry-{number}", encode_event(event)) for number, event in enumerate(journal)]
+def events(journal: Iterable[Entry]) -> list[ev.Event]:
+    return [decode_event(entry) for entry in journal]
 
 
-def find(journal: Sequence[Event], kind: type[Event], call_id: str | None = None) -> int:
+def find(journal: Sequence[ev.Event], kind: type[ev.Event], call_id: str | None = None) -> int:
     """Where the first event of a kind is, of a call if it is named."""
     return next(
         at
@@ -100,5 +51,46 @@ def find(journal: Sequence[Event], kind: type[Event], call_id: str | None = None
     )
 
 
-APPROVED, DENIED = Approve(by="ana"), Deny("no", by="bo")
-HEAD = Head("ended")
+class _Writer:
+    """Writes a journal, a second after another, with true digests."""
+
+    def __init__(self) -> None:
+        self.journal: list[ev.Event] = [ev.Opened(m.setup(tools=TOOLS), (m.user("Fix the typo"),), at=START)]
+
+    @property
+    def state(self) -> State:
+        return fold(self.journal)
+
+    def write(self, *more: ev.Event) -> None:
+        self.journal += [evolve(event, at=START + len(self.journal) + number) for number, event in enumerate(more)]
+
+    def run(self, call_id: str) -> None:
+        loop, call = self.state.root, m.the_call(self.state, call_id)
+        ended = ev.Ended(call_id, Result(encode(f"ran {call_id}")), took=0.25, iteration=loop.iterations, attempt=1)
+        self.write(ev.Started(call_id, digest_of(loop.setup, loop.iterations, call)), ended)
+
+
+def good_journal() -> list[ev.Event]:
+    """Calls that run unasked, as edited, and by a grant, and one that is denied; then the end."""
+    writer = _Writer()
+    write = {"path": "a", "text": "x"}
+    calls = [
+        m.call("looked", "look", input={"path": "a"}),
+        m.call("edited", "write", input=write),
+        m.call("denied", "write", input=write),
+    ]
+    grant = GrantSpec(match='{"path":"?"}', uses=1)
+    approved = DecisionRecord("approve", '{"path":"a","text":"z"}', by="ana", reason="typo", remember=grant)
+    denied = DecisionRecord("deny", by="bo", reason="not that one")
+    writer.write(ev.Requested(), m.replied("tool_use", *calls))
+    writer.write(m.asks("edited", "denied"))
+    writer.write(ev.Decided((("edited", approved), ("denied", denied))), ev.Continued())
+    writer.write(ev.Judged())
+    writer.run("looked")
+    writer.run("edited")
+    writer.write(ev.TurnEnded(), ev.Continued(), ev.Requested())
+    writer.write(m.replied("tool_use", m.call("granted", "write", input={"path": "c", "text": "y"})))
+    writer.write(ev.Judged((("granted", Wait(Why.APPROVAL)),)))
+    writer.run("granted")
+    writer.write(ev.TurnEnded(), ev.Continued(), ev.Requested(), m.replied("end_turn", m.text("done")))
+    return writer.journal

@@ -6,18 +6,19 @@ import json
 
 from attrs import evolve
 
-from tests.core import making as m
-from toolloop.core import events as ev
-from toolloop.core.jsontext import encode
-from toolloop.core.machine import fold
-from toolloop.core.replies import read_reply
-from toolloop.core.setup import Budget, Limits, LoopDetection
-from toolloop.core.states import Failure
-from toolloop.core.usage import IterationUsage, Usage
-from toolloop.core.values import Result, Ruling, Wait, Why
+from tests.machine import making as m
+from toolloop.machine import events as ev
+from toolloop.machine.jsontext import encode
+from toolloop.machine.loop import Failure
+from toolloop.machine.replies import read_reply
+from toolloop.machine.setup import Budget, Limits, LoopDetection
+from toolloop.machine.tree import fold, fork
+from toolloop.machine.usage import IterationUsage, Usage
+from toolloop.machine.values import DecisionRecord, Result, Wait, Why
 
 Story = tuple[ev.Event, ...]
-BY_ANA = Ruling("approve", by="ana", at=110.0)
+DONE = Result(encode("done"))
+BY_ANA = DecisionRecord("approve", by="ana", at=110.0)
 
 
 def at(path: str, *events: ev.Event, since: float = 101.0) -> Story:
@@ -91,25 +92,25 @@ NESTED: dict[str, Story] = {
     "nested-waiting": WAITING,
     "nested-decided": (
         *WAITING,
-        ev.Decided((("p/a", BY_ANA), ("q/a", Ruling("deny", by="bo", reason="no", at=110.0))), at=110.0),
+        ev.Decided((("p/a", BY_ANA), ("q/a", DecisionRecord("deny", by="bo", reason="no", at=110.0))), at=110.0),
         ev.Continued(at=111.0),
         *at("p", *ran("a"), since=112.0),
     ),
     "nested-failed": FAILED,
-    "nested-retried": (*FAILED, ev.Retried(at=107.0), *at("p", ev.Requested(), since=108.0)),
+    "nested-retried": (*FAILED, ev.Continued(at=107.0), *at("p", ev.Requested(), since=108.0)),
     "nested-limit": LIMITED,
-    "nested-extended": (*LIMITED, ev.Extended(Limits(), at=111.0), *at("p", ev.Requested(), since=112.0)),
+    "nested-extended": (*LIMITED, ev.Changed(limits=Limits(), at=111.0), *at("p", ev.Requested(), since=112.0)),
     "nested-asleep": (
         *TREE,
         ev.Woken(driver="another", at=200.0),
         ev.Woken(evolve(opened("p").setup, tool_timeout=3.0), driver="another", at=200.0, path=("p",)),
     ),
     "nested-stopped": (*WAITING, ev.Stopped("enough", at=110.0)),
-    "nested-forked": (ev.Adopted(fold(WAITING), at=120.0), ev.Forked("copy", at=121.0)),
+    "nested-forked": (ev.Adopted(fork(fold(WAITING), "copy", 120.0), at=120.0), ev.Stopped(at=121.0)),
     "spent": (
         *BEGIN,
         *at("", *asked(m.call("a", "pure")), ev.Started("a", "d1")),
-        ev.Spent("a", IterationUsage(1, "m", "end_turn", "req_2", Usage(3, 4), 1.25, ("b",)), at=105.0),
+        ev.Ended("a", DONE, spent=(IterationUsage(1, "m", "end_turn", "req_2", Usage(3, 4), 1.25, ("b",)),), at=105.0),
     ),
     "circling": CIRCLING,
 }

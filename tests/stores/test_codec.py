@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.core import making as m
-from tests.core.test_machine_laws import lives
-from tests.core.worlds import World
-from toolloop.core import events as ev
+from tests.machine import making as m
+from tests.machine.worlds import World
+from tests.stores.journals import lives
 from toolloop.errors import UnreadableSnapshot
+from toolloop.machine import events as ev
 from toolloop.stores import FORMAT, dump, load
 from toolloop.stores.codec import digest_of
 
 
-@given(lives)
+@given(lives(90))
 def test_any_state_comes_back_as_it_was(world: World) -> None:
     """Through real JSON, which knows no tuples, no enums and no classes."""
     assert load(json.loads(json.dumps(dump(world.state)))) == world.state
 
 
-@given(lives)
+@given(lives(90))
 def test_a_snapshot_is_plain_json(world: World) -> None:
     """Without a detour: no enumeration, no tuple is in it, so it can be kept as anything that keeps JSON."""
     assert_plain(dump(world.state))
@@ -36,7 +36,7 @@ def assert_plain(value: Any) -> None:
         assert_plain(item)
 
 
-@given(lives)
+@given(lives(90))
 def test_a_snapshot_says_its_format_first(world: World) -> None:
     """So a reader can refuse what it does not know before it reads anything else."""
     assert next(iter(dump(world.state).items())) == ("format", FORMAT)
@@ -67,7 +67,7 @@ def test_integers_of_any_size_and_lone_surrogates_stay_what_they_are() -> None:
         ({"format": -1}, "has format -1"),
         ({"format": True}, "has format True"),
         ({"format": "1"}, "has format '1'"),
-        ({"state": "Dreaming"}, "damaged"),
+        ({"loops": []}, "damaged"),
         ({"extra": 1}, "damaged"),
         ({"digest": "0"}, "damaged"),
         ({"extra": float("nan")}, "damaged"),
@@ -83,7 +83,7 @@ def test_what_is_no_snapshot_is_refused_by_name(change: dict[str, Any], says: st
 @pytest.mark.parametrize("thing", [None, [], "{}", 1, {}, {"digest": "0"}])
 def test_what_has_no_format_is_no_snapshot(thing: Any) -> None:
     """Whatever it is."""
-    with pytest.raises(UnreadableSnapshot, match="it has no `format`"):
+    with pytest.raises(UnreadableSnapshot, match="`format` is missing"):
         load(thing)
 
 
@@ -103,51 +103,87 @@ def test_a_snapshot_that_is_nested_too_deep_is_damaged() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"state": "Dreaming"}, "no state that toolloop knows"),
-        ({"state": ["Ready"]}, "no state that toolloop knows"),
-        ({"tail": "text"}, "expected a list, not str @ Ready.tail"),
-        ({"tail": [1]}, r"expected a text, not int @ Ready.tail\[0\]"),
-        ({"tail": ["{"]}, "'tail' holds a text that is no message @ Ready"),
-        ({"tail": ['["role"]']}, "'tail' holds a text that is no message @ Ready"),
-        ({"tail": ['{"role":"user"}']}, "'tail' holds a text that is no message @ Ready"),
-        ({"more": 1}, r"extra fields found \(more\) @ Ready"),
-        ({"ledger": None}, "Ready.ledger"),
-        ({"state": "Finished", "termination": {"kind": "odd"}}, "'kind' is 'odd'; it may be complete, stop_condition"),
-        ({"state": "Finished", "termination": "odd"}, "expected an object, not str"),
-        ({"state": "Finished", "termination": {"kind": "timeout", "limit": "5"}}, "expected a number, not str"),
-        ({"state": "Judging", "fate": "LAUGH"}, "Judging"),
+        ({"phase": {"name": "Dreaming"}}, "'name' is 'Dreaming'; it may be Ready"),
+        ({"phase": {"name": ["Ready"]}}, "it may be Ready"),
+        ({"phase": "Ready"}, "expected an object, got str"),
+        ({"unjoined": "text"}, "expected a list, got str @ .*unjoined"),
+        ({"unjoined": [1]}, r"expected a string, got int @ .*unjoined\[0\]"),
+        ({"unjoined": ["{"]}, "'unjoined' holds a text that is not the JSON it should be"),
+        ({"unjoined": ['["role"]']}, "'unjoined' holds a text that is not the JSON it should be"),
+        ({"unjoined": ['{"role":"user"}']}, "'unjoined' holds a text that is not the JSON it should be"),
+        ({"messages": ["nothing"]}, "'messages' holds a text"),
+        ({"response": "nothing"}, "'response' holds a text"),
+        ({"more": 1}, r"extra fields found \(more\)"),
+        ({"setup": None}, "setup"),
+        ({"usage_log": [{}]}, r"required field missing @ .*usage_log\[0\].iteration"),
+        ({"phase": {"name": "Finished", "termination": {"kind": "odd"}}}, "'kind' is 'odd'; it may be complete, stop_"),
+        ({"phase": {"name": "Finished", "termination": "odd"}}, "expected an object, got str"),
+        (
+            {"phase": {"name": "Finished", "termination": {"kind": "timeout", "limit": "5"}}},
+            "expected a finite number, got str",
+        ),
+        ({"phase": {"name": "Judging", "action": "LAUGH"}}, "'LAUGH' is no action; it may be RUN, END"),
+        ({"phase": {"name": "Waiting", "reason": "tea"}}, "reason"),
     ],
 )
 def test_a_sound_digest_is_not_enough(change: dict[str, Any], says: str) -> None:
     """What does not fit its class is refused with its place, whoever wrote it."""
-    body = {key: value for key, value in dump(m.after()).items() if key not in ("format", "digest")} | change
+    body = fields()
+    body["loops"][0] |= change
+    refuse(body, says)
+
+
+def fields() -> Any:
+    """The members of a snapshot but its format and digest, to be changed."""
+    return {key: value for key, value in dump(m.after()).items() if key not in ("format", "digest")}
+
+
+def refuse(body: Any, says: str) -> None:
     with pytest.raises(UnreadableSnapshot, match=says):
         load({"format": FORMAT, "digest": digest_of(body), **body})
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "says"),
+    ("change", "says"),
     [
-        (("ledger", "setup", "params"), "{", "'params' is no JSON text of an object @ Ready.ledger.setup"),
-        (("ledger", "setup", "loop_id"), 5, "expected a text, not int @ Ready.ledger.setup.loop_id"),
-        (("ledger", "setup", "limits"), {"timeout": True}, "expected a number, not bool"),
-        (("ledger", "setup", "limits"), {"max_pauses": 1.5}, "expected an integer, not float"),
-        (("ledger", "setup", "limits"), {"max_pauses": False}, "expected an integer, not bool"),
-        (("ledger", "setup", "execution"), "sometimes", "Ready.ledger.setup.execution"),
-        (("ledger", "usage_log"), [{}], r"required field missing @ Ready.ledger.usage_log\[0\].iteration"),
-        (("ledger", "messages"), ["nothing"], "'messages' holds a text that is no message @ Ready.ledger"),
-        (("ledger", "response"), "nothing", "'response' is no JSON text of an object @ Ready.ledger"),
+        ({"params": "{"}, "'params' holds a text that is not the JSON it should be|Expecting|Unterminated"),
+        ({"loop_id": 5}, "expected a string, got int @ .*setup.loop_id"),
+        ({"limits": {"timeout": True}}, "expected a finite number, got bool"),
+        ({"limits": {"max_pauses": 1.5}}, "expected an integer, got float"),
+        ({"limits": {"max_pauses": False}}, "expected an integer, got bool"),
+        ({"execution": "sometimes"}, "setup.execution"),
     ],
 )
-def test_what_is_wrong_inside_is_named_with_its_place(path: tuple[str, ...], value: Any, says: str) -> None:
+def test_what_is_wrong_inside_is_named_with_its_place(change: dict[str, Any], says: str) -> None:
     """However deep it is."""
-    body = {key: item for key, item in dump(m.after()).items() if key not in ("format", "digest")}
-    inner = body
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    with pytest.raises(UnreadableSnapshot, match=says):
-        load({"format": FORMAT, "digest": digest_of(body), **body})
+    body = fields()
+    body["loops"][0]["setup"] |= change
+    refuse(body, says)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"loops": []}, "'loops' is empty"),
+        ({"loops": {}}, "expected a list, got dict"),
+        ({"loops": [5]}, r"loops\[0\] is not an object with a path"),
+        ({"loops": [{}]}, r"loops\[0\] is not an object with a path"),
+        ({"loops": [{"path": "p"}]}, "expected a list, got str"),
+        ({"loops": [{"path": ["p"]}]}, r"loops\[0\] is not the next"),
+        ({"mood": "good"}, "expected an object with loops, got dict"),
+    ],
+)
+def test_what_is_no_list_of_loops_is_refused(change: dict[str, Any], says: str) -> None:
+    """The outermost comes first."""
+    refuse(fields() | change, says)
+
+
+@pytest.mark.parametrize("path", [[], ["p", "q"]])
+def test_each_loop_comes_once_and_after_the_one_above(path: list[str]) -> None:
+    """Else it would be lost, or stand nowhere."""
+    body = fields()
+    body["loops"].append({**body["loops"][0], "path": path})
+    refuse(body, r"loops\[1\] is not the next: each loop comes once, after the one that it runs inside of")
 
 
 def test_reading_leaves_a_snapshot_as_it_is() -> None:

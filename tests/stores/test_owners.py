@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.stores.owners import describe, standing, this_process
+from toolloop.stores.process import describe, standing, this_process
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
 TELL = (
-    "import sys; from toolloop.stores.owners import this_process; print(this_process(), flush=True); sys.stdin.read()"
+    "import sys; from toolloop.stores.process import this_process; print(this_process(), flush=True); sys.stdin.read()"
 )
 
 
@@ -61,16 +61,14 @@ def test_a_number_that_is_used_again_is_another_process() -> None:
     assert standing(changed(start=json.loads(this_process())["start"] - 1)) == "gone"
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
+def test_what_is_not_certain_is_unknown() -> None:
+    """A process of another machine, boot or container, and one that does not say all of that."""
+    cases: list[dict[str, Any]] = [
         *({"host": "elsewhere"}, {"boot": "another"}, {"boot": None}, {"pids": "pid:[1]"}, {"start": None}),
         *({"pid": None}, {"pid": "1"}, {"pid": True}, {"pid": 0}, {"pid": -1}, {"pid": 1.0}),
-    ],
-)
-def test_what_is_not_certain_is_unknown(parts: dict[str, Any]) -> None:
-    """A process of another machine, boot or container, and one that does not say all of that."""
-    assert standing(changed(**parts)) == "unknown"
+    ]
+    for parts in cases:
+        assert standing(changed(**parts)) == "unknown"
 
 
 def test_a_number_that_no_process_can_have_is_not_alive() -> None:

@@ -1,14 +1,18 @@
-"""The store in an SQLite file."""
+"""The store in an SQLite file: what it keeps, and what it costs."""
 
 from __future__ import annotations
 
 import gc
 import os
+import random
 import secrets
+import signal
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +20,9 @@ from typing import Any
 import pytest
 
 from tests.stores.support import HUMAN, READY, contents, entries
-from toolloop.errors import Conflict, StoreError
+from toolloop.errors import Conflict, StoreError, UnreadableSnapshot
 from toolloop.stores import Entry, Head, SqliteStore
+from toolloop.stores.sqlite_file import _CONNECTIONS
 from toolloop.testing import check_store
 
 SUFFIXES = ("", "-shm", "-wal")
@@ -35,51 +40,64 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def test_it_keeps_the_rules_of_a_store(path: Path, store: SqliteStore) -> None:
-    """The conformance suite finds nothing: each time opened anew, and all the time the same one."""
+    """Opened again for each rule, and as one object."""
     check_store(lambda: SqliteStore(path))
     check_store(lambda: store)
 
 
-def test_nothing_is_made_before_it_is_needed(path: Path, store: SqliteStore) -> None:
-    """Naming a file, and closing it, touches no disk; the first use makes it."""
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_created_at_the_first_use(path: Path, store: SqliteStore) -> None:
+    """Naming a file, and closing it, touches no disk."""
     store.close()
     assert list(path.parent.iterdir()) == []
     assert store.list() == []
     assert path.exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_only_the_owner_has_access_to_the_file(path: Path, store: SqliteStore) -> None:
+    """Also to the two files that SQLite keeps beside it, whatever the umask is."""
+    before = os.umask(0)
+    try:
+        store.create("loop", entries("a"), head=READY)
+    finally:
+        os.umask(before)
+    assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {
+        f"loops.db{suffix}": 0o600 for suffix in SUFFIXES
+    }
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    """At the construction, not when a loop is to be stored."""
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"path": ":memory:"}, "use MemoryStore"),
         ({"path": ""}, "path is empty"),
         ({"path": "a\0b"}, "NUL"),
         ({"path": b"loops.db"}, "path is a bytes"),
         ({"path": "loops.db", "busy_timeout": -1}, "busy_timeout is -1"),
         ({"path": "loops.db", "busy_timeout": float("nan")}, "busy_timeout is nan"),
-        ({"path": "loops.db", "busy_timeout": 1e9}, "busy_timeout is 1000000000.0"),
         ({"path": "loops.db", "busy_timeout": "5"}, "busy_timeout is a str"),
         ({"path": "loops.db", "busy_timeout": None}, "busy_timeout is a NoneType"),
-    ],
-)
-def test_what_cannot_be_a_store_is_refused_by_name(arguments: dict[str, Any], says: str) -> None:
-    """When it is made, and not when a loop is to be stored."""
-    with pytest.raises((TypeError, ValueError), match=says):
-        SqliteStore(**arguments)
+    ]
+    for arguments, says in cases:
+        with pytest.raises((TypeError, ValueError), match=says):
+            SqliteStore(**arguments)
 
 
-@pytest.mark.parametrize("name", ["a b.db", "a%20b?mode=ro#x.db", "file:x", "ünï.db", "'\".db"])
-def test_any_name_of_a_file_is_only_a_name(tmp_path: Path, name: str) -> None:
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     """SQLite would take some for addresses with options."""
-    with SqliteStore(tmp_path / name) as store:
-        store.create("loop", [], head=READY)
-        assert {file.name for file in tmp_path.iterdir()} == {name, f"{name}-wal", f"{name}-shm"}
+    for name in ("a b.db", "a%20b?mode=ro#x.db", "file:x", "ünï.db", "'\".db"):
+        with SqliteStore(tmp_path / name) as store:
+            store.create("loop", [], head=READY)
+            assert {file.name for file in tmp_path.iterdir()} == {name, f"{name}-wal", f"{name}-shm"}
+        (tmp_path / name).unlink()
 
 
-def test_a_relative_path_is_where_it_was_when_the_store_was_made(
+def test_a_relative_path_starts_at_the_folder_of_the_construction(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever folder the process goes to later."""
+    """The process may change its folder later."""
     monkeypatch.chdir(tmp_path)
     with SqliteStore("loops.db") as store:
         monkeypatch.chdir("/")
@@ -88,163 +106,47 @@ def test_a_relative_path_is_where_it_was_when_the_store_was_made(
 
 
 def test_a_link_is_followed_to_the_file(path: Path, tmp_path: Path) -> None:
-    """While the log has what the file lacks; and where the store makes the file, it makes the one that is meant."""
+    """The log is beside the file, and a link to a file that does not exist yet works, too."""
     folder = tmp_path / "folder"
     folder.mkdir()
     link = folder / "link.db"
     link.symlink_to(Path("..") / path.name)
-    with SqliteStore(link) as linked:
-        for at in range(20):
-            linked.create(str(at), [Entry("big", "x" * 8000)], head=READY)
-        assert path.stat().st_size < 20 * 8000
-        with SqliteStore(path) as store, SqliteStore(link) as again:
-            assert contents(store) == contents(again) == contents(linked)
+    with SqliteStore(link) as linked, SqliteStore(path) as store:
+        linked.create("loop", entries("a"), head=READY)
+        assert contents(store) == contents(linked)
         assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", *(f"loops.db{end}" for end in SUFFIXES)]
         assert list(folder.iterdir()) == [link]
-    assert link.is_symlink()
 
 
-def test_a_link_is_followed_from_where_it_is(path: Path, tmp_path: Path) -> None:
-    """The parent of a linked folder is that of the folder; a link in a circle is told."""
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
-    with SqliteStore(tmp_path / "link" / ".." / "loops.db") as store:
-        assert store.list() == []
-        assert (tmp_path / "a" / "loops.db").exists()
-    path.symlink_to(path)
-    with pytest.raises(StoreError, match=r"loops\.db cannot be opened"):
-        SqliteStore(path).list()
+def test_each_connection_writes_ahead_and_through(store: SqliteStore) -> None:
+    """WAL and synchronous = FULL, read from the connection."""
+    names = ("journal_mode", "synchronous")
+    assert store._file.read(lambda db: [db.execute(f"PRAGMA {name}").fetchone()[0] for name in names]) == ["wal", 2]
 
 
-def test_every_connection_writes_ahead_and_through(store: SqliteStore, path: Path) -> None:
-    """WAL and synchronous = FULL, asked of the connections themselves."""
-    store.list()
-    with store._reading() as one, store._reading() as other:
-        for connection in (one, other):
-            assert [connection.execute(f"PRAGMA {name}").fetchone() for name in ("journal_mode", "synchronous")] == [
-                ("wal",),
-                (2,),
-            ]
-
-
-def test_one_can_look_into_it_with_the_shell(store: SqliteStore, path: Path) -> None:
+def test_the_shell_shows_the_journals(store: SqliteStore, path: Path) -> None:
     """The view `journal` has every event beside the id of its loop."""
     store.create("one", entries("a"), head=READY)
-    store.create("two", entries("b", "c"), head=HUMAN)
-    store.append("one", entries("d"), expected_rev=1)
+    store.create("two", [Entry("b", "{}", '"long"')], head=HUMAN)
+    store.append("one", entries("c"), expected_rev=1)
     with closing(sqlite3.connect(path)) as shell:
         assert shell.execute("SELECT * FROM journal").fetchall() == [
-            ("one", 1, "a", '{"event":"a"}'),
-            ("one", 2, "d", '{"event":"d"}'),
-            ("two", 1, "b", '{"event":"b"}'),
-            ("two", 2, "c", '{"event":"c"}'),
+            ("one", 1, "a", '{"event":"a"}', None),
+            ("one", 2, "c", '{"event":"c"}', None),
+            ("two", 1, "b", "{}", '"long"'),
         ]
-        assert shell.execute("SELECT loop_id, rev, status, deadline FROM loops").fetchall() == [
-            ("one", 2, "runnable", None),
-            ("two", 2, "needs_decision", 1_800_000_000.5),
-        ]
-
-
-def test_nothing_is_searched_for_by_reading_everything(store: SqliteStore) -> None:
-    """Each statement of a store finds its rows by an index: a scan is only over loops that are asked for."""
-    store.create("loop", entries("a"), head=HUMAN)
-    said: list[str] = []
-    with store._reading() as connection:
-        connection.set_trace_callback(said.append)
-    lease = store.acquire("loop", "me", until=1.0)
-    store.append("loop", entries("b"), expected_rev=1, head=READY, lease=lease)
-    store.renew(lease, until=2.0)
-    store.release(lease)
-    store.load("loop", after=1)
-    store.list("runnable", before="loop")
-    store.list("runnable")
-    store.delete("loop")
-    with store._reading() as connection:
-        connection.set_trace_callback(None)
-        statements = [text for text in said if text.split()[0] in ("SELECT", "UPDATE", "DELETE")]
-        steps = [row[3] for text in statements for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]
-    searches = {
-        "SEARCH loops USING INDEX sqlite_autoindex_loops_1 (loop_id=?)",
-        "SEARCH loops USING INTEGER PRIMARY KEY (rowid=?)",
-        "SEARCH loops USING INDEX loops_by_status (status=?)",
-        "SEARCH loops USING INDEX loops_by_status (status=? AND rowid<?)",
-        "SEARCH events USING COVERING INDEX events_by_id (<expr>=? AND id=?)",
-        "SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-    }
-    assert set(steps) - searches == {"SCAN tokens"}  # which has one row
-    assert len(set(steps)) > 5
-
-
-def test_an_event_costs_little_more_than_its_text(store: SqliteStore, path: Path) -> None:
-    """Under 110 bytes with its id of 16, whatever the journal's length, in a mix of small events and big ones."""
-    store.create("loop", [], head=READY)
-    store.close()
-    at, text, sizes = 0, 0, [path.stat().st_size]
-    for _ in range(3):
-        for _ in range(500):
-            new = [Entry(secrets.token_hex(8), "x" * length) for length in (60, 75, 640, 130, 1150, 60)]
-            text += sum(len(entry.body) for entry in new)
-            at = store.append("loop", new, expected_rev=at)
-        store.close()
-        sizes.append(path.stat().st_size)
-    overhead = (sizes[-1] - sizes[0] - text) / at
-    assert 0 < overhead < 110
-    first, *later = [after - before for before, after in pairwise(sizes)]
-    assert all(abs(growth - first) < first / 20 for growth in later)
-
-
-def test_a_wakening_reads_its_own_loop_only(store: SqliteStore) -> None:
-    """SQLite takes as many steps for one loop, whatever else is in the file."""
-
-    def steps() -> int:
-        done = [0]
-        with store._reading() as connection:
-            connection.set_progress_handler(lambda: done.__setitem__(0, done[0] + 1), 1)
-        store.load("loop")
-        with store._reading() as connection:
-            connection.set_progress_handler(None, 1)
-        return done[0]
-
-    store.create("loop", entries(*"abcdefgh"), head=READY)
-    alone = steps()
-    for at in range(300):
-        store.create(f"other-{at}", entries(*"abcdefgh"), head=READY)
-    assert steps() <= alone + 5  # an index may be deeper
-
-
-def test_threads_that_end_leave_no_connection(store: SqliteStore) -> None:
-    """A hundred of them, and there is one connection; at one moment there are as many as threads that use one."""
-    store.create("loop", [], head=READY)
-    for at in range(100):
-        thread = threading.Thread(target=store.append, args=("loop", entries(str(at))), kwargs={"expected_rev": at})
-        thread.start()
-        thread.join()
-    assert store.load("loop").rev == 100
-    assert len(store._connections._idle) == 1
-    barrier = threading.Barrier(20, timeout=60)  # seconds; whoever cannot read leaves the others there
-
-    def use() -> None:
-        with store._reading():
-            barrier.wait()
-
-    threads = [threading.Thread(target=use) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 1 <= len(store._connections._idle) <= 8
 
 
 def test_a_closed_store_leaves_one_file_and_opens_again(store: SqliteStore, path: Path) -> None:
-    """Its log is in the file, nothing is held open, and what was stored is there."""
+    """Its log is merged into the file."""
     store.create("loop", entries("a"), head=READY)
     store.close()
     assert list(path.parent.iterdir()) == [path]
     assert store.load("loop").rev == 1
 
 
-def test_a_store_that_nobody_has_any_more_is_closed(path: Path) -> None:
-    """Without a warning about an open database, and with its log in the file."""
+def test_a_collected_store_is_closed(path: Path) -> None:
+    """Without a warning about an open database."""
     store = SqliteStore(path)
     store.create("loop", entries("a"), head=READY)
     del store
@@ -252,66 +154,201 @@ def test_a_store_that_nobody_has_any_more_is_closed(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_it_says_what_it_is(path: Path, store: SqliteStore) -> None:
+    """Its path, for the log."""
+    assert repr(store) == f"SqliteStore({os.fspath(path)!r})"
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def test_each_statement_uses_an_index(store: SqliteStore) -> None:
+    """The only scan is of the table of one row."""
+    store.create("loop", entries("a"), head=HUMAN)
+    said: list[str] = []
+    store._file.read(lambda db: db.set_trace_callback(said.append))
+    lease = store.acquire("loop", "me", until=1.0)
+    store.append("loop", entries("b"), expected_rev=1, head=READY, lease=lease)
+    store.renew(lease, until=2.0)
+    store.release(lease)
+    store.load("loop", after=1)
+    store.list("runnable", before="7")
+    store.list("runnable")
+    store.delete("loop")
+    store._file.read(lambda db: db.set_trace_callback(None))
+    statements = [text for text in said if text.split()[0] in ("SELECT", "UPDATE", "DELETE")]
+    plans = store._file.read(
+        lambda db: [row[3] for text in statements for row in db.execute(f"EXPLAIN QUERY PLAN {text}")]
+    )
+    assert {plan for plan in plans if not plan.startswith("SEARCH")} == {"SCAN tokens"}
+    assert "SEARCH loops USING INDEX loops_by_status (status=? AND rowid<?)" in plans  # so nothing is sorted
+
+
+def steps(store: SqliteStore, act: Callable[[], object]) -> int:
+    """Count the instructions of SQLite's virtual machine."""
+    done = [0]
+    store._file.read(lambda db: db.set_progress_handler(lambda: done.__setitem__(0, done[0] + 1), 1))
+    act()
+    store._file.read(lambda db: db.set_progress_handler(None, 1))
+    return done[0]
+
+
+def test_a_page_and_a_journal_cost_what_is_in_them(store: SqliteStore) -> None:
+    """Whatever else is in the file: a page of waiting loops, and the journal of one loop."""
+
+    def fill(loops: range) -> None:
+        for at in loops:
+            store.create(f"loop-{at}", entries(*"abcdefgh"), head=(HUMAN, READY)[at % 2])
+
+    def costs() -> list[int]:
+        acts: list[Callable[[], object]] = [
+            lambda: store.list(HUMAN.status, limit=10),
+            lambda: store.list(HUMAN.status, limit=10, before="24"),
+            lambda: store.load("loop-7"),
+        ]
+        return [steps(store, act) for act in acts]
+
+    fill(range(40))
+    before = costs()
+    fill(range(40, 400))
+    assert all(after <= few + 10 for few, after in zip(before, costs(), strict=True))  # an index may be deeper
+
+
+def test_an_event_costs_little_more_than_its_text(store: SqliteStore, path: Path) -> None:
+    """Less than 110 bytes with an id of 16, whatever the journal's length, in a mix of small events and big ones."""
+    store.create("loop", [], head=READY)
+    store.close()
+    at, text, sizes = 0, 0, [path.stat().st_size]
+    for _ in range(3):
+        for _ in range(250):
+            new = [Entry(secrets.token_hex(8), "x" * length) for length in (60, 75, 640, 130, 1150, 60)]
+            text += sum(len(entry.body) for entry in new)
+            at = store.append("loop", new, expected_rev=at)
+        store.close()
+        sizes.append(path.stat().st_size)
+    assert 0 < (sizes[-1] - sizes[0] - text) / at < 110
+    first, *later = [after - before for before, after in pairwise(sizes)]
+    assert all(abs(growth - first) < first / 10 for growth in later)
+
+
+# --- refusals, interrupts and threads ---------------------------------------------------------------------------------
+
+
 def test_a_refusal_leaves_the_connection_as_it_was(store: SqliteStore) -> None:
-    """Whatever is asked in vain, there is one connection, outside of any transaction, and it works."""
+    """Outside of any transaction."""
     store.create("loop", entries("a"), head=READY)
-    (before,) = store._connections._idle
-    for _ in range(10):
-        with pytest.raises(Conflict):
-            store.create("loop", entries("b"), head=READY)
-        with pytest.raises(Conflict):
-            store.append("loop", entries("b"), expected_rev=7)
-    assert store._connections._idle == [before]
+    before = _CONNECTIONS[id(store._file)]
+    with pytest.raises(Conflict):
+        store.create("loop", entries("b"), head=READY)
+    with pytest.raises(Conflict):
+        store.append("loop", entries("b"), expected_rev=7)
+    assert _CONNECTIONS[id(store._file)] is before
     assert not before.in_transaction
 
 
-def test_an_interrupt_in_the_middle_leaves_the_store_as_it_was(store: SqliteStore) -> None:
-    """What was half done is taken back, and the next call works."""
-    store.create("loop", entries("a"), head=READY)
-    was = contents(store)
+@pytest.fixture
+def strike() -> Iterator[Callable[[float, Callable[[], object]], bool]]:
+    """Give a function that acts, and does what Ctrl-C does after so many seconds: whether the act was interrupted."""
+    armed = [False]
 
-    def interrupted() -> None:
-        with store._writing() as connection:
-            connection.execute("DELETE FROM events")
+    def interrupt(*_: object) -> None:
+        if armed[0]:
+            armed[0] = False
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert contents(store) == was
-    assert store.append("loop", entries("b"), expected_rev=1) == 2
+    def act_under_fire(after: float, act: Callable[[], object]) -> bool:
+        try:
+            armed[0] = True
+            signal.setitimer(signal.ITIMER_REAL, after)
+            act()
+            armed[0] = False
+        except KeyboardInterrupt:
+            return True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return False
+
+    usual = signal.signal(signal.SIGALRM, interrupt)
+    yield act_under_fire
+    signal.signal(signal.SIGALRM, usual)
 
 
-def test_a_file_that_was_edited_by_hand_is_not_believed(store: SqliteStore, path: Path) -> None:
-    """A missing event, one that is no text, and a column of another kind are named."""
-    for loop_id in ("gap", "blob", "kind"):
+def test_an_interrupt_leaves_no_transaction_and_no_lock(
+    path: Path, strike: Callable[[float, Callable[[], object]], bool]
+) -> None:
+    """Another connection and another thread can write, and the act happened as a whole or not at all."""
+    chance, outcomes = random.Random(1), set()
+    with SqliteStore(path) as store, SqliteStore(path) as other, ThreadPoolExecutor(1) as pool:
+        other.create("loop", [], head=READY)
+        rev = 0
+        for number in range(400):
+            if number % 2:
+                store.close()
+            new = entries(f"a{number}", f"b{number}")
+            was_struck = strike(chance.uniform(1e-6, 2e-3), partial(store.append, "loop", new, expected_rev=None))
+            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as shell:
+                shell.execute("BEGIN IMMEDIATE")
+            now = pool.submit(other.append, "loop", entries(f"c{number}"), expected_rev=None).result(60)
+            assert now - rev in ((1, 3) if was_struck else (3,))
+            outcomes.add((was_struck, now - rev))
+            rev = now
+    assert (True, 1) in outcomes
+
+
+def test_a_signal_handler_cannot_use_the_store_in_the_middle_of_its_transaction(store: SqliteStore) -> None:
+    """It is told, and the transaction goes on."""
+    store.create("loop", entries("a"), head=READY)
+
+    def change(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE loops SET status = 'changed'")
+        with pytest.raises(StoreError, match="do not use a store in a signal handler"):
+            store.list()
+
+    store._file.write(change)
+    assert store.list()[0].status == "changed"
+
+
+def test_threads_share_a_store(store: SqliteStore) -> None:
+    """Each of them appends at its turn."""
+    store.create("loop", [], head=READY)
+
+    def append(name: str) -> None:
+        for at in range(10):
+            store.append("loop", entries(f"{name}/{at}"), expected_rev=None)
+
+    threads = [threading.Thread(target=append, args=(str(number),)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.load("loop").rev == 200
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_was_edited_by_hand_is_not_trusted(store: SqliteStore, path: Path) -> None:
+    """A missing event, one that is not a text, and a column of another type are refused."""
+    for loop_id in ("gap", "blob", "kind", "utf8"):
         store.create(loop_id, entries("a", "b", "c"), head=Head("runnable"))
     with closing(sqlite3.connect(path)) as shell:
         shell.execute("DELETE FROM events WHERE id = 'b' AND place >> 32 = 1")
         shell.execute("UPDATE events SET body = x'00ff' WHERE id = 'b' AND place >> 32 = 2")
         shell.execute("UPDATE loops SET rev = 'three' WHERE number = 3")
+        shell.execute("UPDATE events SET body = CAST(x'ff' AS TEXT) WHERE id = 'b' AND place >> 32 = 4")
         shell.commit()
-    for loop_id, says in (("gap", "not all there"), ("blob", "no text"), ("kind", "column")):
-        with pytest.raises(StoreError, match=f"damaged: .*{loop_id}.*{says}"):
+    for loop_id in ("gap", "blob", "kind", "utf8"):
+        with pytest.raises(UnreadableSnapshot, match="damaged"):
             store.load(loop_id)
-    with closing(sqlite3.connect(path)) as shell:
-        shell.execute("UPDATE events SET body = CAST(x'ff' AS TEXT) WHERE id = 'b' AND place >> 32 = 2")
-        shell.commit()
-    with pytest.raises(StoreError, match="is damaged: a text in it is none"):
-        store.load("blob")
 
 
 def test_an_event_that_is_too_big_for_sqlite_is_refused(store: SqliteStore) -> None:
     """The limit is a billion bytes; here it is lowered. Nothing of the call is stored."""
     store.create("loop", entries("a"), head=READY)
     was = contents(store)
-    with store._reading() as connection:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
-    with pytest.raises(StoreError, match="too big"):
+    limit = store._file.read(lambda db: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000))
+    with pytest.raises(StoreError, match="cannot keep an event of this size"):
         store.append("loop", [Entry("small", ""), Entry("big", "x" * 20_000)], expected_rev=1)
     assert contents(store) == was
+    store._file.read(lambda db: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit))
     assert store.append("loop", [Entry("big", "x" * 20_000)], expected_rev=1) == 2
-
-
-def test_it_says_what_it_is(path: Path, store: SqliteStore) -> None:
-    """Its path, for whoever reads a log."""
-    assert repr(store) == f"SqliteStore({os.fspath(path)!r})"

@@ -1,26 +1,43 @@
-"""Foreign, damaged and newer files are refused by name, and nothing of them is changed."""
+"""Opening the file of a store: foreign, newer and damaged files, permissions, full disks, locks."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.stores.support import HUMAN, READY, contents, entries
+from tests.effort import IS_DEEP
+from tests.stores.support import READY, contents, entries
 from tests.stores.worker import Worker
 from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.stores import Entry, SqliteStore
-from toolloop.stores.sqlite_files import APPLICATION_ID, _try_for, require_wal
+
+BIG = [Entry("big", "x" * 400_000)]
+APPEND_BIG = "store.append('loop', [Entry('big', 'x' * 400_000)], expected_rev=1)"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loops.db"
+def path() -> Iterator[Path]:
+    """A file in a folder that other users can reach."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder) / "loops.db"
+        Path(folder).chmod(0o777)
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    with SqliteStore(path, busy_timeout=0.05) as opened:
+        opened.create("loop", entries("a"), head=READY)
+        yield opened
 
 
 def log_of(path: Path) -> Path:
@@ -34,245 +51,267 @@ def script(path: Path, *statements: str) -> None:
 
 
 def refuse(path: Path, says: str) -> None:
-    """Every method refuses the file, and changes nothing of it."""
+    """Reading and writing are refused, and the file does not change."""
     before = {file: file.read_bytes() for file in (path, log_of(path)) if file.exists()}
     with SqliteStore(path) as store:
-        for act in (
-            lambda: store.create("loop", entries("a"), head=READY),
-            lambda: store.append("loop", entries("a"), expected_rev=None),
-            lambda: store.load("loop"),
-            store.list,
-        ):
+        for act in (lambda: store.create("loop", entries("a"), head=READY), store.list):
             with pytest.raises(UnreadableSnapshot, match=says):
                 act()
     assert {file: file.read_bytes() for file in before} == before
 
 
+# --- foreign and newer files ------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("content", [b"x", b"hello", b"SQLite format 3", b"{}" * 5000, bytes(100), bytes(8192)])
-def test_a_file_that_is_no_database_is_refused(path: Path, content: bytes) -> None:
-    """Short or long, even if it begins well."""
+def test_a_file_that_is_not_a_database_is_refused(path: Path, content: bytes) -> None:
+    """Short or long, also if its beginning is right."""
     path.write_bytes(content)
-    refuse(path, "is no SQLite database.*It was left as it is")
+    refuse(path, "not an SQLite database. It was left as it is")
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_the_database_of_another_program_is_refused(path: Path, mode: str) -> None:
-    """It is not switched to another journal, and gets no table."""
+    """It gets no other journal mode, and no table."""
     script(path, f"PRAGMA journal_mode = {mode}", "CREATE TABLE loops (mine)", "INSERT INTO loops VALUES (1)")
-    refuse(path, "is an SQLite database of some other program .its application_id is 0.")
+    refuse(path, "is an SQLite database of another program .application_id 0.")
     script(path, "PRAGMA application_id = 7", "DROP TABLE loops")
-    refuse(path, "application_id is 7")
-    script(path, "PRAGMA application_id = 0", "PRAGMA user_version = 3")
-    refuse(path, "application_id is 0")
+    refuse(path, "application_id 7")
+
+
+def test_the_database_that_another_program_left_with_a_log_is_refused(path: Path) -> None:
+    """The log stays beside the file: only the program that wrote it may take it over."""
+    program = (
+        "import os, sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "connection.execute('PRAGMA journal_mode = WAL')\n"
+        "connection.execute('CREATE TABLE mine (a)')\n"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    kept = log_of(path).read_bytes()
+    refuse(path, "another program")
+    assert log_of(path).read_bytes() == kept
 
 
 def test_the_open_database_of_another_program_is_refused(path: Path) -> None:
-    """What its own log holds stays in its log."""
+    """The content of its log stays in its log."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("CREATE TABLE mine (a)")
         assert log_of(path).stat().st_size > 0
-        refuse(path, "some other program")
-        other.execute("INSERT INTO mine VALUES (1)")
+        refuse(path, "another program")
 
 
-def test_a_store_of_a_newer_format_is_refused(path: Path) -> None:
+def test_a_store_of_a_newer_format_is_refused(path: Path, store: SqliteStore) -> None:
     """By number, with what to do."""
-    with SqliteStore(path) as store:
-        store.create("loop", [], head=READY)
+    store.close()
     script(path, "PRAGMA user_version = 2")
-    refuse(path, "is a store of format 2, and this version of toolloop reads format 1.* use a newer toolloop")
+    refuse(path, "is a store of format 2; this version of toolloop reads format 1.* or a newer one")
 
 
-@pytest.mark.parametrize("damage", ["PRAGMA user_version = 0", "DROP TABLE events", "DROP TABLE tokens"])
-def test_a_store_without_a_part_of_it_is_refused(path: Path, damage: str) -> None:
-    """Nothing is made anew in its place."""
-    with SqliteStore(path) as store:
-        store.create("loop", [], head=READY)
+@pytest.mark.parametrize("damage", ["DROP TABLE events", "DROP TABLE tokens"])
+def test_a_store_without_one_of_its_tables_is_refused(path: Path, store: SqliteStore, damage: str) -> None:
+    """The table is not created again."""
+    store.close()
     script(path, damage)
-    refuse(path, "is damaged: a part of it is missing")
-
-
-def test_a_log_without_its_file_is_refused(path: Path) -> None:
-    """SQLite would throw the log away, and what was stored with it."""
-    with SqliteStore(path) as store:
-        store.create("loop", [], head=READY)
-        log = log_of(path).read_bytes()
-    path.unlink()
-    log_of(path).write_bytes(log)
-    with pytest.raises(UnreadableSnapshot, match=r"it is gone, and .*-wal, which belongs to it, is there"):
-        SqliteStore(path).list()
-    assert not path.exists()
-    path.touch()
-    refuse(path, "it is empty, and .*-wal")
+    with pytest.raises(UnreadableSnapshot, match="damaged"):
+        store.load("loop") if "events" in damage else store.acquire("loop", "me", until=1.0)
 
 
 @pytest.mark.parametrize("statements", [[], ["PRAGMA journal_mode = WAL"], ["CREATE TABLE a (b)", "DROP TABLE a"]])
-def test_a_database_with_nothing_in_it_becomes_a_store(path: Path, statements: list[str]) -> None:
-    """So does the empty file of whoever made a name for it first, and one whose making was cut short."""
+def test_a_database_without_content_becomes_a_store(path: Path, statements: list[str]) -> None:
+    """So does an empty file, and one whose creation was cut short."""
     path.touch()
     script(path, *statements)
     with SqliteStore(path) as store:
         store.create("loop", [], head=READY)
-    script(path, f"PRAGMA application_id = {APPLICATION_ID}")
-    assert [loop.loop_id for loop in SqliteStore(path).list()] == ["loop"]
+        assert [loop.loop_id for loop in store.list()] == ["loop"]
 
 
-def test_a_store_that_was_taken_off_its_log_gets_it_back(path: Path) -> None:
-    """Somebody switched it over with the shell, and died in the middle of a change: that change never happened."""
+def test_a_file_that_was_cut_off_is_refused(path: Path, store: SqliteStore) -> None:
+    """No loop and no event is missing in silence."""
+    store.append("loop", [Entry(str(at), "y" * 700) for at in range(50)], expected_rev=1)
+    was = contents(store)
+    store.close()
+    whole = path.read_bytes()
+    for size in range(8192, len(whole), 4096):
+        path.write_bytes(whole[:size])
+        with SqliteStore(path) as cut, pytest.raises(UnreadableSnapshot):
+            contents(cut)
+    path.write_bytes(whole)
+    assert contents(store) == was
+
+
+# --- permissions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [0o777, 0o555])
+@pytest.mark.parametrize("file", [0o444, 0o666])
+def test_reading_needs_no_write_permission(store: SqliteStore, path: Path, folder: int, file: int) -> None:
+    """Neither on the file nor on its folder; writing is refused, and nothing is left beside the file."""
+    if (folder, file) == (0o777, 0o666):
+        return
+    store.close()
+    path.chmod(file)
+    path.parent.chmod(folder)
+    before = path.read_bytes()
+    with Worker(path, "--as-nobody") as worker:
+        assert worker.ask("store.load('loop').rev") == "1"
+        assert worker.ask("[loop.loop_id for loop in store.list()]") == "['loop']"
+        answer = worker.ask(APPEND_BIG)
+        assert answer.startswith("StoreError")
+        assert "can only be read" in answer or "cannot be opened" in answer
+        assert path.read_bytes() == before
+        path.parent.chmod(0o777)
+        path.chmod(0o666)
+        assert worker.ask(APPEND_BIG) == "2"
+
+
+def test_a_reader_without_write_permission_sees_what_a_writer_has_in_its_log(store: SqliteStore, path: Path) -> None:
+    """And what it wrote since."""
+    store.append("loop", entries("b"), expected_rev=1)
+    for name in path.parent.iterdir():
+        name.chmod(0o644)
+    path.parent.chmod(0o555)
+    with Worker(path, "--as-nobody") as worker:
+        assert worker.ask("store.load('loop').rev") == "2"
+        store.append("loop", entries("c"), expected_rev=2)
+        assert worker.ask("store.load('loop').rev") == "3"
+        path.parent.chmod(0o777)
+        store.close()
+        path.parent.chmod(0o555)
+        assert worker.ask("store.load('loop').rev") == "3"
+
+
+def test_a_reader_without_write_permission_reads_while_a_writer_comes_and_goes(path: Path) -> None:
+    """The log appears and disappears between its looks: it tries again, and finds nothing damaged."""
     with SqliteStore(path) as store:
         store.create("loop", entries("a"), head=READY)
+    path.chmod(0o644)
+    path.parent.chmod(0o755)
+    with Worker(path, "--as-nobody", busy_timeout=30) as worker, ThreadPoolExecutor(1) as pool:
+        reads = pool.submit(
+            worker.ask, f"{{type(store.load('loop')).__name__ for _ in range({150 if IS_DEEP else 25})}}"
+        )
+        rev = 1
+        while not reads.done():
+            with SqliteStore(path) as store:
+                rev = store.append("loop", entries(f"e{rev}"), expected_rev=rev)
+        assert reads.result() == "{'StoredJournal'}"
+
+
+def test_a_new_file_in_a_read_only_folder_is_refused(path: Path) -> None:
+    """With write permission, the same store works."""
+    path.parent.chmod(0o555)
+    with Worker(path, "--as-nobody") as worker:
+        answer = worker.ask("store.create('loop', [], head=Head('ended'))")
+        assert answer.startswith("StoreError")
+        assert "cannot be opened" in answer
+        path.parent.chmod(0o777)
+        assert worker.ask("store.create('loop', [], head=Head('ended'))") == "0"
+
+
+def test_a_missing_folder_is_refused(path: Path) -> None:
+    """When it is there, the same store works."""
+    with SqliteStore(path.parent / "folder" / "loops.db") as store:
+        with pytest.raises(StoreError, match="cannot be opened"):
+            store.list()
+        (path.parent / "folder").mkdir()
+        assert store.list() == []
+    shutil.rmtree(path.parent / "folder")
+
+
+def test_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
+    """By name."""
+    path.mkdir()
+    with pytest.raises(StoreError, match=r"loops\.db cannot be opened"):
+        SqliteStore(path).list()
+
+
+def test_a_failure_to_open_leaves_no_connection_behind(path: Path) -> None:
+    """However often it is tried."""
+    path.write_bytes(b"nonsense" * 1000)
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.glob("*")))  # 0 where this folder does not exist
+    store = SqliteStore(path)
+    for _ in range(20):
+        with pytest.raises(UnreadableSnapshot):
+            store.list()
+    assert len(list(descriptors.glob("*"))) == before
+
+
+# --- full disks and locks ---------------------------------------------------------------------------------------------
+
+
+def test_a_full_database_is_refused(store: SqliteStore) -> None:
+    """SQLite's own limit of pages. Then it is lifted."""
+    was = contents(store)
+    store._file.read(lambda db: db.execute("PRAGMA max_page_count = 12").fetchall())
+    with pytest.raises(StoreError, match=r"loops\.db has no space left: free some"):
+        store.append("loop", BIG, expected_rev=1)
+    assert contents(store) == was
+    store.close()
+    assert store.append("loop", BIG, expected_rev=1) == 2
+
+
+@pytest.mark.parametrize("room", [0, 4_000, 200_000])
+def test_a_file_that_may_not_grow_is_refused(store: SqliteStore, path: Path, room: int) -> None:
+    """The system's limit, as on a full disk. Then it is lifted."""
+    was = contents(store)
     with Worker(path) as worker:
-        worker.ask("held.append(sqlite3.connect(path, isolation_level=None))")
-        for statement in (
-            "PRAGMA journal_mode = DELETE",
-            "PRAGMA cache_size = 1",
-            "BEGIN",
-            "UPDATE events SET body = 'changed'",
-            "INSERT INTO events SELECT (1 << 32) + value, value, hex(zeroblob(2000)) FROM json_each('[2,3,4,5,6,7,8]')",
-        ):
-            worker.ask(f'held[0].execute("{statement}").fetchall()')
+        assert worker.ask("store.load('loop').rev") == "1"
+        worker.ask(f"limit({log_of(path).stat().st_size + room})")
+        assert worker.ask(APPEND_BIG).startswith("StoreError")
+        assert worker.ask("store.load('loop').rev") == "1"
+        assert contents(store) == was
+        worker.ask("limit(-1)")
+        assert worker.ask(APPEND_BIG) == "2"
+    assert store.load("loop").entries[1:] == tuple(BIG)
+
+
+def test_a_new_store_without_space_can_be_created_later(path: Path) -> None:
+    """At each limit, from nothing to more than it needs."""
+    outcomes = set()
+    with Worker(path) as worker:
+        for room in [*range(0, 40_000, 5_555), 200_000]:
+            worker.ask(f"held.append(SqliteStore(path + '-{room}'))")
+            worker.ask(f"limit({room})")
+            outcomes.add(worker.ask("held[-1].create('loop', [], head=Head('ended'))").split("(")[0])
+            worker.ask("limit(-1)")
+            assert worker.ask("[loop.loop_id for loop in held[-1].list()]") in ("[]", "['loop']")
+            assert worker.ask("held[-1].create('later', [], head=Head('ended'))") == "0"
+    assert outcomes == {"StoreError", "0"}
+
+
+def test_a_lock_of_another_process_is_waited_for(store: SqliteStore, path: Path) -> None:
+    """Reading goes on meanwhile. When the other process is done, or dead, writing does too."""
+    was = contents(store)
+    with Worker(path) as worker:
+        worker.ask("held.append(lock(path))")
+        with pytest.raises(StoreError, match=r"is locked by another process or connection .gave up after 0\.05 s"):
+            store.append("loop", BIG, expected_rev=1)
+        assert contents(store) == was
+        worker.ask("held.pop().close()")
+        assert store.append("loop", entries("b"), expected_rev=1) == 2
+        worker.ask("held.append(lock(path))")
+        worker.tell("store.append('loop', [], expected_rev=1) if held.pop().close() else None")
+        with SqliteStore(path, busy_timeout=30) as patient:
+            assert patient.append("loop", entries("c"), expected_rev=2) == 3
+        assert worker.answer() == "None"
+        worker.ask("held.append(lock(path))")
         worker.kill()
-    assert Path(f"{path}-journal").stat().st_size > 0
-    with SqliteStore(path) as store:
-        assert store.load("loop").entries == tuple(entries("a"))
-        with store._reading() as connection:
-            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store.acquire("loop", "me", until=1.0).token == 1
 
 
-def test_a_file_system_without_a_log_is_refused(path: Path) -> None:
-    """Here one that cannot share memory between processes, as network file systems cannot."""
-    with closing(sqlite3.connect(f"{path.as_uri()}?vfs=unix-dotfile", uri=True)) as connection:
-        connection.execute("CREATE TABLE a (b)")
-        with pytest.raises(StoreError, match="network file systems are unsupported"):
-            require_wal(connection, str(path))
+def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite has no write-ahead log where processes cannot share memory, as with this way of locking."""
+    connect = sqlite3.connect
 
+    def dotfile(address: str, **options: object) -> sqlite3.Connection:
+        return connect(f"{address}&vfs=unix-dotfile", **options)  # type: ignore[call-overload,no-any-return]
 
-def test_a_new_file_that_somebody_looks_at_is_switched_over_when_they_are_done(path: Path) -> None:
-    """SQLite itself does not wait for that: it says at once that the file is locked."""
-    script(path, "CREATE TABLE a (b)", "DROP TABLE a")
-    reader, writer = (sqlite3.connect(path, isolation_level=None, timeout=0) for _ in range(2))
-    reader.execute("BEGIN")
-    reader.execute("SELECT * FROM sqlite_master")
-    tries = []
-
-    def switch() -> None:
-        try:
-            require_wal(writer, str(path))
-        except sqlite3.OperationalError as error:
-            tries.append(error.sqlite_errorname)
-            reader.close()
-            raise
-
-    with closing(writer):
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            _try_for(-1, lambda: require_wal(writer, str(path)))
-        _try_for(30, switch)
-        assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert tries == ["SQLITE_BUSY"]
-
-
-class Damaged:
-    """A store whose every state is known, and copies of its files that end too early."""
-
-    def __init__(self, path: Path, page_size: int) -> None:
-        self.path = path
-        self.copy = path.parent / "copy" / path.name
-        self.copy.parent.mkdir()
-        if page_size != 8192:  # a database without content is taken as it is
-            script(path, f"PRAGMA page_size = {page_size}", "PRAGMA journal_mode = WAL")
-        self.store = SqliteStore(path)
-        self.states: list[Any] = [[]]
-
-    def live(self) -> None:
-        """Do a little of everything, and remember what is stored after each step."""
-        store = self.store
-        for step in (
-            lambda: store.create("one", entries("a", "b"), head=READY),
-            lambda: store.create("two", [Entry("big", "x" * 3000)], head=HUMAN),
-            lambda: store.acquire("one", "me", until=1.0),
-            lambda: store.append("one", [Entry("c", "y" * 700)], expected_rev=2, head=HUMAN),
-            lambda: store.append("two", entries(*"defghi"), expected_rev=None),
-            lambda: store.create("three", entries("j"), head=READY),
-            lambda: store.append("three", [Entry("k", "z" * 5000)], expected_rev=1),
-        ):
-            step()
-            self.states.append(contents(store))
-
-    def cut(self, name: Path, at: int) -> str:
-        """What a copy gives of which one file was cut at this byte: a state that was, or an error and no change."""
-        shutil.rmtree(self.copy.parent)
-        self.copy.parent.mkdir()
-        for file in (self.path, log_of(self.path)):
-            if file.exists():
-                content = file.read_bytes()
-                self.copy.with_name(file.name).write_bytes(content[:at] if file == name else content)
-        before = {file: file.read_bytes() for file in self.copy.parent.iterdir()}
-        with SqliteStore(self.copy) as store:
-            try:
-                found = contents(store)
-            except (StoreError, UnreadableSnapshot) as error:
-                outcome = type(error).__name__
-                unchanged = {file: file.read_bytes() for file in before} == before
-                return outcome if unchanged else f"{outcome}, and a file was changed"
-        if found == self.states[-1]:
-            return "as it was"
-        return "earlier" if found in self.states else f"garbage after a cut at {at}"
-
-
-@pytest.fixture(params=[(512, 1), (8192, 61)], ids=["small pages, every byte", "pages as they are, every 61st byte"])
-def damaged(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Damaged, int]]:
-    page_size, step = request.param
-    made = Damaged(path, page_size)
-    yield made, step
-    made.store.close()
-
-
-def last_page(file: Path, size: int, step: int) -> range:
-    end = file.stat().st_size
-    return range(end - size, end, step)
-
-
-def page_size(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("PRAGMA page_size").fetchone()[0])
-
-
-def test_a_file_that_ends_too_early_is_refused(damaged: tuple[Damaged, int]) -> None:
-    """Cut in its last page, after it was closed: never a loop too few, an event too few, or zeros in one."""
-    store, step = damaged
-    store.live()
-    store.store.close()
-    cuts = last_page(store.path, page_size(store.path), step)
-    assert {store.cut(store.path, at) for at in cuts} == {"UnreadableSnapshot"}
-
-
-def test_a_log_that_ends_too_early_gives_what_was_stored_before(damaged: tuple[Damaged, int]) -> None:
-    """Cut in its last page: the last transaction is gone, and all before it are there."""
-    store, step = damaged
-    store.live()
-    log = log_of(store.path)
-    assert {store.cut(log, at) for at in last_page(log, page_size(store.path) + 24, step)} == {"earlier"}
-
-
-def test_a_file_whose_log_has_what_it_lacks_is_whole(damaged: tuple[Damaged, int]) -> None:
-    """Cut in its last page while the log still has that page: nothing is lost."""
-    store, step = damaged
-    store.live()
-    with closing(sqlite3.connect(store.path)) as shell:
-        assert shell.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
-    cuts = last_page(store.path, page_size(store.path), step)
-    assert {store.cut(store.path, at) for at in cuts} == {"as it was"}
-
-
-def test_a_file_that_lacks_what_its_log_does_not_have_is_refused(damaged: tuple[Damaged, int]) -> None:
-    """Cut in a page that was written before the log began."""
-    store, step = damaged
-    store.live()
-    store.store.close()
-    store.store.append("one", entries("more"), expected_rev=3)
-    assert log_of(store.path).stat().st_size > 0
-    store.states.append(contents(store.store))
-    outcomes = {store.cut(store.path, at) for at in last_page(store.path, page_size(store.path), step)}
-    assert outcomes <= {"UnreadableSnapshot", "as it was"}  # the log may just have that page
-    assert store.cut(store.path, store.path.stat().st_size // 2) == "UnreadableSnapshot"
+    monkeypatch.setattr(sqlite3, "connect", dotfile)
+    with pytest.raises(StoreError, match="network file systems are not supported"):
+        SqliteStore(path).list()
+    assert not log_of(path).exists()

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from tests.effort import examples
 from tests.stores.support import contents
 from toolloop.stores import Entry, Head, Lease, MemoryStore, SqliteStore, Store
 
 loop_ids = st.sampled_from(["a", "b", "c", "ä b", "'"])
-journals = st.lists(st.builds(Entry, st.sampled_from("abcdefgh"), st.sampled_from(["", "{}", "ü" * 3000])), max_size=4)
+journals = st.lists(
+    st.builds(Entry, st.sampled_from("abcdefgh"), st.sampled_from(["", "{}", "ü" * 3000]), st.none() | st.just("text")),
+    max_size=4,
+)
 heads = st.builds(Head, st.sampled_from(["running", "ended"]), st.none() | st.sampled_from([0.5, 1e9, -1]))
 moments = st.sampled_from([0, 1.5, 1_800_000_000.123456])
 few = st.integers(0, 9)
@@ -58,7 +61,7 @@ class Stores(RuleBasedStateMachine):
     def load(self, loop_id: str, after: int) -> None:
         self.both(lambda store: store.load(loop_id, after=after))
 
-    @rule(status=st.none() | st.sampled_from(["running", "ended", "x"]), limit=few, before=st.none() | loop_ids)
+    @rule(status=st.none() | st.sampled_from(["running", "ended", "x"]), limit=few, before=st.none() | few.map(str))
     def list(self, status: str | None, limit: int, before: str | None) -> None:
         self.both(lambda store: store.list(status, limit=limit, before=before))
 
@@ -117,4 +120,4 @@ def outcome(store: Store, act: Callable[[Store], Any]) -> tuple[Any, Any]:
 
 
 TestStores = Stores.TestCase
-TestStores.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestStores.settings = examples(25, stateful_step_count=40, deadline=None)

@@ -102,8 +102,6 @@ def main(path: str, wait: str, *flags: str) -> None:
         "SqliteStore": SqliteStore,
         "sqlite3": sqlite3,
     }
-    import toolloop.stores.sqlite_connections  # noqa: F401, PLC0415 - while it may still be read
-
     if "--as-nobody" in flags and os.getuid() == 0:
         os.setgroups([])
         os.setgid(65534)

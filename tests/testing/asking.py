@@ -1,4 +1,4 @@
-"""Sends any body at all through the real client, which would not let all of them pass its own door."""
+"""Sends any body at all through the real client, which would not build all of them itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolloop.testing import FakeMessagesAPI, reply
 
 @frozen
 class Said:
-    """What the server said of a request."""
+    """The answer of the server to a request."""
 
     status: int
     type: str | None = None
@@ -38,7 +38,7 @@ def ask(client: anthropic.Anthropic, body: Any, **headers: str) -> Said:
 
 
 def judged(body: Any, **headers: str) -> Said:
-    """What a server that does not know any signature says of a body."""
+    """Return the answer of a server that does not verify signatures."""
     with FakeMessagesAPI([reply("fine")], verify_signatures=False) as api:
         said = ask(api.client(), body, **headers)
         assert len(api.refused) == (said.status != 200)

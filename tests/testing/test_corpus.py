@@ -1,21 +1,17 @@
-"""The fake API against the corpus that was written for the other checker, and the other way round."""
+"""The corpus of requests, once over HTTP: what the API refuses is refused, and what it accepts is answered."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from tests.history.bad_requests import BAD_REQUESTS, GOOD_REQUESTS, BadRequest
-from tests.testing.asking import Said, judged
+from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS
+from tests.testing.asking import Said, ask
+from toolloop.testing import FakeMessagesAPI, reply
 
 
-@pytest.mark.parametrize("bad", BAD_REQUESTS, ids=[bad.name for bad in BAD_REQUESTS])
-def test_a_bad_request_is_refused_with_its_status_and_type(bad: BadRequest) -> None:
-    said = judged(bad.body)
-    assert (said.status, said.type) == (bad.status, bad.error)
-
-
-@pytest.mark.parametrize("request_body", [body for _, body in GOOD_REQUESTS], ids=[name for name, _ in GOOD_REQUESTS])
-def test_a_good_request_is_answered(request_body: dict[str, Any]) -> None:
-    assert judged(request_body) == Said(200)
+def test_a_request_is_judged_with_its_status_and_type() -> None:
+    with FakeMessagesAPI(lambda _request: reply("fine"), verify_signatures=False) as api:
+        client = api.client()
+        for bad in BAD_REQUESTS:
+            said = ask(client, bad.body, **({"anthropic_beta": bad.beta} if bad.beta else {}))
+            assert (said.status, said.type, bool(said.message)) == (bad.status, bad.error, True), bad.name
+        for name, body in GOOD_REQUESTS:
+            assert ask(client, body) == Said(200), name

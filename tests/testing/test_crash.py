@@ -28,7 +28,7 @@ from toolloop import (
 from toolloop.errors import CallerError, Conflict, StoreError
 from toolloop.stores import Entry, Head, Store
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, crash_everywhere, reply
-from toolloop.testing.crash_store import Graveyard, Killed, MortalStore
+from toolloop.testing.crash_store import CrashHistory, CrashingStore, SimulatedCrash
 
 PARAMS: dict[str, Any] = {
     "model": "claude-opus-5-5",
@@ -223,7 +223,7 @@ def test_a_tool_that_is_declared_keyed_and_is_not_is_found() -> None:
     """It runs again after a crash, as it was declared, and the bank sees it twice."""
     world = World(["careless"])
     told = broken(world.program, world.anew(), world.check)
-    assert told.startswith(("killed after append(Started careless)", "killed before append(Ended careless, TurnEnded)"))
+    assert told.startswith(("crash after append(Started careless)", "crash before append(Ended careless, TurnEnded)"))
     assert "the card was charged 2 times" in told
 
 
@@ -267,8 +267,8 @@ def test_a_store_that_writes_later_is_found() -> None:
     """What it said it had is gone with the process: nobody knows any more that the tool ended."""
     world = World(["charge"])
     told = broken(world.program, world.anew(Lazy))
-    assert told.startswith("killed after append(Ended charge, TurnEnded)")
-    assert "the store said that it had stored this, and does not have it" in told
+    assert told.startswith("crash after append(Ended charge, TurnEnded)")
+    assert "the store lost an event that it had reported as stored" in told
 
 
 class Unfenced(MemoryStore):
@@ -325,7 +325,7 @@ def test_a_program_that_fails_when_it_wakes_is_found() -> None:
         world.program(store)
 
     told = broken(program, world.anew())
-    assert told.startswith("killed after create(Opened)")
+    assert told.startswith("crash after create(Opened)")
     assert "the program raised ValueError: there is one already" in told
 
 
@@ -334,11 +334,11 @@ def test_a_program_that_fails_when_it_wakes_is_found() -> None:
 
 def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
     """Its calls raise, and its threads are told; what it would give back it has lost already."""
-    store, graveyard = MemoryStore(), Graveyard()
-    mortal = MortalStore(store, graveyard, dies_at=4)
+    store, history = MemoryStore(), CrashHistory()
+    mortal = CrashingStore(store, history, crash_at=4)
     mortal.create("a", [Entry("1", "{}")], head=Head("x"))
     lease = mortal.acquire("a", "me", until=1.0)
-    with pytest.raises(Killed, match=r"before append\(an event\)"):
+    with pytest.raises(SimulatedCrash, match=r"before append\(an event\)"):
         mortal.append("a", [Entry("2", "{}")], expected_rev=1)
     asking: list[Callable[[], object]] = [
         lambda: mortal.append("a", [Entry("2", "{}")], expected_rev=1),
@@ -350,9 +350,9 @@ def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
         lambda: mortal.delete("a"),
     ]
     for each in asking:
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedCrash):
             each()
-    with pytest.raises(Conflict, match="its lease void"):
+    with pytest.raises(Conflict, match="its lease is void"):
         mortal.renew(lease, until=2.0)
     mortal.release(lease)
     told: list[BaseException] = []
@@ -373,8 +373,8 @@ def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
 
 def test_the_lease_of_a_dead_process_is_free_and_that_of_a_living_one_is_not() -> None:
     """The one that wakes the loop need not wait."""
-    store, graveyard = MemoryStore(), Graveyard()
-    dead, alive = MortalStore(store, graveyard), MortalStore(store, graveyard)
+    store, history = MemoryStore(), CrashHistory()
+    dead, alive = CrashingStore(store, history), CrashingStore(store, history)
     dead.create("a", [Entry("1", "{}")], head=Head("x"))
     dead.acquire("a", "one", until=1e12)
     with pytest.raises(Conflict):

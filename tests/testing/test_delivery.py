@@ -56,11 +56,11 @@ def test_a_connection_is_kept_alive_behind_a_stream() -> None:
         assert len(first.chunks) == len(second.chunks) == len(FRAMES)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 7, 100, 10**6])
-def test_a_chunk_has_as_many_bytes_as_asked_for(chunk: int) -> None:
-    answered = seen(streamed(REPLY, chunk=chunk))
-    assert answered.chunks == [WHOLE[start : start + chunk] for start in range(0, len(WHOLE), chunk)]
-    assert answered.ended
+def test_a_chunk_has_as_many_bytes_as_asked_for() -> None:
+    for chunk in (1, 2, 7, 100, 10**6):
+        answered = seen(streamed(REPLY, chunk=chunk))
+        assert answered.chunks == [WHOLE[start : start + chunk] for start in range(0, len(WHOLE), chunk)]
+        assert answered.ended
 
 
 @settings(max_examples=50, deadline=None)
@@ -91,26 +91,27 @@ def test_a_client_raises_when_the_connection_breaks() -> None:
         stream.get_final_message()
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 50])
-@pytest.mark.parametrize("hold", [0, 1, 4, -1, len(FRAMES)])
-def test_a_stream_is_held_until_its_release(hold: int, chunk: int | None) -> None:
-    held = streamed(REPLY, hold=hold, chunk=chunk)
-    there = b"".join(FRAMES[:hold])
-    with FakeMessagesAPI([held]) as api, asked(api) as wire:
-        assert b"200 OK" in wire.head()
-        body = b""
-        while len(body) < len(there):
-            body += wire.chunk() or b""
-        assert body == there
-        assert held.arrived.wait(30)
-        assert wire.is_silent()
-        assert (stream_of(api).bytes, stream_of(api).events) == (len(there), len(FRAMES[:hold]))
-        assert not stream_of(api).ended.is_set()
-        held.release()
-        while more := wire.chunk():
-            body += more
-        assert (body, more) == (WHOLE, b"")
-        assert stream_of(api).ended.wait(30)
+def test_a_stream_is_held_until_its_release() -> None:
+    chunk_cases: list[int | None] = [None, 1, 50]
+    for hold in (0, 1, 4, -1, len(FRAMES)):
+        for chunk in chunk_cases:
+            held = streamed(REPLY, hold=hold, chunk=chunk)
+            there = b"".join(FRAMES[:hold])
+            with FakeMessagesAPI([held]) as api, asked(api) as wire:
+                assert b"200 OK" in wire.head()
+                body = b""
+                while len(body) < len(there):
+                    body += wire.chunk() or b""
+                assert body == there
+                assert held.arrived.wait(30)
+                assert wire.is_silent()
+                assert (stream_of(api).bytes, stream_of(api).events) == (len(there), len(FRAMES[:hold]))
+                assert not stream_of(api).ended.is_set()
+                held.release()
+                while more := wire.chunk():
+                    body += more
+                assert (body, more) == (WHOLE, b"")
+                assert stream_of(api).ended.wait(30)
 
 
 def test_a_stream_that_was_released_before_does_not_stop() -> None:
@@ -181,14 +182,15 @@ def test_the_server_sees_that_an_async_client_is_cancelled(backend: str) -> None
         assert stream_of(api).hung_up.wait(30)
 
 
-@pytest.mark.parametrize("buffer", [None, 4096])
-def test_the_server_sees_that_a_client_leaves_a_stream_that_flows(buffer: int | None) -> None:
-    with FakeMessagesAPI([streamed(LONG, send_buffer=buffer)]) as api, asked(api) as wire:
-        wire.head()
-        assert wire.chunk()
-        wire.close()
-        assert stream_of(api).hung_up.wait(30)
-        assert stream_of(api).events < len(LONG["content"][0]["text"]) // 16
+def test_the_server_sees_that_a_client_leaves_a_stream_that_flows() -> None:
+    cases: list[int | None] = [None, 4096]
+    for buffer in cases:
+        with FakeMessagesAPI([streamed(LONG, send_buffer=buffer)]) as api, asked(api) as wire:
+            wire.head()
+            assert wire.chunk()
+            wire.close()
+            assert stream_of(api).hung_up.wait(30)
+            assert stream_of(api).events < len(LONG["content"][0]["text"]) // 16
 
 
 def test_a_slow_client_slows_the_stream() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from toolloop.core.errors import ModelError
+from toolloop.machine.errors import ModelError
 from toolloop.providers.protocol import AsyncProvider, Provider, Request
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply, server_call, server_result
 

@@ -117,13 +117,12 @@ def test_a_function_that_raises_is_told_to_the_client() -> None:
 
 
 def test_what_is_no_answer_is_told_to_the_client() -> None:
-    with FakeMessagesAPI([7]) as api, pytest.raises(anthropic.InternalServerError, match="7 is no answer"):  # type: ignore[list-item]
+    with FakeMessagesAPI([7]) as api, pytest.raises(anthropic.InternalServerError, match="7 is not an answer"):  # type: ignore[list-item]
         api.client().messages.create(**ASK)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "error"),
-    [
+def test_a_fault_has_the_type_of_its_status() -> None:
+    cases: list[tuple[int, str, type[anthropic.APIStatusError]]] = [
         (400, "invalid_request_error", anthropic.BadRequestError),
         (401, "authentication_error", anthropic.AuthenticationError),
         (403, "permission_error", anthropic.PermissionDeniedError),
@@ -133,15 +132,14 @@ def test_what_is_no_answer_is_told_to_the_client() -> None:
         (429, "rate_limit_error", anthropic.RateLimitError),
         (500, "api_error", anthropic.InternalServerError),
         (529, "overloaded_error", anthropic.InternalServerError),
-    ],
-)
-def test_a_fault_has_the_type_of_its_status(status: int, kind: str, error: type[anthropic.APIStatusError]) -> None:
-    with FakeMessagesAPI([fault(status, message="so it is")]) as api:
-        with pytest.raises(error, match="so it is") as caught:
-            api.client().messages.create(**ASK)
-        assert caught.value.status_code == status
-        assert caught.value.type == kind
-        assert caught.value.request_id == "req_fake_000001"
+    ]
+    for status, kind, error in cases:
+        with FakeMessagesAPI([fault(status, message="so it is")]) as api:
+            with pytest.raises(error, match="so it is") as caught:
+                api.client().messages.create(**ASK)
+            assert caught.value.status_code == status
+            assert caught.value.type == kind
+            assert caught.value.request_id == "req_fake_000001"
 
 
 def test_a_fault_says_when_to_come_back() -> None:
@@ -151,13 +149,14 @@ def test_a_fault_says_when_to_come_back() -> None:
         assert caught.value.response.headers["retry-after"] == "7"
 
 
-@pytest.mark.parametrize("trouble", [fault(529, retry_after=0.001), fault(500, retry_after=0.001)])
-def test_a_client_with_retries_gets_through_with_the_same_body(trouble: Any) -> None:
-    with FakeMessagesAPI([trouble, trouble, reply("at last")]) as api:
-        message = api.client(max_retries=2).messages.create(**ASK)
-        assert message.content[0].to_dict()["text"] == "at last"
-        assert len({request.body for request in api.requests}) == 1
-        assert [request.headers["x-stainless-retry-count"] for request in api.requests] == ["0", "1", "2"]
+def test_a_client_with_retries_gets_through_with_the_same_body() -> None:
+    cases: list[Any] = [fault(529, retry_after=0.001), fault(500, retry_after=0.001)]
+    for trouble in cases:
+        with FakeMessagesAPI([trouble, trouble, reply("at last")]) as api:
+            message = api.client(max_retries=2).messages.create(**ASK)
+            assert message.content[0].to_dict()["text"] == "at last"
+            assert len({request.body for request in api.requests}) == 1
+            assert [request.headers["x-stainless-retry-count"] for request in api.requests] == ["0", "1", "2"]
 
 
 def test_a_dropped_connection_is_no_answer_at_all() -> None:
@@ -211,15 +210,16 @@ def test_a_verbatim_answer_is_sent_to_the_byte() -> None:
         assert len(api.requests) == 1
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/messages"), ("POST", "/v1/complete"), ("DELETE", "/")])
-def test_any_other_address_is_not_found(method: str, path: str) -> None:
-    with FakeMessagesAPI([reply()]) as api:
-        request = urllib.request.Request(api.url + path, method=method, data=b"{}")
-        with pytest.raises(urllib.error.HTTPError) as caught, urllib.request.urlopen(request, timeout=30):
-            pass
-        with caught.value as error:
-            assert (error.code, json.load(error)["error"]["type"]) == (404, "not_found_error")
-        assert [request.status for request in api.refused] == [404]
+def test_any_other_address_is_not_found() -> None:
+    cases: list[tuple[str, str]] = [("GET", "/v1/messages"), ("POST", "/v1/complete"), ("DELETE", "/")]
+    for method, path in cases:
+        with FakeMessagesAPI([reply()]) as api:
+            request = urllib.request.Request(api.url + path, method=method, data=b"{}")
+            with pytest.raises(urllib.error.HTTPError) as caught, urllib.request.urlopen(request, timeout=30):
+                pass
+            with caught.value as error:
+                assert (error.code, json.load(error)["error"]["type"]) == (404, "not_found_error")
+            assert [request.status for request in api.refused] == [404]
 
 
 def test_a_request_without_a_key_is_refused() -> None:
@@ -230,13 +230,14 @@ def test_a_request_without_a_key_is_refused() -> None:
         assert (status, answer["content"][0]["text"]) == (200, "by token")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"a": NaN}', b"\xff"])
-def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
-    with FakeMessagesAPI([]) as api:
-        status, answer = post(f"{api.url}/v1/messages", body, x_api_key="k")
-        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
-        assert "not valid JSON" in answer["error"]["message"]
-        assert api.requests[0].json is None
+def test_a_body_that_is_not_json_is_refused() -> None:
+    cases: list[bytes] = [b"", b"{", b'{"a": NaN}', b"\xff"]
+    for body in cases:
+        with FakeMessagesAPI([]) as api:
+            status, answer = post(f"{api.url}/v1/messages", body, x_api_key="k")
+            assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+            assert "not valid JSON" in answer["error"]["message"]
+            assert api.requests[0].json is None
 
 
 def test_a_body_over_32_megabytes_is_refused() -> None:
@@ -246,18 +247,13 @@ def test_a_body_over_32_megabytes_is_refused() -> None:
         assert (status, answer["error"]["type"]) == (413, "request_too_large")
 
 
-def test_models_are_those_of_the_list_or_of_the_name() -> None:
+def test_a_model_that_cannot_exist_is_not_found() -> None:
     with FakeMessagesAPI([reply()]) as api:
         client = api.client()
         client.messages.create(**{**ASK, "model": "claude-future-9"})
         for unknown in ("gpt-5", "claude-x"):
             with pytest.raises(anthropic.NotFoundError, match=f"model: {unknown}"):
                 client.messages.create(**{**ASK, "model": unknown})
-    with FakeMessagesAPI([reply()], models=["mine"]) as api:
-        client = api.client()
-        client.messages.create(**{**ASK, "model": "mine"})
-        with pytest.raises(anthropic.NotFoundError, match="model: claude-opus-5-5"):
-            client.messages.create(**ASK)
 
 
 def test_without_enforcement_anything_is_answered() -> None:

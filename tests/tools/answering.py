@@ -1,4 +1,4 @@
-"""Files of every kind, calls of every kind, and a judge: what the tests of results share."""
+"""Files and calls of each kind, and helpers that answer a call with a response."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 import struct
 from typing import Any
 
-from tests.history.bodies import HI, OPUS, RUN_CODE, TOOLS, assistant, call
+from tests.messages.bodies import HI, OPUS, RUN_CODE, TOOLS, assistant, call
+from toolloop.history import check
 from toolloop.responses import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
-from toolloop.testing.refusals import Context, Refusal
-from toolloop.testing.rules import judge
 
 CALL: dict[str, Any] = call("toolu_1")
 BY_CODE = call("toolu_1", caller={"type": "code_execution_20250825", "tool_id": "srvtoolu_c"})
 OF_TOOLSET = call("toolu_1", toolset_name="computer")
-#: A tool that results may refer to; the other one is `look`.
 ADAPTER = AnthropicMessagesToolResponseAdapter()
 
 
@@ -39,30 +37,24 @@ def webp(width: int = 2, height: int = 3) -> bytes:
 
 IMAGES = {"image/png": png(), "image/gif": gif(), "image/jpeg": jpeg(), "image/webp": webp()}
 PDF = b"%PDF-1.7\n\xe2\xe3\xcf\xd3\n%%EOF"
-#: Bytes that are no text: half a character of UTF-8, and a zero.
+#: Bytes that are not text: half a character of UTF-8, and a zero.
 BINARY = b"PK\x03\x04\x00\xff"
 
 
-def refusal(message: dict[str, Any], asked: Any = CALL) -> Refusal | None:
-    """What the fake API would say against a conversation in which this message answers this call."""
+def problems(message: dict[str, Any], asked: Any = CALL) -> list[Any]:
+    """Return the errors that `check` finds in a conversation where this message answers this call."""
     before = [RUN_CODE] if "caller" in asked else []
-    body = {
-        "model": OPUS,
-        "max_tokens": 1024,
-        "messages": [HI, assistant(*before, asked), message],
-        "tools": TOOLS,
-        "container": "container_1",
-    }
-    return judge(json.loads(json.dumps(body, allow_nan=False)), Context(), None)
+    found = check([HI, assistant(*before, asked), message], model=OPUS, tools=TOOLS)
+    return [problem for problem in found if problem.level == "error"]
 
 
 def answer(response: Any, *, asked: Any = CALL, adapter: ToolResponseAdapter = ADAPTER) -> dict[str, Any]:
-    """The one `tool_result` for a response. It is JSON, it can be encoded, and the fake API takes it."""
+    """Return the `tool_result` for a response, after checking that it is valid JSON and that `check` accepts it."""
     (message,) = adapter.create_messages(asked, response)
     (block,) = message["content"]
     assert (message["role"], block["type"], block["tool_use_id"]) == ("user", "tool_result", asked["id"])
     assert json.loads(json.dumps(message, ensure_ascii=False, allow_nan=False).encode()) == message
-    assert refusal(message, asked) is None
+    assert problems(message, asked) == []
     return dict(block)
 
 
@@ -71,21 +63,21 @@ def text(words: str) -> list[dict[str, Any]]:
 
 
 def sent(response: Any, **more: Any) -> Any:
-    """The content of a result that is no error."""
+    """Return the content of a result that is not an error."""
     block = answer(response, **more)
     assert "is_error" not in block, block
     return block["content"]
 
 
 def said(response: Any, **more: Any) -> str:
-    """The text of a result that is no error and holds nothing else."""
+    """Return the only text of a result that is not an error."""
     (block,) = sent(response, **more)
     assert block.keys() == {"type", "text"}
     return str(block["text"])
 
 
 def error(response: Any, **more: Any) -> str:
-    """The text of an error result."""
+    """Return the text of an error result."""
     block = answer(response, **more)
     assert block["is_error"] is True, block
     return "\n".join(each["text"] for each in block["content"])

@@ -1,4 +1,4 @@
-"""An MCP server over stdio, as a program of its own: `mcp_server.py FILE [one of the tools' names]...`.
+"""An MCP server over stdio, run as a program: `mcp_server.py FILE [one of the tools' names]...`.
 
 It writes each call that it runs into the file, one JSON text a line, before it does anything. With names given, it has
 only these tools.
@@ -46,7 +46,6 @@ CONTENTS: dict[str, dict[str, Any]] = {
         "resource": {"uri": "file:///a/p.png", "blob": encoded(PNG), "mimeType": "image/png"},
     },
     "zip": {"type": "resource", "resource": {"uri": "https://example.com/", "blob": encoded(b"PK\3\4\0")}},
-    "no base64": {"type": "resource", "resource": {"uri": "file:///a/b.pdf", "blob": "ü"}},
     "link": {"type": "resource_link", "name": "the page", "uri": "https://example.com/page"},
 }
 ANY_INPUT: dict[str, Any] = {"type": "object"}
@@ -73,7 +72,6 @@ TOOLS = [
     Tool(name="refuse", input_schema=ANY_INPUT),
     Tool(name="files/read.one", description="Read a file.", input_schema=ANY_INPUT),
     Tool(name="either", description="Take one of two.", input_schema=EITHER),
-    Tool(name="nonsense", input_schema={"type": "object", "properties": {"a": {"type": "nothing"}}}),
     Tool(name="nowhere", input_schema={"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}}),
     Tool(name="climb", description="Tell how far it is.", input_schema=ANY_INPUT),
     Tool(name="hang", description="Never end.", input_schema=ANY_INPUT),
@@ -111,9 +109,7 @@ class Recorder:
                 return CallToolResult(content=[TextContent(text="the disk is full")], is_error=True)
             case "climb":
                 await context.session.report_progress(1, 2, "half way")
-                await context.session.send_ping()  # answered only after what came before has been taken in
                 await context.session.report_progress(2, 2)
-                await context.session.send_ping()
             case "hang":
                 await context.session.report_progress(0)
                 await self._hang()
@@ -132,10 +128,15 @@ class Recorder:
             self._cancelled.set()
 
 
+def made(file: Path, names: list[str]) -> Server[Any]:
+    """Make the server, for a program or for the process of a test."""
+    recorder = Recorder(file, names)
+    return Server("test", on_list_tools=recorder.listed, on_call_tool=recorder.call)
+
+
 async def main(*arguments: str) -> None:
     file, *names = arguments
-    recorder = Recorder(Path(file), names)
-    server: Server[Any] = Server("test", on_list_tools=recorder.listed, on_call_tool=recorder.call)
+    server = made(Path(file), names)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

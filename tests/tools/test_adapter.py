@@ -1,9 +1,10 @@
-"""The response adapter: every row of its table, every line of its checklists, on its own and subclassed."""
+"""The response adapter: each row of the table in the design, alone and subclassed."""
 
 from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.tools.answering import (
     sent,
     text,
 )
+from toolloop import ToolRegistry
 from toolloop.responses import (
     AnthropicMessagesToolResponseAdapter,
     EmptyResponse,
@@ -39,10 +41,10 @@ from toolloop.responses import (
     TextResponse,
 )
 from toolloop.tools import ToolError
-from toolloop.tools.responses.raised import Content
 
 LINK = '{"name":"Docs","url":"https://example.org"}'
 IMAGE = {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}}
+ZIP = FileResponse("a.zip", "application/zip", BINARY)
 
 
 @attrs.frozen
@@ -59,6 +61,7 @@ TABLE: dict[str, tuple[Any, str, Any]] = {
     "TextResponse": (TextResponse("words"), "words", text("words")),
     "JsonResponse": (JsonResponse({"a": [1]}), '{"a":[1]}', text('{"a":[1]}')),
     "dict": ({"a": 1}, '{"a":1}', text('{"a":1}')),
+    "NaN": ({"a": float("nan")}, '{"a":null}', text('{"a":null}')),
     "list": ([1, "a"], '[1,"a"]', text('[1,"a"]')),
     "number": (1.5, "1.5", text("1.5")),
     "bool": (False, "false", text("false")),
@@ -66,9 +69,12 @@ TABLE: dict[str, tuple[Any, str, Any]] = {
     "pydantic": (Person(name="Ana"), '{"name":"Ana"}', text('{"name":"Ana"}')),
     "text file": (FileResponse("a.md", "text/markdown", b"# A"), "a.md", text("# A")),
     "other file": (
-        FileResponse("a.zip", "application/zip", BINARY),
+        ZIP,
         "a.zip",
-        text("The file 'a.zip' (application/zip, 6 bytes) is not shown: it is neither an image, a PDF nor text."),
+        text(
+            "a.zip (application/zip, 6 bytes) is not shown: "
+            "it is empty, or neither a jpeg, png, gif or webp image, a PDF nor text."
+        ),
     ),
     "LinkResponse": (LinkResponse("Docs", "https://example.org"), LINK, text(LINK)),
     "EmptyResponse": (EmptyResponse(), "ok", text("ok")),
@@ -78,27 +84,29 @@ TABLE: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("response", "plain", "content"), TABLE.values(), ids=TABLE)
-def test_every_row_of_the_table(response: Any, plain: str, content: Any) -> None:
-    """What is returned, its plain text, and what is sent. The user message holds the one result and nothing else."""
-    assert ADAPTER.to_plain_text(response) == plain
-    assert ADAPTER.create_messages(CALL, response) == [
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": content}]}
-    ]
-    assert sent(response) == content
+def test_each_row_of_the_table() -> None:
+    """Each kind has a plain text and one user message with one result."""
+    for response, plain, content in TABLE.values():
+        assert ADAPTER.to_plain_text(response) == plain
+        assert ADAPTER.create_messages(CALL, response) == [
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": content}]}
+        ]
+        assert sent(response) == content
 
 
-@pytest.mark.parametrize("media_type", IMAGES)
-def test_the_row_of_image_files(media_type: str) -> None:
-    """jpeg, png, gif and webp are image blocks; the plain text is the name."""
-    response = FileResponse("a.img", media_type, IMAGES[media_type])
-    data = base64.b64encode(response.data).decode()
-    assert ADAPTER.to_plain_text(response) == "a.img"
-    assert sent(response) == [{"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}]
+def test_the_row_of_image_files() -> None:
+    """jpeg, png, gif and webp become image blocks; the plain text is the name."""
+    for media_type in IMAGES:
+        response = FileResponse("a.img", media_type, IMAGES[media_type])
+        data = base64.b64encode(response.data).decode()
+        assert ADAPTER.to_plain_text(response) == "a.img"
+        assert sent(response) == [
+            {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        ]
 
 
 def test_the_rows_of_pdf_files_and_paths(tmp_path: Path) -> None:
-    """A PDF is a document block; a path is its file."""
+    """A PDF becomes a document block; a path stands for its file."""
     path = tmp_path / "a.pdf"
     path.write_bytes(PDF)
     for response in (FileResponse("a.pdf", "application/pdf", PDF), path):
@@ -106,146 +114,174 @@ def test_the_rows_of_pdf_files_and_paths(tmp_path: Path) -> None:
         assert [block["type"] for block in sent(response)] == ["document"]
 
 
-# --- the two checklists that the adapter comes from ------------------------------------------------------------------
+# --- subclasses ------------------------------------------------------------------------------------------------------
 
 
-def test_own_instance_or_subclass_must_still_emit_valid_tool_result_schema() -> None:
-    """A subclass whose every word is bad still gives a result that the API takes."""
-
-    class Bad(AnthropicMessagesToolResponseAdapter):
-        empty_text = " "
-
-        def name_file(self, name: str | None, mime_type: str, size: int, why: str) -> str:
-            return ""
-
-        def cut_note(self, left_out: int, whole: int) -> str:
-            return ""
-
-        def describe(self, error: BaseException) -> Content:
-            return [{"type": "text", "text": "\ud800"}, IMAGE]
-
-    bad = Bad(max_chars=1)
-    assert sent(None, adapter=bad) == ""
-    assert sent(FileResponse("a.zip", "application/zip", BINARY), adapter=bad) == ""
-    assert said("long", adapter=bad) == "[Cut: 4 of 4 characters are left out.]"
-    assert error(ValueError("no"), adapter=bad) == "[Cut: 8 of 8 characters are left out.]"
+class Loud(AnthropicMessagesToolResponseAdapter):
+    def to_plain_text(self, response: Any) -> str:
+        return super().to_plain_text(response).upper() + "!"
 
 
-@pytest.mark.parametrize("raises", ["name_file", "cut_note", "describe"])
-def test_a_method_of_a_subclass_that_raises_is_an_error_result(raises: str) -> None:
-    """Not a crash: the call must get its result."""
-
-    def fail(*_: Any) -> Any:
-        raise LookupError("no word for it")
-
-    broken = type("Broken", (AnthropicMessagesToolResponseAdapter,), {raises: fail})(max_chars=30)
-    for response in (FileResponse("a.zip", "application/zip", BINARY), "x" * 60, ValueError("no" * 60)):
-        assert answer(response, adapter=broken)["content"]
-    assert error(ValueError("no"), adapter=broken).strip()
-
-
-def test_a_subclass_says_it_in_its_own_words() -> None:
-    """Each text is a small method, or an attribute."""
-
-    class Terse(AnthropicMessagesToolResponseAdapter):
-        empty_text = "Done."
-
-        def name_file(self, name: str | None, mime_type: str, size: int, why: str) -> str:
-            return f"<{name} {mime_type} {size}: {why}>"
-
-        def cut_note(self, left_out: int, whole: int) -> str:
-            return f"[{left_out}/{whole}]"
-
-        def describe(self, error: BaseException) -> Content:
-            return f"Oh no: {type(error).__name__}"
-
-    terse = Terse(max_chars=12)
-    assert said(None, adapter=terse) == terse.to_plain_text(None) == "Done."
-    assert said("x" * 20, adapter=terse) == "xxxxx[15/20]"
-    assert error(KeyError("x"), adapter=terse) == "Oh no[10/15]"
-    assert error(object(), adapter=Terse()) == "Oh no: Unsendable"
-    assert said(FileResponse("a", "image/bmp", b"BM"), adapter=Terse()).startswith("<a.bmp image/bmp 2: only jpeg")
+def test_the_texts_of_a_result_are_made_by_to_plain_text() -> None:
+    """Overriding the method changes the text that the model reads, also that of an error."""
+    cases: list[Any] = [
+        "words",
+        TextResponse("words"),
+        {"a": 1},
+        LinkResponse("a", "b"),
+        None,
+        [1],
+        Box(3),
+        ValueError("no"),
+    ]
+    for response in cases:
+        (block,) = answer(response, adapter=Loud())["content"]
+        assert block["text"] == Loud().to_plain_text(response) == ADAPTER.to_plain_text(response).upper() + "!"
 
 
-def test_raw_outputs_are_passed_through_bypassing_plain_text() -> None:
-    """As blocks of the Messages API; the plain text of them is for hosts and logs alone."""
-    blocks = [*text("a"), IMAGE]
-    assert sent(RawOutputs(blocks)) == blocks
-    assert ADAPTER.to_plain_text(RawOutputs(blocks)) == "a\n[image]"
+def test_an_overridden_text_names_a_file_that_is_not_shown() -> None:
+    """A text that is a file's content stays as it is."""
+    assert said(ZIP, adapter=Loud()).startswith("A.ZIP! (application/zip, 6 bytes) is not shown: ")
+    assert said(FileResponse("a.md", "text/markdown", b"# a"), adapter=Loud()) == "# a"
+    assert [block.get("text") for block in sent([TextResponse("a"), IMAGE], adapter=Loud())] == ["A!", None]
 
 
-@pytest.mark.parametrize("call_id", [None, "", " ", 5, b"toolu_1"])
-def test_an_error_is_raised_if_the_tool_use_block_has_no_id(call_id: Any) -> None:
-    """A result without one answers no call."""
-    for call in ({**CALL, "id": call_id}, ToolUseBlock.model_construct(**{**CALL, "id": call_id})):
-        with pytest.raises(ValueError, match="the tool_use block has no id"):
-            ADAPTER.create_messages(call, "text")
+def test_a_subclass_with_bad_texts_emits_valid_results() -> None:
+    """An error is never blank, and no result holds a lone surrogate."""
+    cases: list[Any] = ["", " \n", "\ud800", None, 5]
+    for plain in cases:
+
+        class Bad(AnthropicMessagesToolResponseAdapter):
+            def to_plain_text(self, response: Any) -> str:
+                return plain  # type: ignore[no-any-return]  # noqa: B023 - used at once
+
+        assert answer("text", adapter=Bad()).keys() >= {"content"}
+        assert error(ValueError("no"), adapter=Bad()).strip()
 
 
-@pytest.mark.parametrize("call", [{"type": "tool_use", "name": "a"}, {}, None, "toolu_1"])
-def test_an_error_is_raised_if_the_id_is_missing(call: Any) -> None:
-    """Of a mapping, and of something that is no block at all."""
-    with pytest.raises(ValueError, match="has no id"):
-        ADAPTER.create_messages(call, "text")
+def test_a_text_that_raises_is_an_error_result() -> None:
+    """The call gets a result in any case."""
+
+    class Broken(AnthropicMessagesToolResponseAdapter):
+        def to_plain_text(self, response: Any) -> str:
+            raise LookupError("missing text")
+
+    assert "LookupError: missing text" in error("text", adapter=Broken())
+    assert error(ValueError("no"), adapter=Broken()) == "ValueError: no"
 
 
-def test_an_error_is_raised_for_a_block_that_no_tool_result_answers() -> None:
-    """A call that the server answers itself, for one."""
+def test_an_adapter_with_async_methods_is_refused_at_construction() -> None:
+    """The constructor refuses a subclass, the registry any other adapter."""
+    for name in ("create_messages", "to_plain_text"):
+
+        async def method(*_: Any) -> Any: ...
+
+        with pytest.raises(TypeError, match=rf"Later\.{name} is async; declare it with def"):
+            type("Later", (AnthropicMessagesToolResponseAdapter,), {name: method})()
+        both = {"create_messages": lambda *_: [], "to_plain_text": lambda *_: "", name: method}
+        with pytest.raises(TypeError, match=rf"Own\.{name} is async"):
+            ToolRegistry([], adapter=type("Own", (), both)())
+
+
+# --- ready results and blocks of newer types --------------------------------------------------------------------------
+
+
+def ready(content: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
+
+
+def test_a_ready_result_of_the_call_stands_for_the_result() -> None:
+    """The other blocks go inside the result."""
+    assert sent(RawOutputs([ready("a")])) == text("a")
+    assert sent(RawOutputs([ready([*text("a"), IMAGE]), *text("b")])) == [*text("a"), IMAGE, *text("b")]
+    assert error(RawOutputs([ready("no", is_error=True)])) == "no"
+    assert "the content of an error may not be empty" in error(RawOutputs([ready([], is_error=True)]))
+    assert "a tool_result of another call than toolu_1" in error(RawOutputs([ready("a", tool_use_id="toolu_2")]))
+
+
+def test_blocks_of_newer_types_are_passed_on_by_raw_outputs() -> None:
+    """A list of such mappings is data."""
+    newer = {"type": "hologram", "source": {"a": 1}}
+    assert sent(RawOutputs([newer, *text("a")])) == [newer, *text("a")]
+    assert sent([newer]) == text('[{"type":"hologram","source":{"a":1}}]')
+    assert "takes only text" in error(RawOutputs([newer]), asked=BY_CODE)
+
+
+# --- the call --------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_without_an_id_raises() -> None:
+    """A result needs the id of its call."""
+    cases: list[Any] = [None, "", " ", 5, b"toolu_1"]
+    for call_id in cases:
+        for call in ({**CALL, "id": call_id}, ToolUseBlock.model_construct(**{**CALL, "id": call_id}), None):
+            with pytest.raises(ValueError, match="the tool_use block has no id"):
+                ADAPTER.create_messages(call, "text")
+
+
+def test_a_server_call_raises() -> None:
+    """The server answers it itself, so the API would refuse the result."""
     with pytest.raises(ValueError, match="not a block of the type 'server_tool_use'"):
-        ADAPTER.create_messages({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}, "text")
+        ADAPTER.create_messages({"type": "server_tool_use", "id": "srvtoolu_1", "name": "a"}, "text")
 
 
-@pytest.mark.parametrize("call_id", ["a b", "é", "\ud800", "a\n", "toolu.1"])
-def test_an_error_is_raised_for_an_id_that_no_tool_use_may_have(call_id: str) -> None:
-    """The API refuses a result of it."""
-    with pytest.raises(ValueError, match="an id has only letters, digits, _ and -"):
-        ADAPTER.create_messages({**CALL, "id": call_id}, "text")
+def test_the_adapter_works_alone() -> None:
+    """It takes blocks of the SDK with their caller and toolset."""
+    cases: list[Any] = [ToolUseBlock, BetaToolUseBlock]
+    for kind in cases:
+        assert answer("text", asked=CALL) == ADAPTER.create_messages(kind.model_validate(CALL), "text")[0]["content"][0]
+        (block,) = ADAPTER.create_messages(kind.model_validate(BY_CODE), [IMAGE])[0]["content"]
+        assert block["is_error"] is True
+        (block,) = ADAPTER.create_messages(kind.model_construct(**OF_TOOLSET), "text")[0]["content"]
+        assert block["toolset_name"] == "computer"
 
 
-@pytest.mark.parametrize("call_id", ["srvtoolu_1", "mcptoolu_1"])
-def test_an_error_is_raised_for_the_id_of_a_call_that_the_server_answers(call_id: str) -> None:
-    """Also where nothing says what kind of block it is."""
-    with pytest.raises(ValueError, match=f"the server answers the call {call_id} itself"):
-        ADAPTER.create_messages({"id": call_id, "name": "web_search"}, "text")
+# --- the log ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [ToolUseBlock, BetaToolUseBlock])
-def test_the_adapter_is_usable_stand_alone(kind: Any) -> None:
-    """With a block of the SDK, nothing else at hand; caller and toolset of it are heeded."""
-    assert answer("text", asked=CALL) == ADAPTER.create_messages(kind.model_validate(CALL), "text")[0]["content"][0]
-    by_code = kind.model_validate(BY_CODE)
-    (block,) = ADAPTER.create_messages(by_code, [IMAGE])[0]["content"]
-    assert block["is_error"] is True
-    (block,) = ADAPTER.create_messages(kind.model_construct(**OF_TOOLSET), "text")[0]["content"]
-    assert block["toolset_name"] == "computer"
-
-
-@pytest.mark.parametrize(
-    ("response", "kind", "is_error"),
-    [
+def test_each_call_logs_one_event(caplog: pytest.LogCaptureFixture) -> None:
+    """The record has attributes but no contents."""
+    cases: list[tuple[Any, str, bool]] = [
         ("secret", "str", False),
         (FileResponse("secret", "a/b", b"secret"), "FileResponse", False),
         (ValueError("secret"), "ValueError", True),
         (object(), "object", True),
-    ],
-)
-def test_a_log_event_is_emitted_when_tools_are_called(
-    response: Any, kind: str, is_error: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One per call, with its parts as attributes, and nothing of the contents."""
+    ]
     caplog.set_level(logging.DEBUG, "toolloop")
-    block = answer(response)
-    (record,) = caplog.records
-    assert (record.name, record.levelname) == ("toolloop.tools", "INFO")
-    told = {key: vars(record)[key] for key in ("tool", "call_id", "response_type", "is_error")}
-    assert told == {"tool": "look", "call_id": "toolu_1", "response_type": kind, "is_error": is_error}
-    assert vars(record)["size"] >= len(block["content"][0]["text"])
-    assert record.getMessage().startswith(f"a tool call got its result: look, {kind}, ")
-    assert "secret" not in caplog.text
+    for response, kind, is_error in cases:
+        caplog.clear()
+        block = answer(response)
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("toolloop.tools", "INFO")
+        told = {key: vars(record)[key] for key in ("tool", "call_id", "response_type", "is_error")}
+        assert told == {"tool": "look", "call_id": "toolu_1", "response_type": kind, "is_error": is_error}
+        assert vars(record)["size"] >= len(block["content"][0]["text"])
+        assert record.getMessage().startswith(f"tool call answered: look, {kind}, ")
+        assert "secret" not in caplog.text
 
 
-def test_failure_is_an_error_with_its_text_and_success_says_nothing_of_errors() -> None:
-    """`is_error` is there only where something failed."""
+def test_a_log_handler_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The result is the same as without it."""
+
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the disk is full")
+
+    caplog.set_level(logging.INFO, "toolloop")
+    handler = Raising()
+    logging.getLogger("toolloop.tools").addHandler(handler)
+    try:
+        assert said("text") == "text"
+        assert error(ValueError("no")) == "ValueError: no"
+    finally:
+        logging.getLogger("toolloop.tools").removeHandler(handler)
+
+
+# --- errors and long texts -------------------------------------------------------------------------------------------
+
+
+def test_only_an_error_result_has_is_error() -> None:
+    """The content of a `ToolError` is the text."""
     assert answer(ToolError("full")) == {
         "type": "tool_result",
         "tool_use_id": "toolu_1",
@@ -255,121 +291,71 @@ def test_failure_is_an_error_with_its_text_and_success_says_nothing_of_errors() 
     assert "is_error" not in answer("fine")
 
 
-def test_results_go_in_the_content_array_of_one_user_message() -> None:
-    """So that a loop may put those of several calls into one message."""
-    ((message,), (other,)) = (ADAPTER.create_messages({**CALL, "id": name}, name) for name in ("one", "two"))
-    assert message.keys() == other.keys() == {"role", "content"}
-    assert message["role"] == "user"
-    assert [block["tool_use_id"] for block in message["content"] + other["content"]] == ["one", "two"]
+def test_an_exception_is_an_error_result() -> None:
+    """A hand-written loop can pass the exceptions that it caught."""
+    cases: list[BaseException] = [ValueError("no"), KeyboardInterrupt(), ExceptionGroup("many", [OSError("a")])]
+    for exc in cases:
+        assert type(exc).__name__ in error(exc)
+        assert error(exc) == ADAPTER.to_plain_text(exc)
 
 
-def test_content_may_be_an_array_of_text_image_search_result_and_document_blocks() -> None:
-    """Search results only among themselves; what is blank is no block, and then the content is an empty string."""
-    found = {"type": "search_result", "source": "s", "title": "t", "content": text("a")}
-    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}}
-    for blocks in ([*text("a"), IMAGE, document], [found, found]):
-        assert sent(blocks) == blocks
-    assert sent(" ") == sent([*text("\n"), *text("")]) == ""
+def test_a_limit_that_is_not_positive_is_refused() -> None:
+    """The constructor raises."""
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match="max_chars"):
+            AnthropicMessagesToolResponseAdapter(max_chars=bad)
 
 
-def test_the_id_of_the_result_is_that_of_the_call() -> None:
-    """Exactly, whatever it looks like."""
-    assert answer("text", asked={**CALL, "id": "call_0-Z"})["tool_use_id"] == "call_0-Z"
-
-
-# --- the limit of size -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bad", "kind", "says"),
-    [
-        (0, ValueError, "max_chars is 0"),
-        (-1, ValueError, "max_chars is -1"),
-        (True, TypeError, "max_chars is a bool"),
-        (1.5, TypeError, "is a float"),
-        ("1", TypeError, "is a str"),
-    ],
-)
-def test_a_bad_limit_is_refused_by_name(bad: Any, kind: type[Exception], says: str) -> None:
-    """At once."""
-    with pytest.raises(kind, match=says):
-        AnthropicMessagesToolResponseAdapter(max_chars=bad)
-
-
-def test_a_text_over_the_limit_is_cut_with_a_note_that_says_how_much() -> None:
-    """The note counts too, where there is room for it."""
-    adapter = AnthropicMessagesToolResponseAdapter(max_chars=1000)
-    told = said("x" * 5000, adapter=adapter)
-    kept = told.count("x")
-    assert len(told) <= 1000
-    assert told == "x" * kept + f"\n[Cut: {5000 - kept:,} of 5,000 characters are left out.]"
-    assert said("x" * 1000, adapter=adapter) == "x" * 1000
-    assert len(error(ToolError("x" * 5000), adapter=adapter)) <= 1000
-
-
-def test_data_over_the_limit_is_cut_as_text() -> None:
-    """Half of its JSON is still of use."""
-    adapter = AnthropicMessagesToolResponseAdapter(max_chars=100)
-    assert said(list(range(1000)), adapter=adapter).startswith("[0,1,2,")
-
-
-def test_the_limit_counts_over_all_text_blocks() -> None:
-    """Those that are beyond it go, other blocks stay, and cache marks stay with what is kept."""
-    adapter = AnthropicMessagesToolResponseAdapter(max_chars=100)
-    mark = {"cache_control": {"type": "ephemeral"}}
-    blocks = [*text("a" * 20), {**text("b" * 200)[0], **mark}, IMAGE, *text("c"), *text("d" * 500)]
-    first, second, third = sent(blocks, adapter=adapter)
-    assert (first, third) == (text("a" * 20)[0], IMAGE)
-    assert second["text"].startswith("bbb")
-    assert second["text"].endswith("of 721 characters are left out.]")
-    assert second["cache_control"] == {"type": "ephemeral"}
-    assert len(first["text"]) + len(second["text"]) <= 100
-
-
-def test_texts_inside_search_results_and_documents_count() -> None:
-    """A source that is cut says so in its own words, and one beyond the limit has nothing but the note."""
-    adapter = AnthropicMessagesToolResponseAdapter(max_chars=100)
-    found = [{"type": "search_result", "source": "s", "title": "t", "content": text("a" * 90)} for _ in range(2)]
-    first, second = sent(found, adapter=adapter)
-    note = second["content"][0]["text"]
-    assert note.startswith("[Cut: ")
-    assert first["content"][0]["text"] == "a" * (100 - len(note) - 1) + "\n" + note
-    sources = ({"type": "text", "media_type": "text/plain"}, "data"), ({"type": "content"}, "content")
-    for source, key in sources:
-        (document,) = sent([{"type": "document", "source": {**source, key: "b" * 300}}], adapter=adapter)
-        assert document["source"][key].endswith("of 300 characters are left out.]")
-        assert len(document["source"][key]) <= 100
-    (document,) = sent(
-        [{"type": "document", "source": {"type": "content", "content": text("c" * 300)}}], adapter=adapter
-    )
-    assert document["source"]["content"][0]["text"].endswith("of 300 characters are left out.]")
-
-
-@pytest.mark.parametrize("response", ["x" * 50, text("x" * 50), RawOutputs([IMAGE, *text(" " * 5 + "x" * 50)])])
-def test_a_limit_without_room_for_the_note_leaves_the_note(response: Any) -> None:
-    """Silence would be a lie."""
-    content = sent(response, adapter=AnthropicMessagesToolResponseAdapter(max_chars=3))
-    assert "characters are left out.]" in content[-1]["text"]
-
-
-def test_without_a_limit_nothing_is_cut() -> None:
-    """By default it is 200,000 characters."""
-    long = "x" * 300_000
-    assert said(long, adapter=AnthropicMessagesToolResponseAdapter(max_chars=None)) == long
-    assert len(said(long)) <= 200_000
-
-
-# --- exceptions as responses -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("exc", [ValueError("no"), KeyboardInterrupt(), ExceptionGroup("many", [OSError("a")])])
-def test_an_exception_is_an_error_result(exc: BaseException) -> None:
-    """So that the adapter is of use to who catches it."""
-    assert type(exc).__name__ in error(exc)
-    assert type(exc).__name__ in ADAPTER.to_plain_text(exc)
+def test_a_text_over_the_limit_is_cut_with_a_note() -> None:
+    """By default at 200,000 characters; other blocks and cache marks stay."""
+    adapter = AnthropicMessagesToolResponseAdapter(max_chars=10)
+    note = "\n[Cut: 20 of 30 characters left out.]"
+    assert said("x" * 30, adapter=adapter) == "x" * 10 + note
+    assert said("x" * 10, adapter=adapter) == "x" * 10
+    assert error(ToolError("x" * 30), adapter=adapter) == "x" * 10 + note
+    assert said(list(range(100)), adapter=adapter).startswith("[0,1,2,3,4\n[Cut: ")
+    marked = {**text("x" * 30)[0], "cache_control": {"type": "ephemeral"}}
+    assert sent([marked, IMAGE], adapter=adapter) == [{**marked, "text": "x" * 10 + note}, IMAGE]
+    assert said("x" * 300_000).endswith("[Cut: 100,000 of 300,000 characters left out.]")
+    assert len(said("x" * 300_000, adapter=AnthropicMessagesToolResponseAdapter(max_chars=None))) == 300_000
 
 
 def test_the_same_response_gives_the_same_bytes() -> None:
-    """From call to call."""
-    for response in ({"b", "a"}, {"d": date(2024, 1, 1)}, png(), object(), ValueError(object())):
-        assert ADAPTER.create_messages(CALL, response) == ADAPTER.create_messages(CALL, response)
+    """The prompt cache depends on it."""
+    cases: list[Callable[[], Any]] = [
+        lambda: {"d": date(2024, 1, 1)},
+        png,
+        object,
+        lambda: ValueError(object()),
+        lambda: (n for n in range(2)),
+    ]
+    for make in cases:
+        assert ADAPTER.create_messages(CALL, make()) == ADAPTER.create_messages(CALL, make())
+
+
+def test_a_known_block_that_no_result_may_hold_is_an_error_result() -> None:
+    """The request would be refused: only blocks of unknown types pass."""
+    for kind in ("container_upload", "fallback", "connector_text", "tool_addition", "thinking"):
+        told = answer(RawOutputs([{"type": kind, "file_id": "f"}]))
+        assert told["is_error"] is True
+        assert f"block of the type {kind}" in told["content"][0]["text"]
+
+
+def test_a_ready_result_needs_a_text_or_a_list_as_content() -> None:
+    cases: list[Any] = [5, {"type": "text", "text": "hello"}]
+    for content in cases:
+        told = answer(RawOutputs([{"type": "tool_result", "tool_use_id": CALL["id"], "content": content}]))
+        assert "result[0].content is neither a text nor a list" in told["content"][0]["text"]
+
+
+def test_a_result_with_more_cache_marks_than_a_request_takes_is_an_error_result() -> None:
+    """The next request could not be sent."""
+    marked = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+    assert "is_error" not in answer(RawOutputs([marked] * 4))
+    assert "it has 5 cache marks" in answer(RawOutputs([marked] * 5))["content"][0]["text"]
+
+
+def test_a_result_holds_one_browser_state() -> None:
+    state = {"type": "browser_state", "tabs": [{"id": "t", "title": "a", "url": "https://example.org"}]}
+    told = answer(RawOutputs([state, state]), asked=OF_TOOLSET)
+    assert told["is_error"] is True

@@ -1,4 +1,4 @@
-"""What can be made a tool: functions of every kind, and objects that are called like one."""
+"""The callables that can be tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tenacity
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from toolloop.core.errors import BadTool
+from toolloop.machine.errors import BadTool
 from toolloop.tools import Tool, ToolContext, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
@@ -84,9 +84,8 @@ async def add_later(left: int, n: int) -> str:
     return f"{left} {n}"
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
+def test_whatever_is_called_like_a_function_runs_with_what_the_model_gives() -> None:
+    cases: list[tuple[Callable[..., Any], str]] = [
         (Box.made, "Box 3"),
         (Box().made, "Box 3"),
         (Box.plain, "plain 3"),
@@ -103,15 +102,12 @@ async def add_later(left: int, n: int) -> str:
         (functools.partial(add_later, 1), "1 3"),
         (functools.partial(Async(), m=1), "waited 3"),
         (functools.partial(Box().put), "put 3"),
-    ],
-)
-def test_whatever_is_called_like_a_function_runs_with_what_the_model_gives(
-    function: Callable[..., Any], expected: str
-) -> None:
-    made = tool(function, name="made")
-    assert made.input_schema["properties"]["n"]["type"] == "integer"
-    assert made.input_schema["required"] == ["n"]
-    assert outcome(made, n=3) == expected
+    ]
+    for function, expected in cases:
+        made = tool(function, name="made")
+        assert made.input_schema["properties"]["n"]["type"] == "integer"
+        assert made.input_schema["required"] == ["n"]
+        assert outcome(made, n=3) == expected
 
 
 def test_name_and_description_are_those_of_what_is_wrapped() -> None:
@@ -132,10 +128,11 @@ async def yields_later(n: int) -> AsyncIterator[int]:
     yield n
 
 
-@pytest.mark.parametrize("function", [Yields(), yields_later, functools.partial(yields_later, 1)])
-def test_what_yields_cannot_be_a_tool(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadTool, match="yields, and a tool has one result"):
-        tool(function)
+def test_what_yields_cannot_be_a_tool() -> None:
+    cases: list[Callable[..., Any]] = [Yields(), yields_later, functools.partial(yields_later, 1)]
+    for function in cases:
+        with pytest.raises(BadTool, match="yields, and a tool has one result"):
+            tool(function)
 
 
 def test_a_parameter_of_a_decorated_function_is_named_when_it_cannot_be_one() -> None:
@@ -197,28 +194,29 @@ Alias = TypeAliasType("Alias", ToolContext)
 New = NewType("New", ToolContext)
 
 
-@pytest.mark.parametrize(
-    "annotation",
-    [
+def test_the_context_is_given_however_it_is_asked_for() -> None:
+    cases: list[Any] = [
         *(ToolContext, ToolContext | None, Union[None, ToolContext], Annotated[ToolContext, "told"], Alias, New),  # noqa: UP007 - the old way
         *(Annotated[ToolContext | None, "told"], Annotated[Optional[ToolContext], Field(description="told")]),  # noqa: UP045 - likewise
         *(Final[ToolContext], New | None, Annotated[Alias, "told"]),
-    ],
-)
-def test_the_context_is_given_however_it_is_asked_for(annotation: Any) -> None:
-    def take(n: int, context: Any = None) -> Any:
-        return context
+    ]
+    for annotation in cases:
 
-    take.__annotations__["context"] = annotation
-    made = tool(take)
-    assert list(made.input_schema["properties"]) == ["n"]
-    assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
+        def take(n: int, context: Any = None) -> Any:
+            return context
+
+        take.__annotations__["context"] = annotation
+        made = tool(take)
+        assert list(made.input_schema["properties"]) == ["n"]
+        assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
 
 
-@pytest.mark.parametrize("annotation", [list[ToolContext], dict[str, ToolContext], Context, Context | None])
-def test_what_is_no_context_is_not_given_one(annotation: Any) -> None:
-    def take(n: int, context: Any) -> None: ...
+def test_what_is_no_context_is_not_given_one() -> None:
+    cases: list[Any] = [list[ToolContext], dict[str, ToolContext], Context, Context | None]
+    for annotation in cases:
 
-    take.__annotations__["context"] = annotation
-    with pytest.raises(BadTool, match="its parameter 'context': a ToolContext is given for a parameter annotated"):
-        tool(take).definition()
+        def take(n: int, context: Any) -> None: ...
+
+        take.__annotations__["context"] = annotation
+        with pytest.raises(BadTool, match="no schema of its parameter 'context'"):
+            tool(take).definition()

@@ -1,12 +1,11 @@
-"""Docstrings: the description, and that of each parameter."""
+"""Docstrings: the descriptions of the tool and of each parameter."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.tools.schema.docstring import read_docstring
+from toolloop.tools.signature import read_docstring
 
 NUMPY = """One.
 
@@ -36,9 +35,8 @@ REST = """One.
     """
 
 
-@pytest.mark.parametrize(
-    ("doc", "description", "texts"),
-    [
+def test_google_numpy_and_rest_docstrings_give_a_description_and_that_of_each_parameter() -> None:
+    cases: list[tuple[str | None, str, dict[str, str]]] = [
         (None, "", {}),
         ("", "", {}),
         ("One line.", "One line.", {}),
@@ -61,12 +59,9 @@ REST = """One.
         (REST, "One.\n\nTwo.", {"a": "first, more", "b": "second"}),
         ("One.\n\nAttributes:\n    a: first", "One.", {"a": "first"}),
         (":a lonely colon", ":a lonely colon", {}),
-    ],
-)
-def test_google_numpy_and_rest_docstrings_give_a_description_and_that_of_each_parameter(
-    doc: str | None, description: str, texts: dict[str, str]
-) -> None:
-    assert read_docstring(doc) == (description, texts)
+    ]
+    for doc, description, texts in cases:
+        assert read_docstring(doc) == (description, texts)
 
 
 @given(st.text(st.sampled_from("a:-\n `()*") | st.characters(codec="utf-8"), max_size=60))

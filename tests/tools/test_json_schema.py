@@ -1,128 +1,133 @@
-"""Input judged by somebody else's JSON Schema: what is told, and what is beyond judgement."""
+"""A given JSON Schema: it is checked when it is read, and validates each input."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
-from tests.tools.mcp_support import OBJECT, of, problems
-from toolloop.tools.schema.json_schema import ForeignSchema
+from toolloop.errors import BadTool
+from toolloop.tools import InvalidInput
+from toolloop.tools.json_schema import JsonSchema
 
-MISSING = "required, but it is missing"
+OBJECT: dict[str, Any] = {"type": "object"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "value", "told"),
-    [
+def of(name: str, **rules: Any) -> dict[str, Any]:
+    """A schema with one property."""
+    return {"type": "object", "properties": {name: rules}}
+
+
+def problems(schema: dict[str, Any], value: Any) -> list[str]:
+    """Return the problems, one text for each field."""
+    with pytest.raises(InvalidInput) as caught:
+        JsonSchema.of("ask", "Ask.", schema).fit(value)
+    assert caught.value.tool == "ask"
+    return list(caught.value.problems)
+
+
+def test_the_schema_is_sent_as_it_is() -> None:
+    """With name and description; a description that is empty is left out."""
+    schema = of("a", type="string", pattern="x")
+    definition = {"name": "ask", "description": "Ask.", "input_schema": schema}
+    assert JsonSchema.of("ask", "Ask.", schema).definition() == definition
+    assert JsonSchema.of("ask", "", schema).definition() == {"name": "ask", "input_schema": schema}
+
+
+def test_a_choice_at_the_top_goes_into_the_description() -> None:
+    """The API does not accept it in a schema. It is still validated."""
+    either = JsonSchema.of("ask", "Ask.", {**of("a"), "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})
+    assert either.definition() == {
+        "name": "ask",
+        "description": 'Ask.\n\nThe input must also fit this JSON Schema: {"anyOf":[{"required":["a"]},'
+        '{"required":["b"]}]}',
+        "input_schema": of("a"),
+    }
+    assert either.fit({"b": 1}) == {"b": 1}
+    with pytest.raises(InvalidInput, match=r"'a' is a required property or .*'b' is a required property"):
+        either.fit({})
+
+
+def test_a_later_change_of_the_schema_changes_nothing() -> None:
+    """The intake keeps a copy."""
+    schema = of("a", type="string")
+    intake = JsonSchema.of("ask", "Ask.", schema)
+    schema["properties"]["a"]["type"] = "integer"
+    assert intake.fit({"a": "x"}) == {"a": "x"}
+
+
+def test_each_problem_has_its_path_and_a_message() -> None:
+    """The messages are jsonschema's own, one a line, sorted by path."""
+    cases: list[tuple[dict[str, Any], Any, list[str]]] = [
         (OBJECT, 3, ["input: expected an object, got 3"]),
-        (of("a", type="integer"), {"a": "x"}, ['a: expected an integer, got "x"']),
-        (of("a", type=["string", "null"]), {"a": 1}, ["a: expected a string or null, got 1"]),
-        (of("a", type="array", items={"type": "boolean"}), {"a": [True, 0]}, ["a[1]: expected true or false, got 0"]),
-        (of("a", enum=["x", 1]), {"a": 2}, ['a: expected "x" or 1, got 2']),
-        (of("a", const="x"), {"a": 2}, ['a: expected "x", got 2']),
-        (of("a", minimum=3, multipleOf=2), {"a": 1}, ["a: expected at least 3 or a multiple of 2, got 1"]),
-        (of("a", maxItems=1), {"a": [1, 2]}, ["a: expected at most 1 items, got [1,2]"]),
-        (of("a", uniqueItems=True), {"a": [1, 1]}, ["a: expected uniqueItems true, got [1,1]"]),
-        ({**OBJECT, "required": ["a", "b"]}, {"b": 1}, [f"a: {MISSING}"]),
-        ({**OBJECT, "required": ["b", "a"]}, {}, [f"a: {MISSING}", f"b: {MISSING}"]),
-        ({**of("a"), "additionalProperties": False}, {"a": 1, "y": 3}, ["y: no such field, got 3"]),
+        (of("a", type="integer"), {"a": "5"}, ["a: '5' is not of type 'integer'"]),
+        (of("a", type="integer"), {"a": True}, ["a: True is not of type 'integer'"]),
+        (of("a", type="array", items={"type": "boolean"}), {"a": [True, 0]}, ["a[1]: 0 is not of type 'boolean'"]),
+        ({**OBJECT, "required": ["a", "b"]}, {}, [f"input: '{name}' is a required property" for name in "ab"]),
+        (of("a", pattern="^[a-c]+$"), {"a": "abd"}, ["a: 'abd' does not match '^[a-c]+$'"]),
         (
-            of("a", anyOf=[{"type": "string"}, {"type": "integer", "minimum": 5}]),
-            {"a": 2},
-            ["a: expected a string or at least 5, got 2"],
-        ),
-        (of("a", anyOf=[False, {"type": "string"}]), {"a": 2}, ["a: expected nothing or a string, got 2"]),
-        (
-            {**OBJECT, "anyOf": [{"required": ["path"]}, {"required": ["url"]}]},
-            {},
-            [f"input: expected what one of these asks for: (path: {MISSING}) or (url: {MISSING}), got {{}}"],
+            {**of("x1", type="integer"), "additionalProperties": False},
+            {"x1": "one", "y": 2},
+            ["input: Additional properties are not allowed ('y' was unexpected)", "x1: 'one' is not of type 'integer'"],
         ),
         (
-            {
-                **OBJECT,
-                "properties": {"a": {"$ref": "#/$defs/b"}},
-                "$defs": {"b": {"type": "object", "required": ["c"]}},
-            },
+            {**of("a", **{"$ref": "#/$defs/word"}), "$defs": {"word": {"type": "string"}}},
+            {"a": 1},
+            ["a: 1 is not of type 'string'"],
+        ),
+        (
+            of("a", anyOf=[{"type": "string"}, {"type": "object", "required": ["b"]}]),
             {"a": {}},
-            [f"a.c: {MISSING}"],
+            ["a: a: {} is not of type 'string' or a: 'b' is a required property"],
         ),
-    ],
-)
-def test_each_field_is_told_with_path_expected_and_got(schema: dict[str, Any], value: Any, told: list[str]) -> None:
-    """One text a field, sorted by path."""
-    assert problems(schema, value) == told
+        (of("a"), {"a": "\ud800"}, ["input: input.a holds a lone surrogate, which no request can carry"]),
+    ]
+    for schema, value, expected in cases:
+        assert problems(schema, value) == expected
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "nothing"},
-        {"properties": 3},
-        of("a", **{"$ref": "https://example.com/schema"}),
-        of("a", **{"$ref": "#/$defs/none"}),
-        of("a", **{"$ref": "http://json-schema.org/draft-07/schema#"}),
-        of("a", **{"$dynamicRef": "#x"}),
-        of("a", **{"$schema": "http://json-schema.org/draft-07/schema#", "type": "integer"}),
-        of("a", **{"$id": "http://json-schema.org/draft-07/schema", "type": "integer"}),
-        # What "fits" here may be wrong for the server.
-        of("a", **{"not": {"pattern": "x"}}),
-        of("a", oneOf=[{"pattern": "x"}, {"pattern": "y"}]),
-        of("a", **{"if": {"pattern": "y"}, "then": False}),
-        {**OBJECT, "properties": {"a": {"$ref": "#/$defs/loop"}}, "$defs": {"loop": {"$ref": "#/$defs/loop"}}},
-        {"$schema": 3},
-    ],
-)
-def test_a_schema_beyond_us_judges_nothing(schema: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """No crash, nothing is fetched, and the log says so."""
-    with caplog.at_level(logging.WARNING, "toolloop.tools"):
-        assert ForeignSchema("tool", schema).fit({"a": "x"}) == {"a": "x"}
-    assert "the schema of the tool tool cannot be used here" in caplog.text
-
-
-def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
-    """A server could have anything asked of anybody, from inside the caller's network."""
-    asked: list[str] = []
-
-    class Elsewhere(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_error(404)
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        there = f"http://127.0.0.1:{server.server_port}/schema"
-        assert ForeignSchema("tool", of("a", **{"$ref": there})).fit({"a": 1}) == {"a": 1}
-        server.shutdown()
-        thread.join()
-    assert asked == []
+def test_the_message_about_one_field_is_short() -> None:
+    """Jsonschema repeats the value."""
+    (problem,) = problems(of("a", type="integer"), {"a": "x" * 5000})
+    assert len(problem) < 500
 
 
 def test_a_schema_says_which_draft_it_is_written_in() -> None:
-    """In draft 4 `exclusiveMinimum` is a switch; in 2020-12, which is meant if nothing is said, it is a bound."""
+    """In draft 4 `exclusiveMinimum` is a switch; in 2020-12, the default, it is a bound."""
     draft_4 = {**of("a", minimum=1, exclusiveMinimum=True), "$schema": "http://json-schema.org/draft-04/schema#"}
     assert problems(draft_4, {"a": 1})
-    assert problems(of("a", exclusiveMinimum=1), {"a": 1}) == ["a: expected more than 1, got 1"]
+    assert problems(of("a", exclusiveMinimum=1), {"a": 1})
 
 
-def test_an_older_way_to_say_required_is_understood() -> None:
-    """In draft 3 it is a switch of the field."""
-    draft_3 = {**of("a", required=True), "$schema": "http://json-schema.org/draft-03/schema#"}
-    assert len(problems(draft_3, {})) == 1
+def test_an_input_that_fits_is_handed_on() -> None:
+    """As a copy."""
+    value = {"a": [1, {"b": None}]}
+    fitted = JsonSchema.of("ask", "", of("a", type="array")).fit(value)
+    assert fitted == value
+    assert fitted is not value
 
 
-@pytest.mark.parametrize("schema", [OBJECT, {"type": "nothing"}])
-def test_what_no_message_can_carry_is_refused_whatever_the_schema_says(schema: dict[str, Any]) -> None:
-    """Half a surrogate pair, or an endless nest, would cost the whole connection."""
-    deep: dict[str, Any] = {}
-    for _ in range(300):
-        deep = {"a": deep}
-    assert "surrogate" in problems(schema, {"a": "\ud800"})[0]
-    assert "deep" in problems(schema, deep)[0]
+def test_a_schema_that_cannot_be_applied_fits_nothing() -> None:
+    """A reference to nowhere, to the network, or in a circle."""
+    for reference in ("#/$defs/nothing", "https://127.0.0.1:1/schema.json", "#"):
+        circle = {**OBJECT, "$ref": "#"} if reference == "#" else of("a", **{"$ref": reference})
+        (problem,) = problems(circle, {"a": 1})
+        assert problem.startswith("input: the schema of this tool cannot be used: ")
+
+
+def test_a_schema_that_cannot_be_that_of_a_tool_is_refused_at_once() -> None:
+    """The error names the tool and the problem."""
+    cases: list[tuple[Any, str]] = [
+        (3, "JSON Schema of an object"),
+        ({}, "JSON Schema of an object"),
+        ({"type": "string"}, "JSON Schema of an object"),
+        ({"type": "object", "properties": {"a": object()}}, "input_schema.properties.a is a object"),
+        ({"type": "object", "$schema": 5}, "not a JSON Schema: "),
+        (of("a", type="text"), "not a JSON Schema, at $.properties.a.type: 'text' is not"),
+        (of("a b"), "does not accept 'a b'"),
+    ]
+    for schema, words in cases:
+        with pytest.raises(BadTool, match="ask cannot be a tool") as caught:
+            JsonSchema.of("ask", "Ask.", schema)
+        assert words in str(caught.value)
+        assert caught.value.tool == "ask"

@@ -1,4 +1,4 @@
-"""How the tools that an MCP server lists become the API's: names, prefixes, choices, schemas."""
+"""The definitions of MCP tools: names, prefixes, selection and schemas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 from mcp.types import Tool as Listed
 
-from tests.tools.mcp_server import EITHER, TOOLS
+from tests.tools.mcp_server import EITHER
 from toolloop import Tool, ToolRegistry
 from toolloop.errors import BadTool
 from toolloop.tools.mcp import McpOptions, mcp_tools
@@ -20,11 +20,11 @@ from toolloop.tools.mcp import McpOptions, mcp_tools
 OBJECT: dict[str, Any] = {"type": "object"}
 
 
-def serving(tools: Sequence[Listed], *, endless: bool = False) -> Server[Any]:
-    """A server in the same process that lists these tools, on one page or on endless ones."""
+def serving(tools: Sequence[Listed]) -> Server[Any]:
+    """Make a server in this process that lists these tools."""
 
     async def listed(context: ServerRequestContext, asked: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=list(tools), next_cursor="again" if endless else None)
+        return ListToolsResult(tools=list(tools))
 
     async def call(context: ServerRequestContext, asked: CallToolRequestParams) -> CallToolResult:
         return CallToolResult(content=[])
@@ -32,15 +32,13 @@ def serving(tools: Sequence[Listed], *, endless: bool = False) -> Server[Any]:
     return Server("test", on_list_tools=listed, on_call_tool=call)
 
 
-def taken(
-    *names: str, schema: dict[str, Any] | None = None, said: str | None = None, endless: bool = False, **options: Any
-) -> list[Tool[..., Any]]:
-    """The tools of a server that has tools of these names."""
+def taken(*names: str, schema: dict[str, Any] | None = None, **options: Any) -> list[Tool[..., Any]]:
+    """Return the tools of a server that lists these names."""
 
     async def main() -> list[Tool[..., Any]] | Exception:
-        tools = [Listed(name=name, description=said, input_schema=schema or OBJECT) for name in names]
+        tools = [Listed(name=name, input_schema=schema or OBJECT) for name in names]
         chosen: McpOptions = options  # type: ignore[assignment] # wrong ones are the point of some tests
-        async with Client(serving(tools, endless=endless)) as client:
+        async with Client(serving(tools)) as client:
             try:
                 return await mcp_tools(client, **chosen)
             except Exception as error:  # noqa: BLE001 - the client would make a group of it
@@ -52,8 +50,8 @@ def taken(
     return made
 
 
-def test_what_the_api_takes_in_no_name_becomes_an_underscore() -> None:
-    """MCP allows dots and slashes, and does not enforce even that."""
+def test_invalid_characters_in_names_become_underscores() -> None:
+    """MCP allows dots and slashes, and does not enforce its own rule."""
     names = ["read", "files.read", "files/write", "ein Ümlaut", "a-b_c"]
     assert [tool.name for tool in taken(*names)] == ["read", "files_read", "files_write", "ein__mlaut", "a-b_c"]
 
@@ -67,7 +65,7 @@ def test_a_prefix_lets_two_servers_have_tools_of_one_name() -> None:
 
 
 def test_only_takes_tools_by_the_servers_names_in_the_servers_order() -> None:
-    """The prefix is the caller's own affair."""
+    """The prefix is not part of these names."""
     tools = taken("a", "b.c", "d", only=["d", "b.c"], prefix="x_")
     assert [tool.name for tool in tools] == ["x_b_c", "x_d"]
     assert taken("a", only=[]) == []
@@ -83,34 +81,32 @@ def test_options_hold_for_every_tool() -> None:
         assert (tool.needs_approval, tool.effect, tool.timeout, tool.is_async) == (needs, "pure", 3, True)
 
 
-@pytest.mark.parametrize(
-    ("names", "options", "words"),
-    [
+def test_an_invalid_tool_or_option_is_refused_with_the_remedy() -> None:
+    """The error names the tool."""
+    cases: list[tuple[list[str], dict[str, Any], list[str]]] = [
         (["a"], {"only": ["a", "b"]}, ["'b'", "it has: a"]),
-        (["a.b", "a_b"], {}, ["'a_b'", "only="]),
         (["a" * 60], {"prefix": "server_"}, ["1 to 64", "prefix", "only="]),
         (["a"], {"prefix": "no spaces "}, ["'no spaces a'", "prefix"]),
         ([""], {}, ["1 to 64"]),
         (["a"], {"effect": "twice"}, ['"pure"']),
         (["a"], {"timeout": -1}, ["timeout", "MCP"]),
-        (["a"], {"endless": True}, ["no end"]),
-    ],
-)
-def test_what_cannot_be_is_refused_with_the_remedy(names: list[str], options: dict[str, Any], words: list[str]) -> None:
-    """And names the tool."""
-    with pytest.raises(BadTool) as caught:
-        taken(*names, **options)
-    assert [word for word in words if word not in str(caught.value)] == []
+        (["a"], {"schema": {"type": "object", "properties": {"a": {"type": "text"}}}}, ["'a'", "not a JSON Schema"]),
+        (["a"], {"schema": {"type": "object", "properties": {"b c": {}}}}, ["'a'", "'b c'", "only="]),
+    ]
+    for names, options, words in cases:
+        with pytest.raises(BadTool) as caught:
+            taken(*names, **options)
+        assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_an_option_that_there_is_not_is_refused() -> None:
-    """As in any call."""
+def test_an_unknown_option_is_refused() -> None:
+    """A misspelled `needs_approval` must not be ignored."""
     with pytest.raises(TypeError, match="approval"):
         taken("a", approval=True)
 
 
-def test_what_the_api_takes_in_no_schema_goes_into_the_description() -> None:
-    """The API refuses a choice at the top of a schema. It is judged all the same."""
+def test_a_union_at_the_top_of_a_schema_goes_into_the_description() -> None:
+    """The API refuses it in the schema. It is still validated."""
     (tool,) = taken("either", schema=EITHER)
     definition = tool.definition()
     assert definition["input_schema"] == {"type": "object", "properties": EITHER["properties"]}
@@ -119,7 +115,7 @@ def test_what_the_api_takes_in_no_schema_goes_into_the_description() -> None:
 
 
 def test_a_schema_is_always_that_of_an_object() -> None:
-    """The API asks for it, and the rest stays as it is, in its order."""
+    """The API requires the type. The other keys stay unchanged, in their order."""
     (tool,) = taken("a", schema={"$schema": "http://json-schema.org/draft-07/schema#", "title": "A", "type": "object"})
     assert tool.definition() == {
         "name": "a",
@@ -127,23 +123,15 @@ def test_a_schema_is_always_that_of_an_object() -> None:
     }
 
 
-def test_half_a_surrogate_pair_does_not_reach_the_api() -> None:
-    """It would refuse the whole request: the character for what is unknown is there instead."""
-    half = "half \ud83d of a pair"
-    schema = {"type": "object", "properties": {"x": {"description": half, "enum": [half, "\ud83d\ude00"]}}}
-    (tool,) = taken("a", said=half, schema=schema)
-    whole = "half \ufffd of a pair"
-    assert tool.definition() == {
-        "name": "a",
-        "description": whole,
-        "input_schema": {
-            "type": "object",
-            "properties": {"x": {"description": whole, "enum": [whole, "😀"]}},
-        },
-    }
+def test_a_broken_tool_can_be_left_out() -> None:
+    """`only` is applied first."""
+    tools = [
+        Listed(name="good", input_schema=OBJECT),
+        Listed(name="bad", input_schema={**OBJECT, "properties": {"b c": {}}}),
+    ]
 
+    async def main() -> list[str]:
+        async with Client(serving(tools)) as client:
+            return [tool.name for tool in await mcp_tools(client, only=["good"])]
 
-def test_definitions_are_the_same_from_time_to_time() -> None:
-    """Byte for byte."""
-    first, second = (taken(*(tool.name for tool in TOOLS), schema=EITHER) for _ in range(2))
-    assert [str(tool.definition()) for tool in first] == [str(tool.definition()) for tool in second]
+    assert anyio.run(main) == ["good"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolloop.core.errors import BadTool
+from toolloop.machine.errors import BadTool
 from toolloop.responses import AnthropicMessagesToolResponseAdapter
 from toolloop.tools import ToolRegistry, tool
 
@@ -62,23 +62,21 @@ class WithCall:
         return {}
 
 
-@pytest.mark.parametrize(
-    ("thing", "says"),
-    [
+def test_what_is_no_tool_is_refused_with_the_remedy() -> None:
+    cases: list[tuple[object, str]] = [
         (plain_function, r"decorate it with @tool, or give tool\(plain_function\)"),
         (3, "int is not a tool: give a function made with @tool"),
         ({"name": "web_search"}, r"the definition of web_search .* params\['tools'\]"),
         (WithCall, "WithCall is not a tool"),
         (WithCall(), "None cannot be the name of a tool"),
-    ],
-)
-def test_what_is_no_tool_is_refused_with_the_remedy(thing: object, says: str) -> None:
-    with pytest.raises(BadTool, match=says):
-        ToolRegistry([thing])
+    ]
+    for thing, says in cases:
+        with pytest.raises(BadTool, match=says):
+            ToolRegistry([thing])
 
 
 class Own:
-    """An adapter of one's own, which inherits nothing."""
+    """An adapter without a base class."""
 
     def to_plain_text(self, response: Any) -> str:
         return "own"
@@ -91,21 +89,20 @@ def test_the_default_adapter_is_used_when_none_is_given() -> None:
     assert type(ToolRegistry().adapter) is AnthropicMessagesToolResponseAdapter
 
 
-@pytest.mark.parametrize("adapter", [Own(), AnthropicMessagesToolResponseAdapter(max_chars=5)])
-def test_an_own_adapter_goes_along_into_every_subset(adapter: Any) -> None:
-    registry = ToolRegistry([apple, mango], adapter=adapter)
-    assert registry.adapter is registry.only("apple").adapter is registry.without("apple").adapter is adapter
+def test_an_own_adapter_goes_along_into_every_subset() -> None:
+    cases: list[Any] = [Own(), AnthropicMessagesToolResponseAdapter(max_chars=5)]
+    for adapter in cases:
+        registry = ToolRegistry([apple, mango], adapter=adapter)
+        assert registry.adapter is registry.only("apple").adapter is registry.without("apple").adapter is adapter
 
 
-@pytest.mark.parametrize(
-    ("adapter", "says"),
-    [
-        (Own, "adapter is the class Own; give an object"),
-        (5, "adapter is a int"),
-        (lambda value: value, "is a function"),
-    ],
-)
-def test_a_wrong_adapter_is_refused_with_what_to_give(adapter: Any, says: str) -> None:
-    with pytest.raises(TypeError, match=says) as raised:
-        ToolRegistry([apple], adapter=adapter)
-    assert "AnthropicMessagesToolResponseAdapter()" in str(raised.value)
+def test_a_wrong_adapter_is_refused_with_what_to_give() -> None:
+    cases: list[tuple[Any, str]] = [
+        (Own, "got the class Own"),
+        (5, "adapter: expected an object with create_messages and to_plain_text, .*, got a int"),
+        (lambda value: value, "got a function"),
+    ]
+    for adapter, says in cases:
+        with pytest.raises(TypeError, match=says) as raised:
+            ToolRegistry([apple], adapter=adapter)
+        assert "AnthropicMessagesToolResponseAdapter()" in str(raised.value)

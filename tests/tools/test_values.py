@@ -1,34 +1,34 @@
-"""The values that programs have, as JSON: every kind, and what is said of those that are none."""
+"""Values of each kind become JSON; values that cannot are error results."""
 
 from __future__ import annotations
 
 import array
 import ipaddress
 import json
-from collections import Counter, OrderedDict, UserDict, UserList, UserString, deque, namedtuple
+import math
+import re
+from collections import Counter, UserDict, UserList, UserString, deque, namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, IntEnum
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import attrs
 import numpy as np
+import pydantic.dataclasses
 import pytest
-from anthropic.types import TextBlock, Usage
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, Field, RootModel, field_serializer
 
-from tests.tools.answering import png, said
-from toolloop.responses import AnthropicMessagesToolResponseAdapter, JsonResponse
-
-ANY_TEXT = st.text(st.characters(codec=None) | st.characters(categories=["Cs"]))
+from tests.tools.answering import ADAPTER, error, said
+from toolloop.responses import JsonResponse
 
 
 class Colour(Enum):
@@ -38,10 +38,6 @@ class Colour(Enum):
 
 class Level(IntEnum):
     LOW = 1
-
-
-class Word(StrEnum):
-    YES = "yes"
 
 
 @dataclass
@@ -66,37 +62,33 @@ class People(RootModel[list[Person]]):
     pass
 
 
+class Account(BaseModel):
+    name: str = "Ana"
+    password: str = "hunter2"
+
+    @field_serializer("password", when_used="json")
+    def hide(self, _: str) -> str:
+        return "***"
+
+
+@pydantic.dataclasses.dataclass
+class Login:
+    name: str
+    token: str = Field(exclude=True)
+
+
 class Own:
-    """An object that says itself what it is as a dict."""
+    """An object with `to_dict`."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"own": date(2024, 1, 1)}
 
 
 class Series:
-    """A list of another library."""
+    """A list-like class of another library."""
 
     def tolist(self) -> list[int]:
         return [1, 2]
-
-
-class Big(int):
-    def __repr__(self) -> str:
-        return "BIG"
-
-
-class Loose(float):
-    def __repr__(self) -> str:
-        return "LOOSE"
-
-
-class Loud(str):
-    """A string that would shout."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return "LOUD"
 
 
 def numbers(end: int) -> Iterator[int]:
@@ -104,50 +96,37 @@ def numbers(end: int) -> Iterator[int]:
 
 
 Pair = namedtuple("Pair", "left right")  # noqa: PYI024 - the kind without types
-ROWS = np.array([(1, 0.5, "a")], dtype=[("id", "i4"), ("score", "f8"), ("name", "U5")])
-MASKED: Any = np.ma.masked_array([(1, 0.5), (3, 0.5)], dtype=[("id", "i4"), ("score", "f8")])
-MASKED["score"][1] = np.ma.masked
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "none": ([None], [None]),
     "bool": ([True], [True]),
     "int": (10**30, 10**30),
     "float": (1.5, 1.5),
-    "a subclass of float": ([Loose(1.5)], [1.5]),
+    "NaN": ({"a": [math.nan]}, {"a": [None]}),
+    "infinity": ([-math.inf], [None]),
     "text": (["é\n"], ["é\n"]),
-    "a subclass of int": ([Big(5)], [5]),
-    "a subclass of str": ([Loud("quiet")], ["quiet"]),
-    "user string": ([UserString("a"), {UserString("b"): 1}], ["a", {"b": 1}]),
+    "user string": ([UserString("a")], ["a"]),
     "enum": (Colour.RED, "red"),
     "enum of a tuple": (Colour.SHADES, ["light", "dark"]),
     "int enum": (Level.LOW, 1),
-    "str enum inside": ([Word.YES], ["yes"]),
     "tuple": ((1, (2,)), [1, [2]]),
     "namedtuple": (Pair(1, 2), [1, 2]),
-    "set": ({3, 1, 2}, [1, 2, 3]),
-    "frozenset": (frozenset("ba"), ["a", "b"]),
-    "set of anything": ({("b",), ("a",)}, [["a"], ["b"]]),
+    "set": ({1}, [1]),
+    "frozenset": (frozenset("a"), ["a"]),
     "deque": (deque([1, 2]), [1, 2]),
     "range": (range(3), [0, 1, 2]),
     "keys": ({"b": 1, "a": 2}.keys(), ["b", "a"]),
     "items": ({"b": 1}.items(), [["b", 1]]),
-    "values": ({"b": 1}.values(), [1]),
     "user list": (UserList([1]), [1]),
     "generator": (numbers(3), [0, 1, 2]),
     "generator inside": ({"rows": numbers(2)}, {"rows": [0, 1]}),
     "zip": (zip("ab", [1, 2], strict=True), [["a", 1], ["b", 2]]),
     "array": (array.array("i", [1, 2]), [1, 2]),
     "dict in its order": ({"b": 1, "a": 2}, {"b": 1, "a": 2}),
-    "ordered dict": (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
     "counter": (Counter("aab"), {"a": 2, "b": 1}),
     "user dict": (UserDict({"a": 1}), {"a": 1}),
-    "mapping proxy": (MappingProxyType({Colour.RED: 1}), {"red": 1}),
-    "bytes that are text": ({"a": b"\xc3\xa9"}, {"a": "é"}),
-    "bytes that are none": ({"a": b"\xff"}, {"a": "data:application/octet-stream;base64,/w=="}),
-    "an image inside data": (
-        {"a": png()[:16] + b"\xff"},
-        {"a": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUv8="},
-    ),
+    "mapping proxy": (MappingProxyType({"a": Colour.RED}), {"a": "red"}),
+    "bytes": ({"a": b"\xc3\xa9"}, {"a": "é"}),
     "bytearray": ([bytearray(b"a")], ["a"]),
     "memoryview": ([memoryview(b"a")], ["a"]),
     "path": ([Path("a") / "b"], ["a/b"]),
@@ -155,127 +134,72 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "date": (date(2024, 2, 29), "2024-02-29"),
     "datetime": (datetime(2024, 2, 29, 1, 2, 3, 4), "2024-02-29T01:02:03.000004"),  # noqa: DTZ001 - a naive one too
     "datetime in UTC": (datetime(2024, 2, 29, tzinfo=UTC), "2024-02-29T00:00:00Z"),
-    "datetime elsewhere": (
-        datetime(2024, 2, 29, tzinfo=timezone(timedelta(hours=2))),
-        "2024-02-29T00:00:00+02:00",
-    ),
-    "datetime of an old local time": (
-        datetime(1800, 1, 1, tzinfo=timezone(timedelta(minutes=19, seconds=32))),
-        "1800-01-01T00:00:00+00:19:32",
-    ),
     "time": (time(1, 2), "01:02:00"),
-    "time in UTC": (time(1, 2, 3, 4, UTC), "01:02:03.000004Z"),
     "timedelta": (timedelta(days=1, seconds=2), "P1DT2S"),
-    "timedelta of more than a year": (timedelta(days=366, hours=2), "P366DT2H"),
-    "timedelta of nothing": (timedelta(0), "PT0S"),
-    "timedelta back": (timedelta(seconds=-61.5), "-PT1M1.5S"),
-    "the longest timedelta": (timedelta.min, "-P999999999D"),
     "decimal": (Decimal("1.10"), "1.10"),
     "uuid": (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
     "address": (ipaddress.ip_address("::1"), "::1"),
     "fraction": (Fraction(1, 2), "1/2"),
     "dataclass": (Point(1, ("a",)), {"x": 1, "tags": ["a"]}),
     "attrs": (Box(Point(1)), {"point": {"x": 1, "tags": []}, "_made": "2024-02-29"}),
-    "pydantic": (Person(name="Ana"), {"name": "Ana", "born": None, "photo": ""}),
+    "pydantic": (Person(name="Ana"), {"fullName": "Ana", "born": None, "photo": ""}),
     "pydantic root": (
         People([Person(name="Ana", born=date(2000, 1, 1))]),
-        [{"name": "Ana", "born": "2000-01-01", "photo": ""}],
+        [{"fullName": "Ana", "born": "2000-01-01", "photo": ""}],
     ),
+    "a model with a field that is hidden in JSON": ([Account()], [{"name": "Ana", "password": "***"}]),
+    "a dataclass of pydantic with a field that is left out": (Login("Ana", "hunter2"), {"name": "Ana"}),
     "an object with to_dict": (Own(), {"own": "2024-01-01"}),
     "an object with tolist": (Series(), [1, 2]),
-    "SDK object": (
-        {"usage": Usage(input_tokens=1, output_tokens=2)},
-        {"usage": {"input_tokens": 1, "output_tokens": 2}},
-    ),
-    "keys of all kinds": (
-        {Colour.RED: 1, 5: 2, True: 3, None: 4, date(2024, 1, 1): 5, Decimal("2.50"): 6, UUID(int=0): 7, 1.5: 8},
-        {
-            "red": 1,
-            "5": 2,
-            "true": 3,
-            "null": 4,
-            "2024-01-01": 5,
-            "2.50": 6,
-            "00000000-0000-0000-0000-000000000000": 7,
-            "1.5": 8,
-        },
+    "keys of several kinds": (
+        {Colour.RED: 1, 5: 2, True: 3, date(2024, 1, 1): 5, UUID(int=0): 7, 1.5: 8},
+        {"red": 1, "5": 2, "true": 3, "2024-01-01": 5, "00000000-0000-0000-0000-000000000000": 7, "1.5": 8},
     ),
     "NumPy bool": (np.True_, True),
     "NumPy int": (np.int64(5), 5),
     "NumPy key": ({np.int64(5): 1}, {"5": 1}),
     "NumPy half": (np.float16(0.5), 0.5),
     "NumPy double": (np.float64(0.5), 0.5),
-    "NumPy long double": (np.longdouble(0.5), 0.5),
+    "NumPy NaN": (np.array([1.5, np.nan]), [1.5, None]),
     "NumPy text": (np.array(["a"]), ["a"]),
-    "NumPy bytes": (np.array([b"a"]), ["a"]),
     "NumPy matrix": (np.arange(4).reshape(2, 2), [[0, 1], [2, 3]]),
     "NumPy array of nothing": (np.array([]), []),
-    "NumPy array without dimensions": (np.array(5), 5),
     "NumPy objects": (np.array([1, "a", None], dtype=object), [1, "a", None]),
-    "NumPy rows": (ROWS, [{"id": 1, "score": 0.5, "name": "a"}]),
-    "NumPy row": (ROWS[0], {"id": 1, "score": 0.5, "name": "a"}),
-    "NumPy void": (np.void(b"ab"), "ab"),
     "NumPy day": (np.datetime64("2024-02-29"), "2024-02-29"),
-    "NumPy days": (np.array(["2024-02-29"], dtype="M8[D]"), ["2024-02-29"]),
-    "NumPy nanosecond": (np.datetime64(1, "ns"), "1970-01-01T00:00:00.000000001"),
-    "NumPy hours": (np.timedelta64(5, "h"), "PT5H"),
-    "NumPy nanoseconds": (np.timedelta64(1, "ns"), "1 nanoseconds"),
-    "NumPy months": (np.timedelta64(5, "M"), "5 months"),
-    "NumPy rows with a mask": (MASKED, [{"id": 1, "score": 0.5}, {"id": 3, "score": None}]),
-    "NumPy row with a mask": (MASKED[1], {"id": 3, "score": None}),
-    "NumPy row without dimensions": (np.array((1, 0.5), dtype=MASKED.dtype), {"id": 1, "score": 0.5}),
-    "NumPy matrix of days": (np.array([["2024-02-29"]], dtype="M8[D]").view(np.matrix), [["2024-02-29"]]),
+    "NumPy nanoseconds": (np.array([1], dtype="M8[ns]"), ["1970-01-01T00:00:00.000000001"]),
     "NumPy mask": (np.ma.masked_array([1, 2], [False, True]), [1, None]),
 }
 
 
-@pytest.mark.parametrize(("value", "plain"), KINDS.values(), ids=KINDS)
-def test_a_value_becomes_its_json(value: Any, plain: Any) -> None:
-    """Of whatever kind it is, alone or as `JsonResponse`; keys stay in order, numbers keep their digits."""
-    text = said(value)
-    assert json.loads(text) == plain
-    assert text == json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+def test_a_value_becomes_its_json() -> None:
+    """Keys stay in order, integers keep their digits."""
+    for value, plain in KINDS.values():
+        text = said(value)
+        assert json.loads(text) == plain
+        assert text == json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def test_a_json_response_is_data_be_it_text_or_blocks() -> None:
-    """What looks like a text or like content is not taken for it."""
+def test_a_json_response_is_data_even_if_it_is_text_or_blocks() -> None:
+    """A str is quoted, and a list of blocks stays a list."""
     assert said(JsonResponse("text")) == '"text"'
     assert said(JsonResponse(None)) == "null"
     assert said(JsonResponse([{"type": "text", "text": "a"}])) == '[{"type":"text","text":"a"}]'
 
 
-@pytest.mark.parametrize(
-    "value", [[TextBlock.construct(type="text", text="a"), 1], {"a": TextBlock.construct(type="text", text="a")}]
-)
-def test_blocks_of_the_sdk_inside_data_are_data_without_what_was_never_set(value: Any) -> None:
-    """As the SDK would send them."""
-    assert '{"text":"a","type":"text"}' in said(value).replace(
-        '{"type":"text","text":"a"}', '{"text":"a","type":"text"}'
-    )
+def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+    """A request cannot carry it."""
+    assert said(["\udc00", {"a": "\ud800"}]) == '["\N{REPLACEMENT CHARACTER}",{"a":"\N{REPLACEMENT CHARACTER}"}]'
+    assert said({"\ud800": 1}) == '{"\N{REPLACEMENT CHARACTER}":1}'
 
 
-def test_half_a_surrogate_pair_becomes_the_replacement_character() -> None:
-    """In texts and in keys: no request can carry it."""
-    assert said("half \ud800 pair") == "half \N{REPLACEMENT CHARACTER} pair"
-    assert said(["\udc00", {"\ud800": 1}]) == '["\N{REPLACEMENT CHARACTER}",{"\N{REPLACEMENT CHARACTER}":1}]'
+def test_keys_are_the_texts_that_json_has_for_them() -> None:
+    """Numbers, booleans and None, as the standard library writes them."""
+    assert said({None: 1, True: 2, 3: 4}) == '{"null":1,"true":2,"3":4}'
 
 
-def test_what_is_there_may_be_of_any_length() -> None:
-    """The limit is for what is made while it is read."""
-    adapter = AnthropicMessagesToolResponseAdapter(max_chars=None)
-    assert len(json.loads(said(deque([0]) * 200_000, adapter=adapter))) == 200_000
-
-
-def deep(levels: int) -> Any:
-    value: Any = 0
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-def test_a_hundred_levels_are_not_too_deep() -> None:
-    """Data nests as far as anybody has a use for."""
-    assert json.loads(said(deep(100))) == deep(100)
+def test_a_set_is_a_sorted_list() -> None:
+    """So a run that is repeated in another process sends the same bytes."""
+    assert said({"a": frozenset("fbdace")}) == '{"a":["a","b","c","d","e","f"]}'
 
 
 @given(
@@ -285,5 +209,61 @@ def test_a_hundred_levels_are_not_too_deep() -> None:
     ).filter(lambda value: not isinstance(value, str))
 )
 def test_json_values_come_back_equal(value: Any) -> None:
-    """What is JSON already is sent as it is."""
+    """JSON values are sent unchanged."""
     assert json.loads(said(JsonResponse(value))) == value
+
+
+def failing() -> Iterator[int]:
+    yield 1
+    raise LookupError("row 2 is gone")
+
+
+async def forgotten() -> int:
+    return 5
+
+
+def itself() -> list[Any]:
+    loop: list[Any] = [1]
+    loop.append({"me": loop})
+    return loop
+
+
+def deep(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Reluctant(UserDict[str, Any]):
+    def __iter__(self) -> Iterator[str]:
+        raise ConnectionError("the table is locked")
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "object": (object, "a value of type object cannot be converted to JSON: return text, JSON values"),
+    "object inside": (lambda: {"a": [1, SimpleNamespace()]}, "a value of type SimpleNamespace cannot be converted"),
+    "function": (lambda: {"a b": len}, "a value of type builtin_function_or_method cannot be converted"),
+    "class": (lambda: [Point], "a value of type type cannot be converted"),
+    "exception inside": (lambda: {"error": ValueError("x")}, "a value of type ValueError cannot be converted"),
+    "bytes that are not text": (lambda: {"a": b"\xff"}, "bytes that are not UTF-8 text; return them as a FileResponse"),
+    "too many digits": (lambda: {"a": 10**5000}, "cannot be converted to JSON: ValueError"),
+    "itself": (itself, "it contains itself, or is nested too deep to be JSON"),
+    "deep": (lambda: deep(2000), "it contains itself, or is nested too deep to be JSON"),
+    "two keys of one text": (lambda: {1: "a", "1": "b"}, "it has two keys that are the same text in JSON"),
+    "generator that raises": (failing, "it cannot be read: LookupError: row 2 is gone"),
+    "generator that raises inside": (lambda: {"rows": failing()}, "LookupError: row 2 is gone"),
+    "a mapping that raises": (lambda: [Reluctant(a=1)], "locked"),
+    "coroutine": (forgotten, "it is a coroutine: await it in the tool"),
+    "coroutine inside": (lambda: [1, forgotten()], "it is a coroutine"),
+}
+
+
+def test_a_value_that_is_not_json_is_an_error_result() -> None:
+    """The model learns that the tool ran; `to_plain_text` raises the same."""
+    for make, says in BAD.values():
+        told = error(make())
+        assert told.startswith("The tool ran, but its result cannot be sent: ")
+        assert says in told
+        with pytest.raises(Exception, match=re.escape(says)):
+            ADAPTER.to_plain_text(make())

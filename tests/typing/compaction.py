@@ -10,28 +10,18 @@ from anthropic.types import MessageParam
 from toolloop.compaction import DropRounds, MaskResults, Summarize
 
 
-class Handle:
-    def _compact_now(self, strategy: object) -> int:
-        return 3
-
-
-def pinned(message: dict[str, Any]) -> bool:
-    return bool(message["content"])
-
-
 def summary_of(messages: list[Any]) -> str:
     return str(messages)
 
 
-def uses(client: Anthropic, messages: list[MessageParam], handle: Handle) -> None:
+def uses(client: Anthropic, messages: list[MessageParam]) -> None:
     assert_type(MaskResults()(messages), list[Any])
-    assert_type(DropRounds(3, pinned=pinned)(messages), list[Any])
-    assert_type(DropRounds(3)(handle), int)
-    assert_type(Summarize(client, 2, 90_000, params={"max_tokens": 100})(handle), int)
+    assert_type(DropRounds(3, at_tokens=9)(messages), list[Any])
+    assert_type(Summarize(client, 2, 90_000, params={"max_tokens": 100})(messages), Any)
     Summarize(summary_of, keep_last=2, prompt="What was that?")
     DropRounds()  # type: ignore[call-arg]
     DropRounds("3")  # type: ignore[arg-type]
     DropRounds(3, 4)  # type: ignore[call-arg]
-    MaskResults(2, 500, pinned=3)  # type: ignore[arg-type]
+    MaskResults(2, "500")  # type: ignore[arg-type]
     Summarize(params=3)  # type: ignore[arg-type]
-    DropRounds(3)(3)  # type: ignore[call-overload]
+    DropRounds(3)(3)  # type: ignore[arg-type]

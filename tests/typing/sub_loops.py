@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 from toolloop import LoopConfig, Tool, ToolCall, ToolContext, ToolLoopHandle, ToolRegistry, sub_loop, tool
-from toolloop.handle.sub_loops import SubLoop
+from toolloop.loop.sub_loops import SubLoop
 from toolloop.providers import Provider
 from toolloop.tools import as_tool
 
@@ -44,7 +44,7 @@ some_tool: Tool[..., Any] = child
 
 def uses(provider: Provider, context: ToolContext) -> None:
     ToolLoopHandle(provider, params=PARAMS, tools=[child, look, other], context=context)
-    ToolRegistry([child]).only("child")
+    ToolRegistry([child])
     sub_loop("child", "A child.", PARAMS)  # type: ignore[call-arg]
     sub_loop("child", "A child.")  # type: ignore[call-arg]
     sub_loop("child", params=PARAMS)  # type: ignore[call-arg]

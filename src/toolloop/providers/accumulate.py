@@ -1,44 +1,47 @@
-"""A reply out of the events of its stream: the same JSON that the API would have sent without streaming.
+"""Assemble a reply from the events of its stream: the same JSON that the API would have sent without streaming.
 
-The grammar is in the API's documentation of streaming. What is not known (events, deltas, blocks, fields) is passed
-over or kept as it came, never refused.
+The grammar is that of the API's documentation of streaming. Unknown events and deltas are skipped; unknown blocks and
+fields are kept.
 """
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, Literal
 
-from toolloop.core.errors import ModelError, ProtocolError
-from toolloop.core.freezing import frozen
-from toolloop.core.jsontext import JSON, decode, encode
+from attrs import frozen
+
+from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.machine.jsontext import JSON, decode, encode
 from toolloop.providers.failures import broken_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Under these the model was stopped in the middle of what it wrote, so a tool's input may be half there. No call of
-# such a reply ever runs.
+# With these stop reasons the reply was cut off, so the input of a call may be incomplete. No call of it ever runs.
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 
-_SHOWN = 200  # characters of what makes no sense
+_SHOWN = 200  # characters of an invalid event or input
 
-# Deltas whose pieces are joined: the type of the delta, and the field that holds the piece and becomes the whole.
-_JOINED = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+# Deltas whose texts are joined: the field that holds the text, and the kind of piece that it is.
+_JOINED: dict[str, tuple[str, Literal["text", "thinking", "input"]]] = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "input_json_delta": ("partial_json", "input"),
+}
 
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 @frozen
 class Piece:
-    """What one event of a stream adds to a reply that somebody may want to see at once.
+    """The part of a reply that one event adds, for those who show it at once.
 
     Attributes:
         kind: what it is a piece of.
-        index: of the block in the reply.
-        value: the text, or of an input the JSON text; the pieces of a block joined are the whole. A citation whole.
-        call_id: of an input, which call's.
-        name: of an input, the name of the tool.
+        index: the index of the block in the reply.
+        value: the text, the JSON text of an input, or a whole citation. The joined pieces of a block are the whole.
+        call_id: for an input, the id of the call.
+        name: for an input, the name of the tool.
 
     """
 
@@ -50,11 +53,11 @@ class Piece:
 
 
 def accumulate(events: Iterable[Mapping[str, JSON]]) -> dict[str, JSON]:
-    """The message that a stream of raw events amounts to.
+    """Return the message that the raw events of a stream amount to.
 
     Raises:
-        ModelError: the stream said that it broke off.
-        ProtocolError: the stream ended early, or made no sense; the same request may fare better.
+        ModelError: the stream contains an error event.
+        ProtocolError: the stream ended early or is invalid; the same request may succeed.
 
     """
     accumulator = Accumulator()
@@ -64,13 +67,13 @@ def accumulate(events: Iterable[Mapping[str, JSON]]) -> dict[str, JSON]:
 
 
 class Accumulator:
-    """Takes the raw events of one stream, in order, and gives the message at the end.
+    """Takes the raw events of one stream, in order, and returns the message at the end.
 
-    A whole message, which some answer to a request for a stream, is taken for one too.
+    It also takes a whole message, which some servers answer to a request for a stream.
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self._message: dict[str, JSON] = {}
         self._whole: dict[str, JSON] | None = None
         self._blocks: dict[int, dict[str, JSON]] = {}
@@ -79,9 +82,10 @@ class Accumulator:
         self._problem: ModelError | ProtocolError | None = None
 
     def add(self, event: Mapping[str, JSON]) -> Piece | None:
-        """Take one event, and say what it adds.
+        """Take one event and return the piece that it adds.
 
-        What does not fit is told by `message`: so a stream is read to its end, and its connection serves the next.
+        An invalid event raises nothing here; `message` raises the error. So a stream is read to its end, and its
+        connection can be used again.
         """
         if self._problem is not None:
             return None
@@ -89,8 +93,8 @@ class Accumulator:
             return self._add(event)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             self._problem = ProtocolError(
-                f"an event of the reply's stream makes no sense where it came ({type(error).__name__}: {error}): "
-                f"{str(event)[:_SHOWN]}. Send the same request again",
+                f"the reply's stream holds an invalid event ({type(error).__name__}: {error}): {str(event)[:_SHOWN]}. "
+                "Send the same request again",
                 retryable=True,
             )
             self._problem.__cause__ = error
@@ -99,20 +103,19 @@ class Accumulator:
     @property
     def partial_text(self) -> str:
         """The text so far: that of all text blocks, joined by newlines."""
-        blocks = sorted(self._blocks.items())
         texts = [
             "".join(self._pieces.get((index, "text"), ())) or block.get("text")
-            for index, block in blocks
+            for index, block in sorted(self._blocks.items())
             if block["type"] == "text"
         ]
         return "\n".join(text for text in texts if isinstance(text, str))
 
     def message(self) -> dict[str, JSON]:
-        """The whole message.
+        """Return the whole message.
 
         Raises:
-            ModelError: the stream said that it broke off.
-            ProtocolError: an event made no sense, the stream ended early, or the input of a call is not a JSON object.
+            ModelError: the stream contains an error event.
+            ProtocolError: an event is invalid, the stream ended early, or the input of a call is not a JSON object.
 
         """
         if self._problem is not None:
@@ -121,28 +124,25 @@ class Accumulator:
             return self._whole
         stop_reason = self._message.get("stop_reason")
         if not self._ended or stop_reason is None:
-            reached = (
-                "its first event" if not self._message else "its stop reason" if stop_reason is None else "its end"
-            )
+            missing = "first event" if not self._message else "stop reason" if stop_reason is None else "end"
             raise ProtocolError(
-                f"the reply's stream ended before {reached}: the reply is not complete. Send the same request again",
+                f"the reply's stream ended before its {missing}; the reply is incomplete. Send the same request again",
                 retryable=True,
             )
         for (index, field), pieces in self._pieces.items():
-            block = self._blocks[index]
-            whole = "".join(pieces)
+            block, whole = self._blocks[index], "".join(pieces)
             if field != "partial_json":
                 block[field] = whole
-            elif whole.strip():  # a call without arguments may stream nothing at all
+            elif whole.strip():  # a call without arguments may stream nothing
                 block["input"] = _input(block, whole, stop_reason)
         return self._message | {"content": [self._blocks[index] for index in sorted(self._blocks)]}
 
     def _add(self, event: Mapping[str, Any]) -> Piece | None:
         match event["type"]:
             case "message_start":
-                self._message = copy.deepcopy(dict(event["message"]))
+                self._message = dict(event["message"])
             case "content_block_start":
-                return self._start_block(_integer(event["index"]), copy.deepcopy(dict(event["content_block"])))
+                return self._start_block(event["index"], dict(event["content_block"]))
             case "content_block_delta":
                 return self._extend_block(event["index"], event["delta"])
             case "content_block_stop":
@@ -152,74 +152,63 @@ class Accumulator:
             case "message_stop":
                 self._ended = True
             case "message":
-                self._whole = _message(event)
+                if not isinstance(event["content"], list):
+                    raise TypeError("the content of a message is not a list")
+                self._whole = event if isinstance(event, dict) else dict(event)
             case "error":
                 error = event["error"]
                 self._problem = broken_off(error.get("type"), str(error.get("message")))
-            case _:  # pings, what is to come
-                pass
         return None
 
-    def _start_block(self, index: int, block: dict[str, JSON]) -> Piece | None:
-        if index in self._blocks:
-            raise ValueError(f"block {index} has begun already")
-        piece = None
-        match block["type"]:
-            case "text" | "thinking" as kind:
-                piece = Piece(kind, index, _string(block.get(kind) or ""))
-            case "fallback":
-                # Another model goes on; an unstreamed reply carries the name of the last (anthropic-sdk 2.12).
-                self._message["model"] = block["to"]["model"]
+    def _start_block(self, index: Any, block: dict[str, JSON]) -> Piece | None:
+        if not isinstance(index, int) or index in self._blocks:
+            raise ValueError(f"the index {index!r} is not an integer, or its block has begun already")
+        kind = block["type"]
+        text = _string(block.get(kind) or "") if kind in {"text", "thinking"} else ""
+        if kind == "fallback":
+            # Another model continues; an unstreamed reply has the name of the last one (anthropic-sdk 2.12).
+            self._message["model"] = block["to"]["model"]
         self._blocks[index] = block
-        return piece if piece is not None and piece.value else None
+        return Piece(kind, index, text) if text else None
 
     def _extend_block(self, index: int, delta: Mapping[str, Any]) -> Piece | None:
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta" | "thinking_delta" | "input_json_delta" as kind:
-                field = _JOINED[kind]
-                piece = _string(delta[field])
-                self._pieces.setdefault((index, field), [_string(block.get(field) or "")]).append(piece)
-                return self._piece(kind, index, piece) if piece else None
+                field, piece_kind = _JOINED[kind]
+                text = _string(delta[field])
+                self._pieces.setdefault((index, field), [_string(block.get(field) or "")]).append(text)
+                return self._piece(piece_kind, index, text)
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
-                citation = copy.deepcopy(delta["citation"])
-                block["citations"] = [*(block.get("citations") or ()), citation]
-                return Piece("citation", index, copy.deepcopy(citation))
-            case "compaction_delta":  # one, and whole
-                block.update({name: copy.deepcopy(value) for name, value in delta.items() if name != "type"})
-            case _:
-                pass
+                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+                return Piece("citation", index, delta["citation"])
+            case "compaction_delta":  # a block has one, with all its fields
+                block.update({name: value for name, value in delta.items() if name != "type"})
         return None
 
     def _stop_block(self, index: int) -> Piece | None:
-        """Nothing depends on the end of a block, and a cut one has none; but an input that came whole is told now."""
+        """Return an input that came whole with the start of its block; the end of a block adds nothing else."""
         block = self._blocks.get(index, {})
-        if (
-            block.get("type") in _CALLS
-            and block.get("input")
-            and not any(self._pieces.get((index, "partial_json"), ()))
-        ):
-            return self._piece("input_json_delta", index, encode(block["input"]))
-        return None
+        came_in_pieces = any(self._pieces.get((index, "partial_json"), ()))
+        if block.get("type") not in _CALLS or not block.get("input") or came_in_pieces:
+            return None
+        return self._piece("input", index, encode(block["input"]))
 
-    def _piece(self, delta: str, index: int, text: str) -> Piece:
-        match delta:
-            case "text_delta":
-                return Piece("text", index, text)
-            case "thinking_delta":
-                return Piece("thinking", index, text)
+    def _piece(self, kind: Literal["text", "thinking", "input"], index: int, text: str) -> Piece | None:
+        if not text:
+            return None
+        if kind != "input":
+            return Piece(kind, index, text)
         block = self._blocks[index]
-        return Piece("input", index, text, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""))
+        return Piece(kind, index, text, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""))
 
     def _end_message(self, event: Mapping[str, Any]) -> None:
-        event = copy.deepcopy(dict(event))
         _overwrite(self._message, event["delta"])
-        # The counts are totals so far, not additions; those left out or null keep their first value.
+        # The counts are totals, not increments; those that are missing or null keep their first value.
         self._message["usage"] = _recounted(self._message.get("usage") or {}, event.get("usage") or {})
-        beside = {name: value for name, value in event.items() if name not in {"type", "delta", "usage"}}
-        _overwrite(self._message, beside)
+        _overwrite(self._message, {name: event[name] for name in event.keys() - {"type", "delta", "usage"}})
 
 
 def _overwrite(target: dict[str, JSON], changes: Mapping[str, JSON]) -> None:
@@ -228,33 +217,23 @@ def _overwrite(target: dict[str, JSON], changes: Mapping[str, JSON]) -> None:
             target[name] = value
 
 
-def _recounted(counts: Mapping[str, JSON], told: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Counts, overwritten by those that were told since; in the objects among them likewise."""
+def _recounted(counts: Mapping[str, JSON], changes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The counts with the changes; objects among them are merged in the same way."""
     new = dict(counts)
-    for name, value in told.items():
-        if isinstance(value, dict) and isinstance(counts.get(name), dict):
-            new[name] = _recounted(counts[name], value)
-        elif value is not None or name not in new:
-            new[name] = value
+    merged = {
+        name: _recounted(counts[name], value)
+        if isinstance(value, dict) and isinstance(counts.get(name), dict)
+        else value
+        for name, value in changes.items()
+    }
+    _overwrite(new, merged)
     return new
-
-
-def _integer(value: JSON) -> int:
-    if isinstance(value, int):
-        return value
-    raise TypeError(f"the index {value!r} is not an integer")
 
 
 def _string(value: JSON) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(f"the piece {value!r} is not a string")
-
-
-def _message(event: Mapping[str, JSON]) -> dict[str, JSON]:
-    if isinstance(event.get("content"), list):
-        return event if isinstance(event, dict) else dict(event)
-    raise TypeError("the content of a message is not a list")
 
 
 def _input(block: Mapping[str, JSON], text: str, stop_reason: str) -> JSON:

@@ -1,196 +1,180 @@
-"""Requests answered by a client of the anthropic SDK, with its authentication, retries, headers and error classes."""
+"""Providers over clients of the anthropic SDK, with its authentication, retries, headers and error classes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from toolloop.core.jsontext import plain
-from toolloop.providers.calls import Bound, create_arguments, messages_of, post_arguments, takes_ready_body
-from toolloop.providers.counting import count_arguments, count_in, count_post_arguments, read_count
+from attrs import field, frozen
+
+from toolloop.machine.jsontext import plain
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.replies import built_reply, read_reply
+from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments
 from toolloop.providers.streaming import AsyncEventStream, EventStream, RawEvents, async_whole, whole
 
 if TYPE_CHECKING:
-    from toolloop.providers.protocol import Reply, Request
+    from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request
 
 
+@frozen(eq=False)
 class AnthropicProvider:
     """A `Provider` over a client of the anthropic SDK.
 
-    A plain `anthropic.Anthropic` gets the ready bytes of a request. A client with middleware, a subclass, and the
-    clients for Bedrock, Vertex and other platforms get JSON values through their `messages.create`. Above the SDK's
-    bound for unstreamed requests the reply is streamed underneath.
+    A plain `anthropic.Anthropic` posts ready bytes. A client with middleware, a subclass, and the clients for Bedrock,
+    Vertex and other platforms get JSON values through their `messages.create`. If the SDK would refuse to send a
+    request unstreamed, `send` streams the reply internally.
 
     Args:
-        client: the client; `retries` and timeouts are its own.
+        client: the client; its retries and timeouts apply.
 
     """
 
-    def __init__(self, client: Any) -> None:
-        """Keep the client; nothing is imported or sent."""
-        self.client = client
-        self._bound = Bound()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self.client).__name__})"
+    client: Any = field(repr=lambda client: type(client).__name__)
 
     def send(self, request: Request) -> Reply:
-        """Answer a request with the JSON of the API's message.
+        """Return the reply to a request: the JSON of the API's message.
 
         Raises:
             ModelError: the request failed; its cause is the SDK's exception.
-            ProtocolError: the reply made no sense.
-            TypeError: `extra_body` is not JSON, or asks for a stream.
+            ProtocolError: the reply is not a message.
+            TypeError: `extra_body` is not JSON, or has the key `stream`.
 
         """
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
-        if self._bound.streams(self.client, request):
+        if must_stream(self.client, request):
             return whole(self.stream(request))
-        if not takes_ready_body(self.client, anthropic.Anthropic):
-            return self._create(request)
-        return self._post(post_arguments(self.client, request, stream=False))
+        call = _call(self.client, anthropic.Anthropic, request)
+        with outside_errors():
+            answer = call()
+        return _read(answer)
 
     def stream(self, request: Request) -> EventStream:
-        """Answer a request with the raw events of the reply's stream. Nothing is sent before the first is asked for.
+        """Return the raw events of the reply. The request is sent when the first event is read.
 
         Raises:
-            TypeError: `extra_body` is not JSON, or asks for a stream.
+            TypeError: `extra_body` is not JSON, or has the key `stream`.
 
         """
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
-        kind = anthropic.Stream[object]  # whose events are plain JSON
-        if takes_ready_body(self.client, anthropic.Anthropic):
-            posted = post_arguments(self.client, request, stream=True)
-            return EventStream(lambda: self.client.post(cast_to=object, stream=True, stream_cls=kind, **posted))
-        messages = messages_of(self.client, request)
-        arguments = create_arguments(messages.create, request)
+        kind = anthropic.Stream[object]  # its events are plain JSON
+        call = _call(self.client, anthropic.Anthropic, request, stream_cls=kind)
 
         def begin() -> Any:
-            raw = messages.with_raw_response.create(stream=True, **arguments)
-            # Middleware may answer with a message of its own making.
-            return raw.parse(to=kind) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+            answer = call()
+            if hasattr(answer, "http_response"):
+                return answer.parse(to=kind)
+            return answer if isinstance(answer, anthropic.Stream) else built_reply(plain(answer), None)
 
         return EventStream(begin)
 
-    def count_tokens(self, request: Request) -> int:
-        """Count the input tokens of a request, without sending it: `POST /v1/messages/count_tokens`.
 
-        Of the request it takes what matters to that. It is not billed, and has a rate limit of its own.
-
-        Raises:
-            ModelError: the request failed; its cause is the SDK's exception.
-            ProtocolError: the answer made no sense.
-            TypeError: `extra_body` is not JSON.
-
-        """
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
-        import httpx2  # noqa: PLC0415 - likewise
-
-        if takes_ready_body(self.client, anthropic.Anthropic):
-            arguments = count_post_arguments(self.client, request)
-            with outside_errors():
-                response = self.client.post(cast_to=httpx2.Response, **arguments)
-            return read_count(response)
-        messages = messages_of(self.client, request)
-        arguments = count_arguments(messages, request)
-        with outside_errors():
-            raw = messages.with_raw_response.count_tokens(**arguments)
-        return read_count(raw.http_response) if hasattr(raw, "http_response") else count_in(plain(raw))
-
-    def _post(self, arguments: dict[str, Any]) -> Reply:
-        import httpx2  # noqa: PLC0415 - `import toolloop` must not pay for it
-
-        with outside_errors():
-            response = self.client.post(cast_to=httpx2.Response, **arguments)
-        return read_reply(response)
-
-    def _create(self, request: Request) -> Reply:
-        messages = messages_of(self.client, request)
-        arguments = create_arguments(messages.create, request)
-        with outside_errors():
-            raw = messages.with_raw_response.create(**arguments)
-        # Middleware may answer with a message of its own making.
-        return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
-
-
+@frozen(eq=False)
 class AsyncAnthropicProvider:
-    """An `AsyncProvider` over an async client of the anthropic SDK; else as `AnthropicProvider`.
+    """An `AsyncProvider` over an async client of the anthropic SDK. See `AnthropicProvider`.
 
     Args:
-        client: the client; retries and timeouts are its own.
+        client: the client; its retries and timeouts apply.
 
     """
 
-    def __init__(self, client: Any) -> None:
-        """Keep the client; nothing is imported or sent."""
-        self.client = client
-        self._bound = Bound()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self.client).__name__})"
+    client: Any = field(repr=lambda client: type(client).__name__)
 
     async def send(self, request: Request) -> Reply:
-        """Like `AnthropicProvider.send`."""
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+        """Return the reply to a request. See `AnthropicProvider.send`."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
-        if self._bound.streams(self.client, request):
+        if must_stream(self.client, request):
             return await async_whole(self.stream(request))
-        if not takes_ready_body(self.client, anthropic.AsyncAnthropic):
-            return await self._create(request)
-        return await self._post(post_arguments(self.client, request, stream=False))
+        call = _call(self.client, anthropic.AsyncAnthropic, request)
+        with outside_errors():
+            answer = await call()
+        return _read(answer)
 
     def stream(self, request: Request) -> AsyncEventStream:
-        """Like `AnthropicProvider.stream`; it is not awaited itself."""
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
+        """Return the raw events of the reply. It is not awaited itself. See `AnthropicProvider.stream`."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
-        kind = anthropic.AsyncStream[object]  # whose events are plain JSON
-        if takes_ready_body(self.client, anthropic.AsyncAnthropic):
-            posted = post_arguments(self.client, request, stream=True)
-
-            async def post() -> RawEvents:
-                return RawEvents(await self.client.post(cast_to=object, stream=True, stream_cls=kind, **posted))
-
-            return AsyncEventStream(post)
-        messages = messages_of(self.client, request)
-        arguments = create_arguments(messages.create, request)
+        kind = anthropic.AsyncStream[object]  # its events are plain JSON
+        call = _call(self.client, anthropic.AsyncAnthropic, request, stream_cls=kind)
 
         async def begin() -> Any:
-            raw = await messages.with_raw_response.create(stream=True, **arguments)
-            # Middleware may answer with a message of its own making.
-            return await raw.parse(to=kind) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+            answer = await call()
+            if hasattr(answer, "http_response"):
+                return await answer.parse(to=kind)
+            return RawEvents(answer) if isinstance(answer, anthropic.AsyncStream) else built_reply(plain(answer), None)
 
         return AsyncEventStream(begin)
 
-    async def count_tokens(self, request: Request) -> int:
-        """Like `AnthropicProvider.count_tokens`."""
-        import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
-        import httpx2  # noqa: PLC0415 - likewise
 
-        if takes_ready_body(self.client, anthropic.AsyncAnthropic):
-            arguments = count_post_arguments(self.client, request)
-            with outside_errors():
-                response = await self.client.post(cast_to=httpx2.Response, **arguments)
-            return read_count(response)
-        messages = messages_of(self.client, request)
-        arguments = count_arguments(messages, request)
-        with outside_errors():
-            raw = await messages.with_raw_response.count_tokens(**arguments)
-        return read_count(raw.http_response) if hasattr(raw, "http_response") else count_in(plain(raw))
+def _call(client: Any, first_party: Any, request: Request, *, stream_cls: Any = None) -> Callable[[], Any]:
+    """Return the SDK call that sends a request.
 
-    async def _post(self, arguments: dict[str, Any]) -> Reply:
-        import httpx2  # noqa: PLC0415 - `import toolloop` must not pay for it
+    Subclasses, clients for other platforms and middleware edit the JSON of a request, so they cannot post a ready body.
+    """
+    import httpx2  # noqa: PLC0415 - `import toolloop` must not load it
 
-        with outside_errors():
-            response = await self.client.post(cast_to=httpx2.Response, **arguments)
-        return read_reply(response)
+    streams = stream_cls is not None
+    if type(client) is first_party and not client.middleware:
+        arguments = post_arguments(client, request, stream=streams)
+        if streams:
+            return partial(client.post, cast_to=object, stream=True, stream_cls=stream_cls, **arguments)
+        return partial(client.post, cast_to=httpx2.Response, **arguments)
+    messages = client.beta.messages if "betas" in options_of(request) else client.messages
+    arguments = create_arguments(messages.create, request)
+    return partial(messages.with_raw_response.create, **arguments, **({"stream": True} if streams else {}))
 
-    async def _create(self, request: Request) -> Reply:
-        messages = messages_of(self.client, request)
-        arguments = create_arguments(messages.create, request)
-        with outside_errors():
-            raw = await messages.with_raw_response.create(**arguments)
-        # Middleware may answer with a message of its own making.
-        return read_reply(raw.http_response) if hasattr(raw, "http_response") else built_reply(plain(raw), None)
+
+def _read(answer: Any) -> Reply:
+    import httpx2  # noqa: PLC0415 - loaded already
+
+    response = getattr(answer, "http_response", answer)
+    # Middleware may answer with a message that it made itself.
+    return read_reply(response) if isinstance(response, httpx2.Response) else built_reply(plain(answer), None)
+
+
+@overload
+def provider_for(client_or_provider: Any, *, is_async: Literal[False]) -> Provider: ...
+@overload
+def provider_for(client_or_provider: Any, *, is_async: Literal[True]) -> AsyncProvider: ...
+def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | AsyncProvider:
+    """Return a provider as it is, and a client of the anthropic SDK wrapped in one.
+
+    Args:
+        client_or_provider: any client of the anthropic SDK, or an object with `send` and perhaps `stream`.
+        is_async: whether an `AsyncToolLoopHandle` uses it.
+
+    Raises:
+        TypeError: it is neither, or it is sync where async is needed or the other way round; the message says which.
+
+    """
+    value = client_or_provider
+    send, create = _method(value, "send"), _method(value, "messages", "with_raw_response", "create")
+    method = send or create
+    client = "AsyncAnthropic" if is_async else "Anthropic"
+    if isinstance(value, type) or method is None:
+        given = f"the class {value.__name__}, not an instance" if isinstance(value, type) else type(value).__name__
+        raise TypeError(
+            f"the provider is {given}: give a client of the anthropic SDK, such as anthropic.{client}(), or an object "
+            "with `send(request)` (toolloop.providers.Provider or AsyncProvider)"
+        )
+    if inspect.iscoroutinefunction(method) != is_async:
+        names = ("sync", "async", "AsyncToolLoopHandle", "ToolLoopHandle")
+        has, needs, own, other = names if is_async else ("async", "sync", "ToolLoopHandle", "AsyncToolLoopHandle")
+        raise TypeError(
+            f"{type(value).__name__}.{'send' if send else 'messages.create'} is {has}, and {own} needs {needs} "
+            f"methods: give anthropic.{client}() or another {needs} provider, or use {other}"
+        )
+    if send is None:
+        return AsyncAnthropicProvider(value) if is_async else AnthropicProvider(value)
+    return value  # type: ignore[no-any-return] # any object with `send` is a provider
+
+
+def _method(value: object, *path: str) -> Any:
+    for name in path:
+        value = getattr(value, name, None)
+    return inspect.unwrap(value) if callable(value) else None

@@ -1,25 +1,24 @@
-"""What the SDK raises, as `ModelError`: what failed, and whether and when the same request may succeed."""
+"""Exceptions of the SDK as `ModelError`: what failed, and whether and when the same request may succeed."""
 
 from __future__ import annotations
 
 import json
 import math
-import time
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from toolloop.core.errors import ModelError, ProtocolError
+from toolloop.machine.errors import ModelError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Mapping
 
     import anthropic
 
 _CLIENT_ERROR = 400
 _SERVER_ERROR = 500
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})  # and all from 500 on (anthropic-sdk 2.12, `_should_retry`)
-# A stream that fails has sent its status 200 long before; only the type is left to judge by. The API's types, and those
-# that Bedrock's streams may tell (botocore 1.44, `bedrock-runtime`, `ResponseStream`).
+# A stream that fails has status 200, so its error type decides: the API's types, and those of Bedrock's streams
+# (botocore 1.44, `bedrock-runtime`, `ResponseStream`).
 _RETRYABLE_KINDS = frozenset(
     {
         "api_error",
@@ -33,40 +32,32 @@ _RETRYABLE_KINDS = frozenset(
         "throttlingException",
     }
 )
-_SHOWN = 500  # characters of a refusal: a proxy may answer with a page
+_SHOWN = 500  # characters of an error text: a proxy may answer with a page
 
 
-def outside_errors() -> AbstractContextManager[None]:
-    """Raise what the SDK raises as our own, with the SDK's exception as the cause.
+@contextmanager
+def outside_errors() -> Iterator[None]:
+    """Convert exceptions of the SDK to `ModelError` and `ProtocolError`, with the SDK's exception as the cause.
 
-    Ctrl-C and cancellation are no `Exception`, and pass through.
+    Ctrl-C and cancellation are not an `Exception`, and pass through.
 
     Raises:
-        ModelError: the request failed, or the client would not send it.
-        ProtocolError: what streamed in was not JSON.
+        ModelError: the request failed, or the client did not send it.
+        ProtocolError: an event of a stream was not JSON.
 
     """
-    return _OUTSIDE
-
-
-class _OutsideErrors:
-    """It holds nothing, so one does for all, and where nothing fails it costs two calls."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and (own := _as_own(error)) is not None:
-            raise own from error
-
-
-_OUTSIDE = _OutsideErrors()
+    try:
+        yield
+    except Exception as error:
+        if (own := _as_own(error)) is None:
+            raise
+        raise own from error
 
 
 def _as_own(error: Exception) -> ModelError | ProtocolError | None:
-    """What the SDK raised as our own; None for what it does not raise."""
-    import anthropic  # noqa: PLC0415 - `import toolloop` must not pay for the SDK
-    import httpx2  # noqa: PLC0415 - likewise
+    """The converted exception; None for one that the SDK does not raise."""
+    import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
+    import httpx2  # noqa: PLC0415 - nor this
 
     match error:
         case anthropic.APIStatusError():
@@ -78,8 +69,7 @@ def _as_own(error: Exception) -> ModelError | ProtocolError | None:
                 f"an event of the reply's stream is not JSON ({error}). Send the same request again", retryable=True
             )
         case anthropic.AnthropicError() | ImportError() | TypeError() | ValueError() | RecursionError():
-            # No credentials, a setting that cannot be, a package that a platform's client needs, an event too deep: the
-            # client's own words say it best.
+            # Missing credentials, a bad setting, a missing package of a platform's client, an event nested too deep.
             return ModelError(
                 f"the client did not send the request, or could not use its answer: {error}",
                 retryable=isinstance(error, anthropic.RetryableError),
@@ -87,37 +77,21 @@ def _as_own(error: Exception) -> ModelError | ProtocolError | None:
     return None
 
 
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """The seconds that a response asks to wait, or None: `retry-after-ms`, else `retry-after`, seconds or a date.
-
-    A date is compared with the response's own `date`, so that the two clocks need not agree; `now` (seconds since the
-    epoch) stands in for it.
-    """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return max(0.0, milliseconds / 1000)
-    wanted = headers.get("retry-after")
-    seconds = _number(wanted)
-    if seconds is not None:
-        return max(0.0, seconds)
-    until = _date(wanted)
-    if until is None:
-        return None
-    sent = _date(headers.get("date"))
-    if sent is None:
-        sent = time.time() if now is None else now
-    return max(0.0, until - sent)
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait before a retry, from `retry-after-ms` or `retry-after`; None without such a number."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name, "")) / unit
+            if math.isfinite(seconds):
+                return max(0.0, seconds)
+    return None
 
 
 def broken_off(kind: str | None, said: str, *, status: int = 200, request_id: str | None = None) -> ModelError:
-    """A stream that told an error. What its headers say of retrying they said of an answer that began well."""
-    retryable = kind is None or kind in _RETRYABLE_KINDS  # what is none of the API's words is a proxy's, say
-    return ModelError(
-        f"the API broke off its reply with {_described(kind, said, request_id)}. {_advice(retryable, None)}",
-        status=status,
-        kind=kind,
-        retryable=retryable,
-        request_id=request_id,
+    """Return the error for a stream that sent one. Its headers do not count: they were sent before the error."""
+    retryable = kind is None or kind in _RETRYABLE_KINDS  # an error without a type is a proxy's
+    return _failure(
+        "the API broke off its reply with", said, kind=kind, status=status, request_id=request_id, retryable=retryable
     )
 
 
@@ -128,24 +102,26 @@ def _refused(error: anthropic.APIStatusError) -> ModelError:
         return broken_off(kind, said, status=status, request_id=error.request_id)
     retryable = status in _RETRYABLE_STATUSES or status >= _SERVER_ERROR
     retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), retryable)
-    wait = retry_after(headers)
-    return ModelError(
-        f"the API answered {status} {_described(kind, said, error.request_id)}. {_advice(retryable, wait)}",
-        status=status,
+    return _failure(
+        f"the API answered {status}",
+        said,
         kind=kind,
-        retryable=retryable,
-        retry_after=wait,
+        status=status,
         request_id=error.request_id,
+        retryable=retryable,
+        retry_after=retry_after(headers),
     )
 
 
-def _described(kind: str | None, said: str, request_id: str | None) -> str:
+def _failure(what: str, said: str, **facts: Any) -> ModelError:
+    kind, request_id = facts["kind"] or "no error type", facts["request_id"]
     named = f" (request {request_id})" if request_id else ""
-    return f"{kind or 'no error type'}: {said[:_SHOWN]}{named}"
+    advice = _advice(facts["retryable"], facts.get("retry_after"))
+    return ModelError(f"{what} {kind}: {said[:_SHOWN]}{named}. {advice}", **facts)
 
 
 def _unanswered(error: Exception) -> ModelError:
-    # The name of the cause only: its text may quote a header, and so a key.
+    # Only the name of the cause: its text may quote a header, and so a key.
     named = error.__cause__ or error
     return ModelError(
         f"the API could not be reached, or its answer broke off ({type(named).__name__}). {_advice(True, None)}",
@@ -157,23 +133,3 @@ def _advice(retryable: bool, wait: float | None) -> str:
     if not retryable:
         return "The same request will fail again"
     return "The same request may succeed" + (f" in {wait:g} s" if wait else "")
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _date(text: str | None) -> float | None:
-    import email.utils  # noqa: PLC0415 - only a date needs it, and it brings half of `email` along
-
-    parts = email.utils.parsedate_tz(text or "")
-    if parts is None:
-        return None
-    try:
-        return float(email.utils.mktime_tz(parts))
-    except (OverflowError, ValueError):  # a date that no calendar has
-        return None

@@ -1,7 +1,7 @@
-"""What a handle sends, and what it wants back.
+"""The protocol of providers: a request, its options, a reply, and the objects that answer requests.
 
-A request is a mapping of JSON values. Beside that view it offers its ready bytes, so that a provider that posts bodies
-pays for no message twice.
+A request is a mapping of JSON values. It also has its ready bytes, so that a provider that posts bodies encodes each
+message only once.
 """
 
 from __future__ import annotations
@@ -10,20 +10,42 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from toolloop.core.jsontext import JSON, decode
+from toolloop.machine.jsontext import JSON, decode
+
+#: The parameters of `messages.create` that are sent beside the body: all those of anthropic-sdk 2.11 and 2.12, for
+#: `messages.create` and `beta.messages.create`; a test compares.
+OPTION_NAMES = frozenset(
+    {"betas", "extra_body", "extra_headers", "extra_query", "timeout", "user_profile_id", "workspace_id"}
+)
+
+#: The options that are never stored: headers and queries may hold keys, and a timeout may be an object of the HTTP
+#: library. They come back through the `params` given to `restore`.
+SECRET_OPTIONS = frozenset({"extra_headers", "extra_query", "timeout"})
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
+def given(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters whose value is not `anthropic.NOT_GIVEN` or `anthropic.omit`.
+
+    Only the top level is searched: inside `extra_headers` an `omit` removes a header, and must stay.
+    """
+    return {name: value for name, value in params.items() if not _is_not_given(value)}
+
+
+def _is_not_given(value: object) -> bool:
+    kind = type(value)  # compared by name, so that the SDK is not imported
+    return kind.__name__ in {"NotGiven", "Omit"} and kind.__module__.split(".", 1)[0] == "anthropic"
+
+
 class Request(Mapping[str, JSON]):
-    """One model request: `request["messages"]`, `request["model"]`, …, decoded when asked for.
+    """One model request: `request["messages"]`, `request["model"]` and so on are decoded on demand.
 
     Args:
-        params: the JSON text of an object: every body parameter but `messages`.
+        params: the JSON text of an object: all body parameters except `messages`.
         messages: the JSON text of each message, in order.
-        options: what goes beside the body: `betas`, `extra_headers`, `extra_query`, `extra_body`, `timeout`,
-            `user_profile_id`, `workspace_id`, where the caller gave them.
-        encoded: the messages as UTF-8 bytes, if somebody keeps them; else they are encoded for this request.
+        options: the parameters that are sent beside the body; see `OPTION_NAMES`.
+        encoded: the messages as UTF-8 bytes; without it they are encoded for this request.
 
     """
 
@@ -36,16 +58,16 @@ class Request(Mapping[str, JSON]):
         options: Mapping[str, Any] = _NO_OPTIONS,
         encoded: Sequence[bytes] | None = None,
     ) -> None:
-        """Keep the ready texts."""
+        """Store the ready texts."""
         self.params = params
         self.messages = messages
         self.options = options
         self._encoded = encoded
 
     def body(self) -> bytes:
-        """The request as the bytes of its JSON body: a joining of ready pieces."""
-        # Joined as bytes: in a joined string one wide character would widen all the others. And joined once: each
-        # joining copies the whole conversation, so its ends go into the first piece and the last.
+        """Return the bytes of the JSON body, joined from the encoded messages."""
+        # Joined as bytes: in a str one wide character widens all the others. Joined once: each join copies the whole
+        # conversation, so the ends go into the first and the last piece.
         pieces = [text.encode() for text in self.messages] if self._encoded is None else list(self._encoded)
         head = self.params[:-1] + ("," if len(self.params) > len("{}") else "") + '"messages":['
         if not pieces:
@@ -55,7 +77,7 @@ class Request(Mapping[str, JSON]):
         return b",".join(pieces)
 
     def replaced(self, params: str, options: Mapping[str, Any]) -> Request:
-        """A request of the same messages, with other parameters."""
+        """Return a request with the same messages and other parameters."""
         return Request(params, self.messages, options, self._encoded)
 
     def __getitem__(self, key: str) -> JSON:
@@ -75,7 +97,7 @@ class Request(Mapping[str, JSON]):
 
 
 class Reply(dict[str, JSON]):
-    """A reply with what came beside it; a plain dict of the API's message will do as well.
+    """A reply with its text and its request id. A provider may also return a plain dict of the API's message.
 
     Attributes:
         text: the JSON text as received, or None.
@@ -86,7 +108,7 @@ class Reply(dict[str, JSON]):
     __slots__ = ("request_id", "text")
 
     def __init__(self, body: Mapping[str, JSON], *, text: str | None = None, request_id: str | None = None) -> None:
-        """Keep the reply and what came beside it."""
+        """Store the reply, its text and its request id."""
         super().__init__(body)
         self.text = text
         self.request_id = request_id
@@ -94,14 +116,14 @@ class Reply(dict[str, JSON]):
 
 @runtime_checkable
 class Provider(Protocol):
-    """What answers the model requests of a `ToolLoopHandle`."""
+    """Answers the model requests of a `ToolLoopHandle`."""
 
     def send(self, request: Request) -> Mapping[str, JSON]:
-        """Answer a request with the JSON of the API's message.
+        """Return the reply to a request: the JSON of the API's message.
 
         Raises:
-            ModelError: the request failed; says whether the same request may succeed.
-            ProtocolError: the reply made no sense.
+            ModelError: the request failed; it says whether the same request may succeed.
+            ProtocolError: the reply is not a message.
 
         """
         ...
@@ -109,16 +131,16 @@ class Provider(Protocol):
 
 @runtime_checkable
 class StreamingProvider(Provider, Protocol):
-    """A provider whose replies can be read while they come. One that has no `stream` is asked by `send`."""
+    """A provider that streams replies. A provider without `stream` is asked by `send`."""
 
     def stream(self, request: Request) -> Iterator[Mapping[str, JSON]]:
-        """Answer a request with the raw events of the API's stream, `message_start` to `message_stop`, as JSON.
+        """Return the raw events of the API's stream, `message_start` to `message_stop`, as JSON.
 
-        A server that does not stream is answered for by its message, `{"type": "message", …}`, as the only item.
-        Optional on the iterator: `close()`, to hang up half-way; and `request_id`, once the answer has begun.
+        If the server does not stream, the message itself, `{"type": "message", …}`, is the only item. The iterator may
+        have `close()`, to close the connection early, and `request_id`, once the answer has begun.
 
         Raises:
-            ModelError, ProtocolError: as `send`, when an item is asked for.
+            ModelError, ProtocolError: like `send`, when an item is read.
 
         """
         ...
@@ -126,17 +148,17 @@ class StreamingProvider(Provider, Protocol):
 
 @runtime_checkable
 class AsyncProvider(Protocol):
-    """What answers the model requests of an `AsyncToolLoopHandle`."""
+    """Answers the model requests of an `AsyncToolLoopHandle`."""
 
     async def send(self, request: Request) -> Mapping[str, JSON]:
-        """Like `Provider.send`."""
+        """Return the reply to a request. See `Provider.send`."""
         ...
 
 
 @runtime_checkable
 class AsyncStreamingProvider(AsyncProvider, Protocol):
-    """Like `StreamingProvider`."""
+    """An async provider that streams replies. See `StreamingProvider`."""
 
     def stream(self, request: Request) -> AsyncIterator[Mapping[str, JSON]]:
-        """Like `StreamingProvider.stream`; not awaited itself. Hanging up is `aclose()`."""
+        """Return the raw events of the reply. It is not awaited itself; `aclose()` closes the connection."""
         ...

@@ -1,75 +1,73 @@
-"""An HTTP response as a reply, or as a `ProtocolError` that says what came instead."""
+"""Replies: read from an HTTP response, checked, and converted to the SDK's object."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from toolloop.core.errors import ProtocolError
-from toolloop.core.jsontext import JSON, decode
+from toolloop.machine.errors import ProtocolError
+from toolloop.machine.jsontext import JSON, decode
 from toolloop.providers.protocol import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import httpx2
+    from anthropic.types.beta import BetaMessage
 
-_SHOWN = 200  # characters of a reply that makes no sense
+_SHOWN = 200  # characters of an unreadable reply
 
 
 def read_reply(response: httpx2.Response) -> Reply:
-    """The reply in a response of status 200 that has been read.
+    """Return the reply in a response of status 200 whose body was read.
 
     Raises:
-        ProtocolError: it is something else: the page of a proxy, a cut text, another object.
+        ProtocolError: the body is not a message, such as the page of a proxy or a cut text.
 
     """
     request_id = request_id_of(response)
     try:
         text = response.content.decode()
-        body = decode(text)
-    except (ValueError, RecursionError) as error:
-        raise _not_a_message(response, request_id) from error
-    if not is_message(body):
-        raise _not_a_message(response, request_id)
-    return Reply(body, text=text, request_id=request_id)
+        return built_reply(Reply(decode(text), text=text, request_id=request_id), request_id)
+    except (TypeError, ValueError, RecursionError, ProtocolError) as error:
+        kind = response.headers.get("content-type", "no content type")
+        raise ProtocolError(
+            f"the answer{_named(request_id)} is not a message of the API: status {response.status_code}, {kind}, "
+            f"{len(response.content)} bytes that begin {response.text[:_SHOWN]!r}. Is the client's base_url that of "
+            "the API, and is there a proxy in between? Send the same request again",
+            retryable=True,
+        ) from error
 
 
 def built_reply(message: Mapping[str, JSON], request_id: str | None) -> Reply:
-    """A message as a reply: put together from a stream, or answered by the client's middleware, and so without a text.
+    """Return a message as a reply: one that was assembled from a stream or made by the client's middleware.
 
     Raises:
         ProtocolError: it is not a message.
 
     """
-    if not is_message(message):
+    if message.get("type") != "message" or not isinstance(message.get("content"), list):
         raise ProtocolError(
-            f"the reply{_named(request_id)} is an object of type {message.get('type')!r} and not a message. "
+            f"the reply{_named(request_id)} is an object of type {message.get('type')!r}, not a message. "
             "Send the same request again",
             retryable=True,
         )
     return message if isinstance(message, Reply) else Reply(message, request_id=request_id)
 
 
-def is_message(body: JSON) -> bool:
-    """Whether a JSON value has the shape of the API's message."""
-    return isinstance(body, dict) and body.get("type") == "message" and isinstance(body.get("content"), list)
-
-
 def request_id_of(response: httpx2.Response) -> str | None:
-    """The API's id of the request, by which its makers find it."""
+    """Return the API's id of the request, which its support asks for."""
     request_id: str | None = response.headers.get("request-id")
     return request_id
 
 
-def _not_a_message(response: httpx2.Response, request_id: str | None) -> ProtocolError:
-    kind = response.headers.get("content-type", "no content type")
-    return ProtocolError(
-        f"the answer{_named(request_id)} is no message of the API: status {response.status_code}, {kind}, "
-        f"{len(response.content)} bytes that begin {response.text[:_SHOWN]!r}. Is the client's base_url that of the "
-        "API, and is there a proxy in between? Send the same request again",
-        retryable=True,
-    )
-
-
 def _named(request_id: str | None) -> str:
     return f" to request {request_id}" if request_id else ""
+
+
+def as_sdk(reply: Mapping[str, JSON]) -> BetaMessage:
+    """Return a reply, such as `Completed.response`, as the SDK's message object.
+
+    Blocks of unknown types are kept; dispatch on `.type`. Source: anthropic-sdk 2.11; `construct` does not validate.
+    """
+    from anthropic.types.beta import BetaMessage  # noqa: PLC0415 - `import toolloop` must not load the SDK
+
+    return BetaMessage.construct(**reply)

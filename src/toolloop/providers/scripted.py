@@ -1,6 +1,6 @@
-"""Providers that answer from a script, in the same process: for tests that need no wire.
+"""Providers that answer from a script, without HTTP, and messages as stream events.
 
-The constructors of replies are in `toolloop.testing`.
+The functions that make replies are in `toolloop.testing`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from toolloop.core.jsontext import JSON, decode, encode
+from toolloop.machine.jsontext import JSON, decode, encode
 from toolloop.providers.protocol import Request
-from toolloop.providers.scripted_streams import events_of
 
 Answer = Mapping[str, JSON] | BaseException
 Script = Iterable[Answer] | Callable[[dict[str, JSON]], Answer]
@@ -21,12 +20,14 @@ AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], "Answer | Awaitable
 
 _USE_PREFIXES = {"tool_use": "toolu", "server_tool_use": "srvtoolu", "mcp_tool_use": "mcptoolu"}
 _SMALL_USAGE: Mapping[str, JSON] = {"input_tokens": 10, "output_tokens": 5}
+_PIECE = 16  # characters in a delta: small, so that even a short text comes in several
+_LATE = ("stop_reason", "stop_sequence", "stop_details", "container")  # known at the end of a stream
 
 
 class Completion:
-    """Makes whole messages of short replies: ids, model, usage. Its ids count from 1, so they are the same in each run.
+    """Completes short replies with ids, model and usage. The ids count from 1, so they are the same in each run.
 
-    A call without an id gets the next one; a server result without one belongs to the oldest server call that has none.
+    A call without an id gets the next one. A server result without one belongs to the oldest unanswered server call.
     """
 
     def __init__(self) -> None:
@@ -36,10 +37,10 @@ class Completion:
         self._open: list[str] = []
 
     def __call__(self, reply: Mapping[str, JSON], model: JSON) -> dict[str, JSON]:
-        """The API's message for a short reply. Whatever the reply says itself stays.
+        """Return the complete message for a short reply. Fields that the reply has stay.
 
         Raises:
-            ValueError: a server result without an id, and no server call that waits for one.
+            ValueError: a server result has no id, and there is no unanswered server call.
 
         """
         message = {
@@ -66,15 +67,15 @@ class Completion:
         elif "tool_use_id" in block:
             if block["tool_use_id"] is None:
                 if not self._open:
-                    raise ValueError(f"this {block['type']} answers no server call: give one before it, or its id")
+                    raise ValueError(f"this {block['type']} has no server call: put one before it, or set tool_use_id")
                 block["tool_use_id"] = self._open[0]
             if block["tool_use_id"] in self._open:
                 self._open.remove(block["tool_use_id"])
         return block
 
 
-class _Record:
-    """The script, and what was asked so far."""
+class _Script:
+    """The script, and the requests so far."""
 
     def __init__(self, script: Any) -> None:
         self._function = script if callable(script) else None
@@ -93,7 +94,7 @@ class _Record:
                 for answer in self._answers:
                     return answer
                 raise AssertionError(f"the script has run out: request number {len(self.bodies)} has no answer")
-        return self._function(decode(body))  # requests may go out side by side, and then it is asked so
+        return self._function(decode(body))  # outside the lock: requests may be concurrent
 
     def _finish(self, answer: Any, request: Request | Mapping[str, JSON]) -> dict[str, JSON]:
         if isinstance(answer, BaseException):
@@ -101,7 +102,6 @@ class _Record:
         with self._lock:
             message = self._complete(answer, request.get("model"))
         for block in message["content"]:
-            # Nobody checks it here, but a reply without one is none that the API gives.
             if block.get("type") == "thinking":
                 block.setdefault("signature", "scripted")
             elif block.get("type") == "redacted_thinking":
@@ -109,47 +109,105 @@ class _Record:
         return message
 
 
-class ScriptedProvider(_Record):
+class ScriptedProvider(_Script):
     """A `Provider` that answers from a script.
 
     Args:
-        script: replies and exceptions to raise, in order; or a function that makes one of a request's JSON. When it
-            has run out, `AssertionError` is raised.
+        script: replies, and exceptions to raise, in order; or a function of a request's JSON that returns one. After
+            the last one `AssertionError` is raised.
 
     Attributes:
-        requests: a JSON copy of every request, taken when it was sent.
-        bodies: the bytes of every request.
+        requests: a JSON copy of each request.
+        bodies: the bytes of each request.
 
     """
 
     def __init__(self, script: Script) -> None:
-        """Take the script."""
+        """Store the script."""
         super().__init__(script)
 
     def send(self, request: Request) -> dict[str, JSON]:
-        """Answer with the next reply of the script, or raise its next exception."""
+        """Return the next reply of the script, or raise its next exception."""
         return self._finish(self._next(request), request)
 
     def stream(self, request: Request) -> Iterator[dict[str, JSON]]:
-        """The same as the raw events of a stream. The script is asked when the first event is."""
+        """Yield the events of the next reply. The script is asked when the first event is read."""
         yield from events_of(self.send(request))
 
 
-class AsyncScriptedProvider(_Record):
+class AsyncScriptedProvider(_Script):
     """`ScriptedProvider` for an `AsyncToolLoopHandle`. A function may be async."""
 
     def __init__(self, script: AsyncScript) -> None:
-        """Take the script."""
+        """Store the script."""
         super().__init__(script)
 
     async def send(self, request: Request) -> dict[str, JSON]:
-        """Answer with the next reply of the script, or raise its next exception."""
+        """Return the next reply of the script, or raise its next exception."""
         answer = self._next(request)
         if inspect.isawaitable(answer):
             answer = await answer
         return self._finish(answer, request)
 
     async def stream(self, request: Request) -> AsyncIterator[dict[str, JSON]]:
-        """The same as the raw events of a stream. The script is asked when the first event is."""
+        """Yield the events of the next reply. The script is asked when the first event is read."""
         for event in events_of(await self.send(request)):
             yield event
+
+
+def events_of(message: Mapping[str, JSON], inputs: Mapping[str, str] = {}) -> Iterator[dict[str, JSON]]:
+    """Yield the events of a whole message, as the API streams it. `accumulate` gives the message again.
+
+    Args:
+        message: the message, complete.
+        inputs: by tool name, a text that is streamed as the input of its calls instead of their JSON.
+
+    """
+    late = {name: message[name] for name in _LATE if name in message}
+    beside = {name: message[name] for name in ("usage", "context_management") if name in message}
+    begun: dict[str, JSON] = {**message, "content": [], **dict.fromkeys(late)}
+    begun.pop("context_management", None)
+    if usage := message.get("usage"):
+        begun["usage"] = {**usage, "output_tokens": 1}
+    yield {"type": "message_start", "message": begun}
+    for index, block in enumerate(message["content"]):
+        start, deltas = _start_and_deltas(block, inputs)
+        yield {"type": "content_block_start", "index": index, "content_block": start}
+        if index == 0:
+            yield {"type": "ping"}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": late, **beside}
+    yield {"type": "message_stop"}
+
+
+def _start_and_deltas(
+    block: Mapping[str, JSON], inputs: Mapping[str, str]
+) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            cited = block.get("citations") or []
+            start = {name: value for name, value in block.items() if name != "citations" or not cited}
+            return {**start, "text": ""}, [
+                *({"type": "text_delta", "text": piece} for piece in _pieces(text)),
+                *({"type": "citations_delta", "citation": citation} for citation in cited),
+            ]
+        case {"type": "thinking", "thinking": str(text), "signature": signature}:
+            return {**block, "thinking": "", "signature": ""}, [
+                *({"type": "thinking_delta", "thinking": piece} for piece in _pieces(text)),
+                {"type": "signature_delta", "signature": signature},
+            ]
+        case {"type": "tool_use" | "server_tool_use" | "mcp_tool_use", "input": dict(value)}:
+            written = inputs.get(block["name"], encode(value) if value else "")
+            return {**block, "input": {}}, [
+                {"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(written))
+            ]
+        case {"type": "compaction"}:
+            whole = {name: block[name] for name in ("content", "encrypted_content") if name in block}
+            return {**block, **dict.fromkeys(whole)}, [{"type": "compaction_delta", **whole}]
+    return dict(block), []  # server results, redacted thinking and what is unknown are not streamed in pieces
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]

@@ -1,110 +1,91 @@
-"""A reply as the raw events of its stream, read from a client of the anthropic SDK as its reader asks for them."""
+"""The raw events of a reply's stream, read from a client of the anthropic SDK one by one."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from toolloop.core.errors import OutsideError
-from toolloop.core.jsontext import JSON
+from toolloop.machine.errors import OutsideError
+from toolloop.machine.jsontext import JSON
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.protocol import Reply
 from toolloop.providers.replies import built_reply, read_reply, request_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 
     import httpx2
 
-# The API's, and Bedrock's. What has another type is the page of a proxy, or a message after all.
+# The types of the API and of Bedrock. Any other body is the page of a proxy, or a message.
 _EVENT_STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
 
 _END = object()
 
 
 class EventStream:
-    """The raw events of a reply, as JSON; from a server that does not stream, the message itself as the only item.
+    """The raw events of a reply, as JSON. If the server does not stream, the message itself is the only item.
 
-    Nothing is sent before the first item is asked for, and nothing is read ahead. Read it to its end, or `close` it.
+    The request is sent when the first item is read, and nothing is read ahead. Read it to its end, or close it.
 
     Attributes:
-        request_id: the API's id of the request, once the answer has begun.
+        request_id: the API's id of the request, once the answer has begun; else None.
 
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
-        """`begin`: sends the request, and gives the SDK's stream, or a reply that is there already."""
-        self._begin = begin
-        self._stream: Any = None
-        self._is_over = False
+        """`begin` sends the request and returns the SDK's stream, or a whole reply."""
         self.request_id: str | None = None
+        self._events = self._read(begin)
 
     def __iter__(self) -> Iterator[Mapping[str, JSON]]:
         return self
 
     def __next__(self) -> Mapping[str, JSON]:
-        """The next event.
+        """Return the next event.
 
         Raises:
-            ModelError: the request failed, or its answer broke off; its cause is the SDK's exception.
-            ProtocolError: what came makes no sense.
+            ModelError: the request failed, or the stream broke off; its cause is the SDK's exception.
+            ProtocolError: the answer is neither a stream of JSON events nor a message.
 
         """
-        if self._is_over:
-            raise StopIteration
-        try:
-            with outside_errors():
-                event: Any = self._first() if self._stream is None else next(self._stream, _END)
-        except BaseException:
-            self.close()
-            raise
-        if event is _END:
-            self.close()
-            raise StopIteration
-        return event  # type: ignore[no-any-return] # a body is JSON
+        return next(self._events)
 
     def close(self) -> None:
-        """Hang up, unless it is over. Closing twice does nothing."""
-        self._is_over = True
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
+        """Close the connection. Closing twice does nothing."""
+        self._events.close()
 
-    def _first(self) -> Any:
-        begun = self._begin()
-        if isinstance(begun, Reply):
-            self._is_over = True
-            return begun
-        self._stream, response = begun, begun.response
-        self.request_id = request_id_of(response)
-        if _is_streamed(response):
-            return next(begun, _END)
-        response.read()
-        self._is_over = True
-        return read_reply(response)
+    def _read(self, begin: Callable[[], Any]) -> Generator[Mapping[str, JSON], None, None]:
+        with outside_errors():
+            stream = begin()
+            if isinstance(stream, Reply):
+                yield stream
+                return
+            with closing(stream):
+                response = stream.response
+                self.request_id = request_id_of(response)
+                if _is_streamed(response):
+                    yield from stream
+                else:
+                    response.read()
+                    yield read_reply(response)
 
 
 class AsyncEventStream:
-    """The same for `async for`. Read it to its end, or `await` its `aclose`.
-
-    Attributes:
-        request_id: the API's id of the request, once the answer has begun.
-
-    """
+    """`EventStream` for `async for`. Read it to its end, or await `aclose`."""
 
     def __init__(self, begin: Callable[[], Awaitable[Any]]) -> None:
-        """`begin`: as for `EventStream`."""
+        """`begin` is a coroutine function; see `EventStream`."""
+        self.request_id: str | None = None
         self._begin = begin
         self._stream: Any = None
         self._is_over = False
-        self.request_id: str | None = None
 
     def __aiter__(self) -> AsyncIterator[Mapping[str, JSON]]:
         return self
 
     async def __anext__(self) -> Mapping[str, JSON]:
-        """The next event. Raises as `EventStream` does."""
+        """Return the next event. It raises like `EventStream`."""
         if self._is_over:
             raise StopAsyncIteration
         try:
@@ -119,22 +100,21 @@ class AsyncEventStream:
         return event  # type: ignore[no-any-return] # a body is JSON
 
     async def aclose(self) -> None:
-        """Hang up, unless it is over. Closing twice does nothing."""
-        import anyio  # noqa: PLC0415 - loaded already, where there is something to close
+        """Close the connection. Closing twice does nothing."""
+        import anyio  # noqa: PLC0415 - `import toolloop` must not load it
 
         self._is_over = True
         stream, self._stream = self._stream, None
         if stream is None:
             return
-        # The SDK reads through async generators, one inside the other. Those that are left half-way are finished when
-        # the garbage is collected, and trio complains of each. So they are asked for more, and cancelled where they
-        # wait for it: then they end from the innermost outwards, and the connection is closed. A caller that was
-        # cancelled itself hears of that later.
+        # The SDK reads through nested async generators. Generators that are left half-way are finished by the garbage
+        # collector, and trio warns about each. So we read on and cancel at the next wait: the generators then end from
+        # the innermost outwards, and the connection is closed.
         with anyio.CancelScope(shield=True) as scope, suppress(Exception):
             scope.cancel()
             while await _next(stream) is not _END:
                 pass
-        await stream.close()  # all is closed; that is for the SDK's tracing
+        await stream.close()  # for the SDK's tracing
 
     async def _first(self) -> Any:
         begun = await self._begin()
@@ -152,30 +132,19 @@ class AsyncEventStream:
 
 
 class RawEvents:
-    """The raw events of an async stream of the SDK, as JSON, one by one.
+    """The raw events of an async stream of the SDK, as JSON.
 
-    The SDK reads them through several async generators. Where it raises for an error in mid-stream it leaves the inner
-    ones half-way, and nobody could finish them. So they are taken as its `raw_events` gives them, with what it makes of
-    them itself: the same error, and nothing of pings.
-
-    Attributes:
-        response: the HTTP response.
-
+    The SDK's own iterator nests several async generators, and an error in the stream leaves the inner ones unfinished.
+    So this class reads the SDK's `raw_events`, raises the same error, and skips pings.
     """
 
     def __init__(self, stream: Any) -> None:
-        """`stream`: an `anthropic.AsyncStream` of which nothing was read."""
+        """`stream` is an unread `anthropic.AsyncStream`."""
         self.response: httpx2.Response = stream.response
         self._events = type(stream).raw_events(self.response)
 
     async def __anext__(self) -> Any:
-        """The next event.
-
-        Raises:
-            APIStatusError: the API told of an error.
-            JSONDecodeError: an event is not JSON.
-
-        """
+        """Return the next event, or raise the SDK's error."""
         import anthropic  # noqa: PLC0415 - loaded already
 
         while True:
@@ -189,36 +158,37 @@ class RawEvents:
                 return event.json()
 
     async def close(self) -> None:
-        """Close the connection, unless all was read."""
+        """Close the connection."""
         await self.response.aclose()
 
 
 def whole(events: EventStream) -> Reply:
-    """The reply that a stream amounts to.
+    """Read a stream to its end and return the reply.
 
     Raises:
-        ModelError, ProtocolError: as `EventStream` and `Accumulator.message`, with the text as far as it came.
+        ModelError, ProtocolError: the stream broke off or is invalid; `partial_text` has the text so far.
 
     """
     accumulator = Accumulator()
-    try:
+    with _partial_text(accumulator), closing(events):
         for event in events:
             accumulator.add(event)
         return built_reply(accumulator.message(), events.request_id)
-    except OutsideError as error:
-        error.partial_text = accumulator.partial_text or None
-        raise
-    finally:
-        events.close()
 
 
 async def async_whole(events: AsyncEventStream) -> Reply:
-    """Like `whole`."""
+    """Read a stream to its end and return the reply. See `whole`."""
     accumulator = Accumulator()
-    try:
+    with _partial_text(accumulator):
         async for event in events:
             accumulator.add(event)
         return built_reply(accumulator.message(), events.request_id)
+
+
+@contextmanager
+def _partial_text(accumulator: Accumulator) -> Iterator[None]:
+    try:
+        yield
     except OutsideError as error:
         error.partial_text = accumulator.partial_text or None
         raise

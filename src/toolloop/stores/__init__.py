@@ -1,24 +1,17 @@
-"""Where loops are kept: stores of journals, and the snapshot format."""
+"""Where loops are kept: stores of journals, and the stored format."""
 
-# ruff: noqa: TC004 - what `__all__` names is imported by the door, when somebody asks for it
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from toolloop._doors import door
-
 if TYPE_CHECKING:
-    from toolloop.stores.audit import Action, Audit, Breach, audit
-    from toolloop.stores.codec import dump, load
-    from toolloop.stores.events import decode_event, encode_event, read_journal
-    from toolloop.stores.formats import FORMAT
+    from toolloop.stores.codec import FORMAT, decode_event, dump, encode_event, load, read_journal
     from toolloop.stores.memory import MemoryStore
     from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
     from toolloop.stores.sqlite import SqliteStore
 
 __all__ = [
     "FORMAT",
-    "Action",
-    "Audit",
-    "Breach",
     "Entry",
     "Head",
     "Lease",
@@ -27,7 +20,6 @@ __all__ = [
     "Store",
     "StoredJournal",
     "StoredLoop",
-    "audit",
     "decode_event",
     "dump",
     "encode_event",
@@ -35,15 +27,24 @@ __all__ = [
     "read_journal",
 ]
 
-door(
-    __name__,
-    {
-        "toolloop.stores.audit": ("Action", "Audit", "Breach", "audit"),
-        "toolloop.stores.codec": ("dump", "load"),
-        "toolloop.stores.events": ("decode_event", "encode_event", "read_journal"),
-        "toolloop.stores.formats": ("FORMAT",),
-        "toolloop.stores.memory": ("MemoryStore",),
-        "toolloop.stores.protocol": ("Entry", "Head", "Lease", "Store", "StoredJournal", "StoredLoop"),
-        "toolloop.stores.sqlite": ("SqliteStore",),
-    },
-)
+_ORIGIN = {
+    "toolloop.stores.codec": ("FORMAT", "decode_event", "dump", "encode_event", "load", "read_journal"),
+    "toolloop.stores.memory": ("MemoryStore",),
+    "toolloop.stores.protocol": ("Entry", "Head", "Lease", "Store", "StoredJournal", "StoredLoop"),
+    "toolloop.stores.sqlite": ("SqliteStore",),
+}
+
+
+if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "every name exists"
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use (PEP 562)."""
+        for module, names in _ORIGIN.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(module), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+
+    def __dir__() -> list[str]:
+        """Return the public names."""
+        return __all__

@@ -1,109 +1,170 @@
-"""A state as JSON, and back: the snapshot.
+"""The stored format: a state as a snapshot, an event as an entry of a journal, and back.
 
-Messages stay the JSON texts they are in the state, so that a restored loop sends the very same bytes.
+Snapshots and events have the same format number. This version writes format 1, the only one so far; another one is
+refused by name. `tests/golden/` has an example of each kind, which never changes while its format is read.
+
+A state is stored as the list of its loops, each with its path, parents first. Messages stay the JSON texts that they
+are in the state, so that a restored loop sends the same bytes. The long text of an event (a reply, the content of a
+result) is stored beside the event's other fields, as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
 
-from toolloop.core import states
-from toolloop.core.errors import UnreadableSnapshot
-from toolloop.core.jsontext import JSON, canonical
-from toolloop.core.tree import children, round_of
-from toolloop.core.values import Call, Status
-from toolloop.stores.formats import FORMAT, UPGRADES, Upgrade, check_format, upgraded
-from toolloop.stores.shapes import read, write
+from toolloop.machine import events as ev
+from toolloop.machine.errors import UnreadableSnapshot
+from toolloop.machine.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.state import State
+from toolloop.machine.tree import fold, step
+from toolloop.stores.converter import read, write
+from toolloop.stores.protocol import Entry
 
-_STATES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(states.State)}
+FORMAT: Final = 1
 
-
-def dump(state: states.State) -> dict[str, JSON]:
-    """The snapshot of a state: JSON, `format` first."""
-    body = {"state": type(state).__name__, **write(state)}
-    return {"format": FORMAT, "digest": digest_of(body), **body}
+EVENTS: dict[str, type[ev.Event]] = {kind.__name__: kind for kind in ev.Event.__subclasses__()}
+# By event: the member that holds the long text, and its name there.
+_LONG: Final = {"Replied": ("reply", "message"), "Ended": ("result", "content")}
 
 
-def load(snapshot: Mapping[str, JSON], *, upgrades: Mapping[int, Upgrade] = UPGRADES) -> states.State:
-    """The state of a snapshot.
+def dump(state: State) -> dict[str, JSON]:
+    """Return the snapshot of a state: JSON, `format` first."""
+    fields = write(state, State)
+    return {"format": FORMAT, "digest": digest_of(fields), **fields}
+
+
+def load(snapshot: Mapping[str, JSON]) -> State:
+    """Return the state of a snapshot.
 
     Args:
-        snapshot: what `dump` made, in this version of toolloop or an older one.
-        upgrades: how to read the older formats.
+        snapshot: what `dump` returned.
 
     Raises:
-        UnreadableSnapshot: it is damaged, foreign, or of a format that this version does not know.
+        UnreadableSnapshot: it is damaged or foreign, or has a format that this version does not read.
 
     """
-    if "format" not in _mapping(snapshot):
-        raise UnreadableSnapshot("this is no snapshot of toolloop: it has no `format`. Give what `snapshot()` returned")
-    number = check_format(snapshot["format"], "the snapshot", upgrades)
-    body = {key: value for key, value in snapshot.items() if key not in ("format", "digest")}
-    if not _intact(body, snapshot.get("digest")):
-        raise UnreadableSnapshot("the snapshot is damaged: its digest is not that of its content")
-    changes = {start: upgrade.snapshot for start, upgrade in upgrades.items()}
-    body = dict(upgraded(body, changes, number, "the snapshot"))
-    kind = _STATES.get(str(body.pop("state", None)))
-    if kind is None:
-        raise UnreadableSnapshot("the snapshot is of no state that toolloop knows")
-    state: states.State = read(body, kind, "the snapshot")
-    if (call := _foreign(state)) is not None:
+    given: object = snapshot  # whatever a caller kept
+    if not isinstance(given, Mapping) or "format" not in given:
         raise UnreadableSnapshot(
-            f"the snapshot cannot be read: the loop inside the call {call.id!r} is none that could be there"
+            "this is not a snapshot of toolloop: `format` is missing. Give what snapshot() returned"
         )
-    return state
-
-
-def _foreign(state: states.State) -> Call | None:
-    """A call that has a loop inside of it which is not its own, or which no machine leaves there."""
-    loops = [state]
-    while loops:
-        loop = loops.pop()
-        round_ = loop.round if isinstance(loop, states.Executed) else round_of(loop)
-        if round_ is None:
-            continue
-        for call in (call for call in round_.calls if call.child is not None):
-            if not _fits(call, (*loop.ledger.setup.within, (round_.iteration, call.id, call.attempts))):
-                return call
-        loops += [child for _, child in children(round_)]
-    return None
-
-
-def _fits(call: Call, within: tuple[tuple[int, str, int], ...]) -> bool:
-    child = call.child
-    if child is None or call.status is not Status.RUNNING or isinstance(child, states.Executed | states.Paused):
-        return False
-    return child.ledger.setup.within == within
-
-
-def _mapping(value: object) -> Mapping[str, JSON]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _intact(body: Mapping[str, JSON], digest: object) -> bool:
+    _check_format(snapshot["format"], "the snapshot")
+    fields = {key: value for key, value in snapshot.items() if key not in ("format", "digest")}
     try:
-        return digest == digest_of(body)
-    except (TypeError, ValueError, RecursionError):
-        return False
+        digest = digest_of(fields)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnreadableSnapshot(f"the snapshot is damaged: it is not JSON ({error})") from error
+    if snapshot.get("digest") != digest:
+        raise UnreadableSnapshot("the snapshot is damaged: its digest does not match its content")
+    return cast("State", read(fields, State, "the snapshot"))
 
 
-def digest_of(body: Mapping[str, JSON]) -> str:
-    """The digest of a snapshot's other members but `format`.
+def digest_of(fields: Mapping[str, JSON]) -> str:
+    """Return the digest of a snapshot's members without `format` and `digest`.
 
-    It catches damage, not attackers: never take a snapshot from a client.
+    It finds damage, not attacks: never accept a snapshot from a client.
     """
-    return hashlib.sha256(canonical(_one_kind_of_number(body)).encode()).hexdigest()
+    return hashlib.sha256(canonical(_with_integers(fields)).encode()).hexdigest()
 
 
-def _one_kind_of_number(value: JSON) -> JSON:
-    """60.0 and 60 are one number in most of the world's JSON, so a snapshot may come back with either."""
+def _with_integers(value: JSON) -> JSON:
+    """Return 60 for 60.0 wherever it is: some JSON libraries have one kind of number, and change one into the other."""
     match value:
         case dict():
-            return {key: _one_kind_of_number(item) for key, item in value.items()}
+            return {key: _with_integers(item) for key, item in value.items()}
         case list():
-            return [_one_kind_of_number(item) for item in value]
+            return [_with_integers(item) for item in value]
         case float() if value.is_integer():
             return int(value)
     return value
+
+
+def encode_event(entry_id: str, event: ev.Event) -> Entry:
+    """Return an event as an entry of a journal.
+
+    Args:
+        entry_id: identifies the event in its loop.
+        event: the event.
+
+    Raises:
+        ValueError: a number in it is NaN or infinite.
+
+    """
+    name = type(event).__name__
+    fields = {"format": FORMAT, "event": name, **write(event)}
+    member, inner = _LONG.get(name, ("", ""))
+    text = None
+    if fields.get(member) is not None:
+        text = fields[member].pop(inner)
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # only an escape can carry a lone surrogate
+            text = encode(decode(text))
+    return Entry(entry_id, encode(fields), text)
+
+
+def decode_event(entry: Entry) -> ev.Event:
+    """Return the event of an entry.
+
+    Raises:
+        UnreadableSnapshot: it is damaged or foreign, or has a format that this version does not read.
+
+    """
+    try:
+        fields = decode(entry.body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableSnapshot(f"the event is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise UnreadableSnapshot(f"the event is not an object, but {type(fields).__name__}")
+    _check_format(fields.pop("format", None), "the event")
+    name = fields.pop("event", None)
+    if not isinstance(name, str) or name not in EVENTS:
+        raise UnreadableSnapshot(f"the event {name!r} is unknown to this version of toolloop")
+    member, inner = _LONG.get(name, ("", ""))
+    has_place = isinstance(fields.get(member), dict)
+    if has_place is (entry.text is None):
+        raise UnreadableSnapshot(
+            f"the event {name} cannot be read: its text is {'missing' if has_place else 'unexpected'}"
+        )
+    if has_place:
+        fields[member] |= {inner: entry.text}
+    return cast("ev.Event", read(fields, EVENTS[name], f"the event {name}"))
+
+
+def read_journal(entries: Iterable[Entry]) -> State:
+    """Return the state after a whole journal.
+
+    Args:
+        entries: its entries, oldest first.
+
+    Raises:
+        UnreadableSnapshot: an entry cannot be read, or does not follow from the entries before it. The attribute
+            `entry` is its number, counted from 1; 0 if the journal is empty.
+
+    """
+    state: State | None = None
+    for number, entry in enumerate(entries, start=1):
+        event: Any = None
+        try:
+            event = decode_event(entry)
+            state = fold([event]) if state is None else step(state, event)
+        except Exception as error:  # unreadable, refused by the machine, or an event that was never legal
+            problem = str(error) or type(error).__name__
+            if event is not None:
+                problem = f"{type(event).__name__} cannot follow the entries before it: {problem}"
+            raise UnreadableSnapshot(
+                f"entry {number} of the journal cannot be read: {problem}", entry=number
+            ) from error
+    if state is None:
+        raise UnreadableSnapshot("the journal is empty", entry=0)
+    return state
+
+
+def _check_format(found: JSON, what: str) -> None:
+    if type(found) is not int or found != FORMAT:
+        raise UnreadableSnapshot(
+            f"{what} has format {found!r}; this version of toolloop reads format {FORMAT}. Read it with the version "
+            "that wrote it, or a newer one"
+        )

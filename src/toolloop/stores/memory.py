@@ -5,15 +5,15 @@ from __future__ import annotations
 import builtins  # `list` is a method of a store
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
+from itertools import count, islice
 
 from attrs import define, evolve, field
 
-from toolloop.stores import checking, refusals
+from toolloop.stores import protocol, refusals
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 
-# One lock for all: what it guards takes microseconds, and a fork has only one to wait for.
+# One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
 _LOCK = threading.Lock()
 
 if hasattr(os, "register_at_fork"):
@@ -22,6 +22,7 @@ if hasattr(os, "register_at_fork"):
 
 @define
 class _Loop:
+    number: int
     head: Head
     entries: list[Entry] = field(factory=list)
     ids: set[str] = field(factory=set)
@@ -37,24 +38,24 @@ class _Loop:
 
 
 class MemoryStore:
-    """A store in this process's memory: gone with it, and not shared with others. A forked child gets a copy.
+    """A store in the memory of this process. Other processes do not see it; a forked child gets a copy.
 
     Its methods are those of `Store`.
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
-        self._loops: dict[str, _Loop] = {}  # in the order in which they were created
-        self._tokens = 0
+        """Start empty."""
+        self._loops: dict[str, _Loop] = {}  # in the order of creation
+        self._numbers = count(1)
+        self._tokens = count(1)
 
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
         """See `Store.create`."""
-        checking.a_text("loop_id", loop_id)
-        entries, head = checking.new_entries(entries), checking.a_head(head)
+        protocol.check_create(loop_id, entries, head)
         with _LOCK:
             if loop_id in self._loops:
                 raise refusals.taken(loop_id)
-            loop = self._loops[loop_id] = _Loop(head)
+            loop = self._loops[loop_id] = _Loop(next(self._numbers), head)
             return loop.add(entries)
 
     def append(
@@ -67,24 +68,24 @@ class MemoryStore:
         lease: Lease | None = None,
     ) -> int:
         """See `Store.append`."""
-        asked = checking.an_append(loop_id, entries, expected_rev, head, lease)
+        protocol.check_append(loop_id, entries, expected_rev, head, lease)
         with _LOCK:
             loop = self._find(loop_id)
             if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
                 raise refusals.lost(loop_id, loop.lease)
-            new = [entry for entry in asked.entries if entry.id not in loop.ids]
+            new = [entry for entry in entries if entry.id not in loop.ids]
             rev = len(loop.entries)
             if not new:
                 return rev
             if expected_rev is not None and expected_rev != rev:
                 raise refusals.stale(loop_id, expected_rev, rev)
-            loop.head = asked.head or loop.head
+            loop.head = head or loop.head
             return loop.add(new)
 
     def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
         """See `Store.load`."""
-        checking.a_text("loop_id", loop_id)
-        checking.a_number("after", after)
+        protocol.check_text("loop_id", loop_id)
+        protocol.check_integer("after", after)
         with _LOCK:
             entries = self._find(loop_id).entries
             return StoredJournal(len(entries), tuple(entries[after:]))
@@ -93,40 +94,46 @@ class MemoryStore:
         self, status: str | None = None, *, limit: int = 100, before: str | None = None
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
-        checking.a_page(status, limit, before)
+        end = protocol.check_page(status, limit, before)
         with _LOCK:
-            if before is not None:
-                self._find(before)
-            return builtins.list(islice(self._listed(status, before), limit))
+            found = (
+                StoredLoop(
+                    loop_id, loop.head.status, loop.head.deadline, len(loop.entries), loop.lease, str(loop.number)
+                )
+                for loop_id, loop in reversed(self._loops.items())
+                if status in (None, loop.head.status) and (end is None or loop.number < end)
+            )
+            return builtins.list(islice(found, limit))
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
-        checking.a_text("loop_id", loop_id)
+        protocol.check_text("loop_id", loop_id)
         with _LOCK:
             self._find(loop_id)
             del self._loops[loop_id]
 
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
-        checking.a_text("loop_id", loop_id)
+        protocol.check_text("loop_id", loop_id)
         with _LOCK:
             return self._find(loop_id).lease
 
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
         """See `Store.acquire`."""
-        until = checking.an_acquisition(loop_id, owner, until, instead_of)
+        lease = Lease(loop_id, owner, 0, until)
+        if instead_of is not None:
+            protocol.check_integer("instead_of", instead_of)
         with _LOCK:
             loop = self._find(loop_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise refusals.leased(loop_id, loop.lease)
-            self._tokens += 1
-            loop.lease = Lease(loop_id, owner, self._tokens, until)
+            loop.lease = evolve(lease, token=next(self._tokens))
             return evolve(loop.lease, rev=len(loop.entries))
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
-        checking.a_lease(lease)
-        until = checking.a_moment("until", until)
+        protocol.check_kind("lease", lease, Lease)
+        protocol.check_seconds("until", until)
         with _LOCK:
             loop = self._find(lease.loop_id)
             if loop.lease is None or not loop.is_leased_by(lease):
@@ -136,7 +143,7 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
-        checking.a_lease(lease)
+        protocol.check_kind("lease", lease, Lease)
         with _LOCK:
             loop = self._loops.get(lease.loop_id)
             if loop is not None and loop.is_leased_by(lease):
@@ -147,10 +154,3 @@ class MemoryStore:
         if loop is None:
             raise refusals.missing(loop_id)
         return loop
-
-    def _listed(self, status: str | None, before: str | None) -> Iterator[StoredLoop]:
-        is_due = before is None
-        for loop_id, loop in reversed(self._loops.items()):
-            if is_due and status in (None, loop.head.status):
-                yield StoredLoop(loop_id, loop.head.status, loop.head.deadline, len(loop.entries), loop.lease)
-            is_due = is_due or loop_id == before

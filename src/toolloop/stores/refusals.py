@@ -1,62 +1,58 @@
-"""How a store says no: the same words and the same parts, wherever the loops are kept."""
+"""The errors with which a store refuses: the same text and attributes for every store."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from toolloop.core.errors import Conflict, LoopNotFound, StaleRevision
-from toolloop.stores.owners import describe
-
-if TYPE_CHECKING:
-    from toolloop.stores.protocol import Lease
+from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision
+from toolloop.stores.process import describe
+from toolloop.stores.protocol import Lease
 
 
 def missing(loop_id: str) -> LoopNotFound:
-    """There is no such loop."""
+    """Return the error for a loop that does not exist."""
     return LoopNotFound(
-        f"no loop {loop_id!r} is in this store: it was deleted, or never made, or is in another one", loop_id=loop_id
+        f"loop {loop_id!r} is not in this store: it was deleted or never created, or it is in another store",
+        loop_id=loop_id,
     )
 
 
 def taken(loop_id: str) -> Conflict:
-    """There is such a loop already."""
+    """Return the error for a loop id that is in use."""
     return Conflict(
-        f"there is a loop {loop_id!r} in this store already: open it, or give the new one another id", loop_id=loop_id
+        f"loop {loop_id!r} is in this store already: open it, or choose another id for the new one", loop_id=loop_id
     )
 
 
 def stale(loop_id: str, expected: int, rev: int) -> StaleRevision:
-    """The journal has gone on since its caller looked."""
+    """Return the error for an append to a journal that has changed."""
     return StaleRevision(
-        f"the journal of loop {loop_id!r} is at revision {rev}, and not at {expected} as expected: load what came "
-        "since, and try again",
+        f"the journal of loop {loop_id!r} is at revision {rev}, not at {expected} as expected: load the new events, "
+        "and try again",
         loop_id=loop_id,
         rev=rev,
     )
 
 
 def leased(loop_id: str, lease: Lease) -> Conflict:
-    """Somebody has the lease that is asked for."""
-    return _conflict(
-        f"loop {loop_id!r} is leased to {_whose(lease)}: nobody else may drive it meanwhile", loop_id, lease
-    )
+    """Return the error for a lease that another driver holds."""
+    return _conflict(f"loop {loop_id!r} is leased to {_holder(lease)}: only that driver may drive it", loop_id, lease)
 
 
 def lost(loop_id: str, lease: Lease | None) -> Conflict:
-    """The lease that is shown is not the loop's. `lease`: the one that is."""
-    now = "nobody has one now" if lease is None else f"it has gone to {_whose(lease)}"
-    return _conflict(f"this lease of loop {loop_id!r} has ended, and {now}: load the loop again", loop_id, lease)
+    """Return the error for a lease that is over. `lease`: the current one."""
+    now = "the loop has no lease now" if lease is None else f"the loop is now leased to {_holder(lease)}"
+    return _conflict(f"this lease of loop {loop_id!r} is over, and {now}: load the loop again", loop_id, lease)
 
 
-def _whose(lease: Lease) -> str:
-    return f"{describe(lease.owner)} until {_moment(lease.until)}"
+def _holder(lease: Lease) -> str:
+    return f"{describe(lease.owner)} until {_time(lease.until)}"
 
 
-def _moment(seconds: float) -> str:
+def _time(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    except (OverflowError, OSError, ValueError):  # a year that no calendar has
+    except (OverflowError, OSError, ValueError):  # a year outside of the calendar
         return f"{seconds:.0f} seconds since 1970"
 
 

@@ -1,4 +1,4 @@
-"""What to test a tool loop with: a fake Messages API over real HTTP, scripted providers, and the rules of a store."""
+"""The test kit: a fake Messages API over real HTTP, scripted providers, and a check of any store."""
 
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
 from toolloop.testing.crash import Crash, CrashReport, crash_everywhere

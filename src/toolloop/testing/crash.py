@@ -1,34 +1,32 @@
-"""Killing a program at every moment that matters, and looking whether it still keeps the promises."""
+"""Crash a program at every moment that matters, and check that it still keeps the promises."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from toolloop.core.errors import ToolLoopError, UnreadableSnapshot
-from toolloop.core.freezing import frozen
-from toolloop.stores.audit import audit
+from attrs import frozen
+
+from toolloop.machine.errors import ToolLoopError, UnreadableSnapshot
 from toolloop.stores.memory import MemoryStore
-from toolloop.stores.protocol import Store, StoredLoop
-from toolloop.testing.crash_store import Graveyard, Killed, MortalStore
-
-S = TypeVar("S", bound=Store)
+from toolloop.stores.protocol import Store
+from toolloop.testing.crash_store import CrashHistory, CrashingStore
+from toolloop.testing.promises import check_promises
 
 _WAITS = ("needs_decision", "needs_command")
-_RESTARTS = 100  # a program that is restarted more often, and still gets on, does not come to an end
+_RESTARTS = 100  # a program that still goes on after so many restarts does not end
+_LOOPS = 1000  # the maximum number of loops in a store
 
 
 @frozen
 class Crash:
-    """What came of one way to die.
+    """The outcome of one way to crash.
 
     Attributes:
-        at: the number of the boundary at which each process died, from 0; a later one is one that woke the loop.
-        where: what it was about to do, or had just done; None where it came to its end before.
-        statuses: how each loop stood in the end: `ended`, or waiting for the caller (`needs_decision`,
-            `needs_command`).
+        at: for each process that crashed, the number of the boundary, from 0. Later processes woke the loop.
+        where: what each process was about to do, or had just done; None if it ended before the boundary.
+        statuses: the final status of each loop: `ended`, or waiting (`needs_decision`, `needs_command`).
         starts: how often calls of each tool were started, by the journal.
 
     """
@@ -39,9 +37,9 @@ class Crash:
     starts: Mapping[str, int]
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         places = ", then ".join(
-            f"{at}: {place or 'never came to it'}" for at, place in zip(self.at, self.where, strict=True)
+            f"{at}: {place or 'not reached'}" for at, place in zip(self.at, self.where, strict=True)
         )
         ends = ", ".join(f"{loop_id} {status}" for loop_id, status in self.statuses.items())
         starts = ", ".join(f"{tool} started {count} times" for tool, count in self.starts.items())
@@ -50,180 +48,158 @@ class Crash:
 
 @frozen
 class CrashReport:
-    """What `crash_everywhere` did.
+    """The outcome of `crash_everywhere`.
 
     Attributes:
-        boundaries: how many moments there are at which the program can die, if nothing comes between.
-        runs: how many times it was run.
-        crashes: what came of each; the first is the run without any.
+        boundaries: the number of moments at which the program can crash, if it runs undisturbed.
+        crashes: the outcome of each crash; the first is the run without one.
 
     """
 
     boundaries: int
-    runs: int
     crashes: tuple[Crash, ...]
 
     @property
     def waiting(self) -> tuple[Crash, ...]:
-        """Those after which a loop waits for a word that the program does not say."""
+        """The crashes after which a loop waits for a decision that the program does not make."""
         return tuple(crash for crash in self.crashes if any(status in _WAITS for status in crash.statuses.values()))
 
     def __str__(self) -> str:
-        """A line for each."""
-        lines = [f"{self.boundaries} boundaries, {self.runs} runs, {len(self.waiting)} end in a wait for the caller"]
+        """Return a line for each crash."""
+        lines = [f"{self.boundaries} boundaries, {len(self.waiting)} crashes end in a wait for the caller"]
         return "\n".join([*lines, *map(str, self.crashes)])
 
 
 def crash_everywhere(
     program: Callable[[Store], object],
-    make_store: Callable[[], S] = MemoryStore,  # type: ignore[assignment]  # a MemoryStore is a Store
+    make_store: Callable[[], Store] = MemoryStore,
     *,
-    check: Callable[[S], object] | None = None,
+    check: Callable[[Any], object] | None = None,
     depth: int = 1,
 ) -> CrashReport:
-    """Kill a program at every boundary, wake it, and check the promises.
+    """Crash a program at every boundary, restart it, and check the promises.
 
-    The program is a worker that may be restarted at any time: it opens a loop in the store it is given, or creates it,
-    and drives it towards its end. It runs once without a crash; each moment before and after a call to the store is a
-    boundary. So a process dies before a request is sent, and when its reply is in but not stored; before and after
-    each tool; while the lease is held, and while it is given back. For each boundary there is a new store: the program
-    runs, and dies there; then it is run again until every loop has ended, or nothing happens any more.
+    The program is a worker that may be restarted at any time: it opens or creates a loop in the store it is given, and
+    drives it towards its end. It runs once without a crash; each moment before and after a call to the store is a
+    boundary. So a process crashes before a request is sent and after its reply came, before and after each tool, while
+    it holds the lease and while it releases it. For each boundary there is a new store: the program runs and crashes
+    there; then it runs again until every loop has ended, or nothing changes any more.
 
-    A process that dies loses its threads at once, which nothing in Python can do to them: a tool that runs in a thread
-    of its own when its driver dies runs on here. Its result reaches the store no more.
+    Python cannot stop the threads of a crashed process: a tool that runs in a thread of its own runs on. Its result
+    does not reach the store.
 
     Args:
-        program: it is called with a store, again and again. An async one: `lambda store: anyio.run(main, store)`.
-        make_store: gives an empty store. It is called once for each boundary; here your own witnesses begin anew, too.
-        check: called with the store at each end; it raises what is wrong with what your tools did.
-        depth: how many processes die one after the other: with 2, the one that wakes the loop dies everywhere too.
+        program: called with a store, again and again. An async one: `lambda store: anyio.run(main, store)`.
+        make_store: returns an empty store. It is called once for each boundary; reset your own records there, too.
+        check: called with the store at each end; it raises if your tools did something wrong.
+        depth: how many processes crash in sequence. With 2, the process that wakes the loop crashes everywhere, too.
 
     Returns:
-        What came of each. Where a loop waits for the caller after a crash (as a call does whose end nobody saw) and
-        the program does not say the word, that is no broken promise; it is told in `waiting`.
+        The outcome of each crash. Where a loop waits for the caller after a crash (a call whose end nobody saw) and the
+        program makes no decision, no promise is broken; `waiting` has it.
 
     Raises:
-        AssertionError: a promise is broken. It names the boundary, and what is wrong: what `audit` found, an event
-            that the store said it had and has not, a loop that does not get on, what `check` or the program raised.
+        AssertionError: a promise is broken. The message names the boundary and the problem: an event that breaks a
+            promise, an event that the store lost, a loop that does not go on, an error of `check` or the program.
 
     """
-    clean, boundaries = _Trial(program, make_store, check, ()).held()
-    crashes, runs = [clean.crash], clean.runs
-    plans: list[tuple[int, ...]] = [(at,) for at in range(boundaries)]
-    while plans:
-        plan = plans.pop(0)
-        trial, following = _Trial(program, make_store, check, plan).held()
-        crashes.append(trial.crash)
-        runs += trial.runs
-        if len(plan) < depth and None not in trial.crash.where:
-            plans += [(*plan, at) for at in range(following)]
-    return CrashReport(boundaries, runs, tuple(crashes))
+    trials: list[_Trial] = []
+    crashes: list[Crash] = []
+    plans: list[tuple[int, ...]] = [()]  # first without a crash
+    for plan in plans:
+        trial = _Trial(program, make_store(), plan)
+        trials.append(trial)
+        crashes.append(trial.run(check))
+        if len(plan) < depth and None not in crashes[-1].where:
+            plans += [(*plan, at) for at in range(trial.boundaries)]
+    return CrashReport(trials[0].boundaries, tuple(crashes))
 
 
 class _Trial:
-    """One store, and the processes that used it one after the other."""
+    """One store, and the processes that use it one after the other.
 
-    crash: Crash
+    Attributes:
+        boundaries: the number of boundaries of the first process that did not crash.
 
-    def __init__(
-        self,
-        program: Callable[[Store], object],
-        make_store: Callable[[], S],
-        check: Callable[[S], object] | None,
-        plan: tuple[int, ...],
-    ) -> None:
-        self.runs = 0
+    """
+
+    boundaries: int
+
+    def __init__(self, program: Callable[[Store], object], store: Store, plan: tuple[int, ...]) -> None:
         self._program = program
+        self._store = store
         self._plan = plan
         self._where: list[str | None] = []
-        self._graveyard = Graveyard()
-        store = make_store()
-        self._store: Store = store
-        self._check = None if check is None else partial(check, store)
+        self._history = CrashHistory()
 
-    def held(self) -> tuple[_Trial, int]:
-        """Hold it. How many boundaries there were for the first process that did not die is told with it."""
+    def run(self, check: Callable[[Any], object] | None) -> Crash:
+        """Crash as planned, run the program to its end, and check the promises."""
         try:
             for at in self._plan:
-                mortal = self._live(at)
-                self._where.append(mortal.moments[at] if len(mortal.moments) > at else None)
-            boundaries = self._wake()
-            self.crash = self._judge()
+                moments = self._run_process(at)
+                self._where.append(moments[at] if at < len(moments) else None)
+            self._finish()
+            crash = self._judge()
+            if check is not None:
+                check(self._store)
+        except (AssertionError, ToolLoopError) as error:
+            places = zip(self._plan, self._where, strict=False)
+            crashes = [f"crash {place} (boundary {at})" for at, place in places if place]
+            raise AssertionError(f"{', then '.join(crashes) or 'without a crash'}: {error}") from error
         finally:
-            close = getattr(self._store, "close", None)
-            if close is not None:
-                close()
-        return self, boundaries
+            if hasattr(self._store, "close"):
+                self._store.close()
+        return crash
 
-    def _live(self, dies_at: int | None = None) -> MortalStore:
-        """One process, from its start to its end."""
-        mortal = MortalStore(self._store, self._graveyard, dies_at)
-        self.runs += 1
+    def _run_process(self, crash_at: int | None = None) -> list[str]:
+        """Run one process, from its start to its end; return its moments."""
+        process = CrashingStore(self._store, self._history, crash_at)
         try:
-            self._program(mortal)
-        except Killed:
-            pass
-        except BaseException as error:
-            if isinstance(error, Exception) and not mortal.is_dead:
-                raise self._broken(f"the program raised {type(error).__name__}: {error}") from error
-            if not mortal.is_dead:
+            self._program(process)
+        except Exception as error:
+            if not process.is_dead:
+                raise AssertionError(f"the program raised {type(error).__name__}: {error}") from error
+        except BaseException:
+            if not process.is_dead:
                 raise
         finally:
-            mortal.die()
-        return mortal
+            process.die()
+        return process.moments
 
-    def _wake(self) -> int:
-        """Run the program until every loop has ended, or nothing happens any more."""
-        boundaries = None
-        for _ in range(_RESTARTS):
+    def _finish(self) -> None:
+        """Run the program until every loop has ended, or nothing changes any more."""
+        for restarts in range(_RESTARTS):
             before = self._loops()
-            mortal = self._live()
-            boundaries = len(mortal.moments) if boundaries is None else boundaries
+            moments = self._run_process()
+            if restarts == 0:
+                self.boundaries = len(moments)
             after = self._loops()
             if not after:
-                raise self._broken("the program keeps no loop in the store that it is given")
-            if all(loop.status == "ended" for loop in after.values()):
-                return boundaries
-            if {key: loop.rev for key, loop in before.items()} == {key: loop.rev for key, loop in after.items()}:
-                return boundaries
-        raise self._broken(f"the program was run {_RESTARTS} times, and the loop has not ended")
+                raise AssertionError("the program keeps no loop in the store that it is given")
+            if after == before or all(status == "ended" for status, _ in after.values()):
+                return
+        raise AssertionError(f"the program was run {_RESTARTS} times, and the loop has not ended")
 
-    def _loops(self) -> dict[str, StoredLoop]:
-        return {loop.loop_id: loop for loop in self._listed()}
-
-    def _listed(self) -> Iterator[StoredLoop]:
-        page = self._store.list()
-        while page:
-            yield from page
-            page = self._store.list(before=page[-1].loop_id)
+    def _loops(self) -> dict[str, tuple[str, int]]:
+        """Return status and revision of each loop."""
+        return {loop.loop_id: (loop.status, loop.rev) for loop in self._store.list(limit=_LOOPS)}
 
     def _judge(self) -> Crash:
-        """Check what is in the store in the end."""
+        """Check the final content of the store."""
         starts: Counter[str] = Counter()
-        statuses = {loop_id: loop.status for loop_id, loop in self._loops().items()}
+        statuses = {loop_id: status for loop_id, (status, _) in self._loops().items()}
+        journals = {loop_id: self._store.load(loop_id).entries for loop_id in statuses}
+        for (loop_id, _), entry in self._history.stored.items():
+            if entry not in journals.get(loop_id, ()):
+                raise AssertionError(f"the store lost an event that it had reported as stored: {entry.body[:200]}")
         for loop_id, status in statuses.items():
-            journal = self._store.load(loop_id)
-            bodies = {entry.id: entry.body for entry in journal.entries}
-            for (of_loop, entry_id), body in self._graveyard.stored.items():
-                if of_loop == loop_id and bodies.get(entry_id) != body:
-                    raise self._broken(f"the store said that it had stored this, and does not have it: {body[:200]}")
             try:
-                found = audit(journal)
+                found = check_promises(journals[loop_id])
             except UnreadableSnapshot as error:
-                raise self._broken(f"the journal of {loop_id!r} cannot be read: {error}") from error
-            if not found.ok:
-                told = "; ".join(f"entry {each.entry}, {each.rule}: {each.message}" for each in found.problems)
-                raise self._broken(f"the journal of {loop_id!r} breaks a promise: {told}")
+                raise AssertionError(f"the journal of {loop_id!r} cannot be read: {error}") from error
+            if found.broken:
+                raise AssertionError(f"the journal of {loop_id!r} breaks a promise: {'; '.join(found.broken)}")
             if status not in (*_WAITS, "ended"):
-                raise self._broken(f"the loop {loop_id!r} is {status}, and running the program again changes nothing")
-            starts.update(action.tool or "" for action in found.actions if action.what == "started")
-        try:
-            if self._check is not None:
-                self._check()
-        except (AssertionError, ToolLoopError) as error:
-            raise self._broken(f"{type(error).__name__}: {error}") from error
+                raise AssertionError(f"the loop {loop_id!r} is {status}, and running the program again changes nothing")
+            starts.update(found.starts)
         return Crash(self._plan, tuple(self._where), statuses, dict(starts))
-
-    def _broken(self, why: str) -> AssertionError:
-        died = [f"killed {place} (boundary {at})" for at, place in zip(self._plan, self._where, strict=False) if place]
-        return AssertionError(f"{', then '.join(died) or 'without a crash'}: {why}")

@@ -1,4 +1,4 @@
-"""The wire under the fake API: a loopback HTTP server that starts and stops at once."""
+"""A loopback HTTP server that starts and stops at once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 
-from toolloop.core.freezing import frozen
+from attrs import frozen
 
-_CHUNK = 1 << 20
-_WAKE_EVERY = 0.5  # seconds, should the connection that wakes a server to its end not come through
-_LOOK_EVERY = 0.01  # seconds, at a stream that is held: has the client hung up?
+_ACCEPT_TIMEOUT = 0.5  # seconds, in case the connection that ends the accept loop does not come through
+_LOOK_EVERY = 0.01  # seconds between two looks whether the client of a held stream has hung up
 
 
 @frozen
 class Asked:
-    """A request as it came: header names in lower case."""
+    """A request as it arrived, with header names in lower case."""
 
     method: str
     path: str
@@ -30,10 +29,10 @@ class Asked:
 
 @frozen
 class Answered:
-    """What to send back.
+    """An answer to send.
 
     Attributes:
-        body: the bytes; or what writes them, piece by piece, and says whether the connection can be used again.
+        body: the bytes, or a function that writes them in pieces and returns whether the connection can be reused.
 
     """
 
@@ -43,40 +42,35 @@ class Answered:
 
 
 class HungUp(Exception):
-    """The connection is gone before all is written."""
+    """The connection was closed before the whole body was written."""
 
 
 class Line:
-    """Where a body is written in pieces, each a chunk of the transfer encoding and a write of its own.
+    """Writes a body in pieces, each a chunk of the transfer encoding and a write of its own.
 
-    Every method raises `HungUp` once the connection is gone: closed by the client, or by this server.
+    Every method raises `HungUp` once the client or the server has closed the connection.
 
     Args:
         connection: the socket.
-        head: status and headers, as they are sent.
-        stopping: set when the server closes.
+        head: status and headers, ready to send.
+        closing: set when the server closes.
 
     """
 
-    def __init__(self, connection: socket.socket, head: bytes, stopping: threading.Event) -> None:
+    def __init__(self, connection: socket.socket, head: bytes, closing: threading.Event) -> None:
         """Send nothing yet."""
         self._connection = connection
         self._head = head
-        self._stopping = stopping
-
-    @property
-    def closing(self) -> bool:
-        """Whether it is the server that closes."""
-        return self._stopping.is_set()
+        self.closing = closing
 
     def start(self, send_buffer: int | None = None) -> None:
-        """Send the head, after setting the size of the send buffer."""
+        """Set the size of the send buffer and send the head."""
         if send_buffer is not None:
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self._send(self._head)
 
     def write(self, piece: bytes) -> None:
-        """Send a chunk; it waits until the operating system takes it."""
+        """Send a chunk; wait until the operating system accepts it."""
         self._look()
         self._send(b"%x\r\n%s\r\n" % (len(piece), piece))
 
@@ -85,7 +79,7 @@ class Line:
         self._send(b"0\r\n\r\n")
 
     def wait(self, event: threading.Event) -> None:
-        """Wait for an event, as long as the client is there."""
+        """Wait for an event while the client is connected."""
         while not event.wait(_LOOK_EVERY):
             self._look()
 
@@ -96,7 +90,7 @@ class Line:
             raise HungUp from error
 
     def _look(self) -> None:
-        # A write into a connection that the client has closed still succeeds, once; so it is looked at first.
+        # The first write into a connection that the client has closed still succeeds, so look before it.
         self._connection.settimeout(0)
         try:
             gone = not self._connection.recv(1, socket.MSG_PEEK)
@@ -123,17 +117,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class says so
-        """Say nothing: the requests are recorded."""
+        """Log nothing: the requests are recorded."""
 
     def _serve(self) -> None:
-        left = int(self.headers.get("content-length", 0))
-        chunks = []
-        # In pieces: one read of a big body would take its memory before it is there.
-        while left and (chunk := self.rfile.read(min(left, _CHUNK))):
-            chunks.append(chunk)
-            left -= len(chunk)
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.server.respond(Asked(self.command, self.path, headers, b"".join(chunks)))
+        answer = self.server.respond(Asked(self.command, self.path, headers, body))
         if answer is None:
             self.close_connection = True
             return
@@ -158,16 +147,16 @@ class _Server(ThreadingHTTPServer):
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.socket.settimeout(_WAKE_EVERY)
+        self.socket.settimeout(_ACCEPT_TIMEOUT)
 
     def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks the resolver for a name that nobody uses; that may take seconds.
+        # HTTPServer.server_bind asks the resolver for a name that is never used; that may take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of an IPv4 address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        # Known before it runs, so that closing misses none.
+        # Registered before it runs, so that close() misses no connection.
         with self._lock:
             self._connections[request] = thread
         thread.start()
@@ -178,7 +167,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that hangs up, or a server that closes, is no news.
+        # A client that hangs up, or a server that closes, is expected.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -186,7 +175,7 @@ class _Server(ThreadingHTTPServer):
         return not self.stopping.is_set()
 
     def loop(self) -> None:
-        # Not serve_forever, which looks up only now and then whether it is over.
+        # serve_forever checks for its end only at intervals.
         while not self.stopping.is_set():
             self.handle_request()
 
@@ -203,7 +192,7 @@ class Loopback:
     """A running HTTP server on a free port of the loopback interface.
 
     Args:
-        respond: makes an answer of a request, or None to hang up. Called in the thread of the connection.
+        respond: returns the answer to a request, or None to hang up. Runs in the thread of the connection.
 
     """
 
@@ -215,9 +204,9 @@ class Loopback:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, hang up on whoever is connected, and wait until the threads are gone."""
+        """Stop, hang up on every client, and wait until the threads have ended."""
         self._server.stopping.set()
-        with contextlib.suppress(OSError):  # wakes the loop
+        with contextlib.suppress(OSError):  # ends the accept loop
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         self._thread.join()
         self._server.server_close()

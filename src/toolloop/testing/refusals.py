@@ -1,10 +1,10 @@
-"""How the fake API says no."""
+"""How the fake API refuses a request, and the facts beside the body that a refusal depends on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop.core.freezing import frozen
+from attrs import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,23 +13,19 @@ NEWEST_VERSION = "2026-10-21"
 THINKING_CONTROLS = "thinking-binding-controls-2026-08-01"
 
 
-def _yes(_thing: Any) -> bool:
-    return True
-
-
 def _no(_thing: Any) -> bool:
     return False
 
 
 @frozen
 class Refusal:
-    """One broken rule, as the API words it.
+    """One broken rule, as the API reports it.
 
     Args:
         message: the text of `error.message`.
         status: the HTTP status.
         type: `error.type`.
-        error_code: `error.details.error_code`, where the API gives one.
+        error_code: `error.details.error_code`, for the rules that have one.
 
     """
 
@@ -41,23 +37,21 @@ class Refusal:
 
 @frozen
 class Context:
-    """What a rule may look at beside the body.
+    """The headers of a request, and what the server remembers of its own replies.
 
     Args:
         betas: the values of the `anthropic-beta` header.
-        version: the value of the `anthropic-version` header; without one the newest.
-        has_model: whether there is a model of this name.
-        is_own: whether the server handed out this very block.
-        is_paused: whether these blocks end in a reply that the server handed out as a pause.
+        version: the value of the `anthropic-version` header; the newest version by default.
+        is_own: whether the server sent exactly this block in a reply.
+        is_paused: whether these blocks end in a reply that the server paused.
 
     """
 
     betas: frozenset[str] = frozenset()
     version: str = NEWEST_VERSION
-    has_model: Callable[[str], bool] = _yes
     is_own: Callable[[dict[str, Any]], bool] = _no
     is_paused: Callable[[list[dict[str, Any]]], bool] = _no
 
-    def has_beta(self, prefix: str | tuple[str, ...]) -> bool:
-        """Whether a beta of this name, or one of these, whatever its date, is switched on."""
-        return any(beta.startswith(prefix) for beta in self.betas)
+    def has_beta(self, prefixes: str | tuple[str, ...]) -> bool:
+        """Return whether a beta whose name starts with one of these prefixes is switched on."""
+        return any(beta.startswith(prefixes) for beta in self.betas)

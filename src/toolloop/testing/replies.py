@@ -1,13 +1,11 @@
-"""Short constructors for what a model, or a network, may answer."""
+"""Short constructors for the answers of a model, or of a network."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
 
-from attrs import field
-
-from toolloop.core.freezing import frozen
+from attrs import field, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,7 +30,7 @@ _REPLY_USAGE = {"input_tokens": 10, "output_tokens": 5}
 _SUMMARY_USAGE = {"input_tokens": 100, "output_tokens": 20}
 
 
-def reply(  # noqa: PLR0913 - the parts of a message, each of which some test says
+def reply(  # noqa: PLR0913 - the parts of a message
     text: str | None = None,
     *,
     calls: Iterable[Block | tuple[str, dict[str, Any]]] = (),
@@ -43,17 +41,17 @@ def reply(  # noqa: PLR0913 - the parts of a message, each of which some test sa
     container: str | Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A reply of the model: thinking, text, other blocks, calls, in this order.
+    """Make a reply of the model: thinking, text, other blocks, calls, in this order.
 
     Args:
-        text: a text block.
-        calls: what `call` makes, or pairs of name and input.
-        thinking: a thinking block; the server signs it.
+        text: the text of a text block.
+        calls: results of `call`, or pairs of name and input.
+        thinking: the text of a thinking block; the server signs it.
         content: further blocks, such as `server_call`.
-        stop_reason: `"tool_use"` if there are calls, else `"end_turn"`, unless given.
-        usage: token counts; small ones unless given.
+        stop_reason: by default `"tool_use"` if there are calls, else `"end_turn"`.
+        usage: token counts; small ones by default.
         container: the container in which code ran, or its id.
-        fields: anything else that a message may hold.
+        fields: any other keys of the message.
 
     """
     blocks: list[Block] = []
@@ -71,17 +69,17 @@ def reply(  # noqa: PLR0913 - the parts of a message, each of which some test sa
 
 
 def call(name: str, input: dict[str, Any] | None = None, *, id: str | None = None, **fields: Any) -> Block:  # noqa: A002 - the API's own words
-    """A `tool_use` block. Without an id its server or provider gives it one: `toolu_fake_000001`, and so on."""
+    """Make a `tool_use` block. Without an id, the server or provider assigns one: `toolu_fake_000001` and so on."""
     return {"type": "tool_use", "id": id, "name": name, "input": input or {}, **fields}
 
 
 def server_call(name: str, input: dict[str, Any] | None = None, *, id: str | None = None) -> Block:  # noqa: A002 - likewise
-    """A `server_tool_use` block, such as a web search: the API runs it itself."""
+    """Make a `server_tool_use` block, such as a web search, which the API runs itself."""
     return {"type": "server_tool_use", "id": id, "name": name, "input": input or {}}
 
 
 def server_result(name: str, content: Any = (), *, id: str | None = None) -> Block:  # noqa: A002 - likewise
-    """The result block of a server tool. Without an id it answers the oldest server call that has no result yet."""
+    """Make the result block of a server tool. Without an id, it answers the oldest server call without a result."""
     found = list(content) if isinstance(content, tuple) else content
     return {"type": f"{name}_tool_result", "tool_use_id": id, "content": found}
 
@@ -93,16 +91,16 @@ def compacted(
     usage: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A reply in which the server compacted the conversation: alone, or at the head of the reply that goes on.
+    """Make a reply in which the server compacted the conversation: a block alone, or at the start of a reply.
 
-    Alone is what `pause_after_compaction` and a request with the `compaction` parameter give; the server signs the
-    latter. What the summary used is an iteration of its own and no part of the totals.
+    A block alone answers `pause_after_compaction` and a request with the `compaction` parameter; in the second case the
+    server signs it. The usage of the summary is an iteration of its own, and not part of the totals.
 
     Args:
         summary: None for a compaction that failed.
-        then: what `reply` makes. The block leads its content, and its usage becomes the second iteration.
-        usage: what the summary used; small counts unless given.
-        fields: anything else that the block may hold, such as `encrypted_content`.
+        then: a `reply`. The block leads its content, and its usage becomes the second iteration.
+        usage: the usage of the summary; small counts by default.
+        fields: any other keys of the block, such as `encrypted_content`.
 
     """
     block = {"type": "compaction", "content": summary, **fields}
@@ -120,7 +118,7 @@ def compacted(
 
 @frozen
 class Fault:
-    """An error that the API answers with; see `fault`."""
+    """An error answer; see `fault`."""
 
     status: int
     type: str
@@ -134,11 +132,11 @@ def fault(
     message: str | None = None,
     retry_after: float | None = None,
 ) -> Fault:
-    """An error answer.
+    """Make an error answer.
 
     Args:
         status: the HTTP status.
-        type: `error.type`; the one that belongs to the status unless given.
+        type: `error.type`; by default the one that belongs to the status.
         message: the text.
         retry_after: seconds, for the header of this name.
 
@@ -149,30 +147,26 @@ def fault(
 
 @frozen
 class Dropped:
-    """The connection closes, without an answer; see `dropped`."""
+    """A connection that the server closes without an answer."""
 
 
-def dropped() -> Dropped:
-    """The server closes the connection without an answer."""
-    return Dropped()
+dropped = Dropped
 
 
 @frozen
 class Verbatim:
-    """An answer sent as it is; see `verbatim`."""
+    """An answer that is sent unchanged, such as a recorded one: JSON, or the text of an event stream."""
 
     status: int
     headers: Mapping[str, str]
     body: Mapping[str, Any] | str | bytes
 
 
-def verbatim(status: int, headers: Mapping[str, str], body_or_sse: Mapping[str, Any] | str | bytes) -> Verbatim:
-    """An answer sent as it is, such as a recorded one: JSON, or the text of an event stream."""
-    return Verbatim(status, headers, body_or_sse)
+verbatim = Verbatim
 
 
 def html() -> Verbatim:
-    """A 200 that is a web page: what a captive portal or a wrong address answers."""
+    """Make a web page with status 200, as a captive portal or a wrong address answers."""
     return Verbatim(200, {"content-type": "text/html"}, "<!doctype html><title>Welcome</title><p>Please log in.")
 
 
@@ -181,7 +175,7 @@ class Delayed:
     """An answer that waits; see `delayed`.
 
     Attributes:
-        arrived: set when the request is there and waits.
+        arrived: set when the request has arrived and waits.
 
     """
 
@@ -191,15 +185,15 @@ class Delayed:
     arrived: threading.Event = field(factory=threading.Event)
 
     def release(self) -> None:
-        """Let the answer go."""
+        """Send the answer."""
         self.released.set()
 
 
 def delayed(until: float | threading.Event, answer: Any) -> Delayed:
-    """An answer that waits for some seconds, or for an event, or for its own `release()`; closing the server ends it.
+    """Make an answer that waits for some seconds, an event, or its own `release()`; closing the server ends it.
 
     Args:
-        until: seconds, or the event that lets it go.
+        until: seconds, or the event that releases it.
         answer: any other answer.
 
     """

@@ -1,8 +1,4 @@
-"""A fake Messages API: real HTTP on loopback, answers from a script, and the API's own refusals.
-
-The rules are read from the public documentation and from recorded traffic, and written here a second time, with nothing
-of `toolloop.history`: what the library lets through and the real API would refuse, this server refuses.
-"""
+"""A fake Messages API: real HTTP on loopback, answers from a script, and the API's own refusals."""
 
 from __future__ import annotations
 
@@ -12,18 +8,17 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from toolloop.core.freezing import frozen
-from toolloop.testing.answers import Answering, Script, counts, refused
+from attrs import frozen
+
+from toolloop.testing.answers import Answering, Script, refused
 from toolloop.testing.http import Answered, Asked, Loopback
-from toolloop.testing.memory import Memory
-from toolloop.testing.models import exists
 from toolloop.testing.refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.rules import judge
-from toolloop.testing.signing import Signer
+from toolloop.testing.signing import Memory, Signer
 from toolloop.testing.streams import Delivery, RecordedStream
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from anthropic import Anthropic, AsyncAnthropic
 
@@ -31,22 +26,21 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32 * 1024 * 1024
 _MESSAGES = "/v1/messages"
-_COUNTING = "/v1/messages/count_tokens"
-_KEY = "test-key"  # no secret: nobody checks it
+_KEY = "test-key"  # any key is accepted
 
 
 @frozen
 class RecordedRequest:
-    """A request that came in.
+    """A request that the server received.
 
     Attributes:
         path: with the query.
         headers: the names in lower case.
         body: the raw bytes.
-        json: the decoded body, or None where it was not JSON.
-        status: what it was answered with; None for a dropped connection.
-        refusal: the text of the rule it broke, or None.
-        stream: how the stream goes that it was answered with; None for any other answer.
+        json: the decoded body, or None if it was not JSON.
+        status: the status of the answer; None for a dropped connection.
+        refusal: the text of the rule that the request broke, or None.
+        stream: the progress of the stream that answers it; None for any other answer.
 
     """
 
@@ -63,35 +57,23 @@ class RecordedRequest:
 class FakeMessagesAPI:
     """A Messages API on loopback, as a context manager; it runs from construction until `close`.
 
-    Requests to count tokens are judged and recorded like the others, and answered without the script. Who asks for a
-    stream gets a `reply` as one, each event in a write and a chunk of its own.
+    A request that asks for a stream gets a `reply` as a stream, each event in a write and a chunk of its own.
 
     Args:
-        script: answers in order, or a function that makes one of a request's JSON. It is called for one request at a
-            time; to wait, it returns a `delayed`. An answer is a `reply`, or a `fault`, `dropped`, `delayed`, `html`,
-            `verbatim` or `streamed`. A script that has run out, or a function that raises, answers 500 and says so.
-        models: the names of the models there are; unless given, whatever could be one: `claude-` and a family
-            or a number.
-        enforce: whether to refuse what the API refuses. False serves recordings.
-        verify_signatures: whether thinking blocks that come back must be ones that were handed out, where the model
-            binds them in the same conversation, and signed compaction blocks likewise. False takes recorded ones.
-        secret: the key of the signatures. Servers of one secret know each other's.
+        script: answers in order, or a function that returns one for a request's JSON. The function is called for one
+            request at a time; to wait, it returns a `delayed`. An answer is a `reply`, or a `compacted`, `fault`,
+            `dropped`, `delayed`, `html`, `verbatim` or `streamed`. A script that has run out, or a function that
+            raises, answers 500 and says so.
+        enforce: whether to refuse what the API refuses. False is for serving recordings.
+        verify_signatures: whether signed blocks that come back must be ones that the server handed out, and thinking in
+            the same conversation if the model binds it. False accepts recorded ones.
 
     """
 
-    def __init__(
-        self,
-        script: Script,
-        *,
-        models: Collection[str] | None = None,
-        enforce: bool = True,
-        verify_signatures: bool = True,
-        secret: bytes = b"toolloop",
-    ) -> None:
+    def __init__(self, script: Script, *, enforce: bool = True, verify_signatures: bool = True) -> None:
         """Start the server."""
-        self._models = models
         self._enforce = enforce
-        self._signer = Signer(secret) if enforce and verify_signatures else None
+        self._signer = Signer() if enforce and verify_signatures else None
         self._memory = Memory()
         self._answering = Answering(script, self._memory, self._signer)
         self._lock = threading.Lock()
@@ -109,25 +91,25 @@ class FakeMessagesAPI:
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """Every request so far, in the order of arrival."""
+        """The requests so far, in the order of arrival."""
         return list(self._requests)
 
     @property
     def refused(self) -> list[RecordedRequest]:
-        """The requests that broke a rule; scripted faults are not among them."""
+        """The requests that broke a rule, without those that the script answered with a fault."""
         return [request for request in self.requests if request.refusal is not None]
 
     def client(self, **kwargs: Any) -> Anthropic:
-        """A real client of this server, without retries unless asked for; it is closed with the server."""
-        from anthropic import Anthropic, DefaultHttpxClient  # noqa: PLC0415 - it takes a second, and not all need it
+        """Return a real client of this server, without retries by default; the server closes it."""
+        from anthropic import Anthropic, DefaultHttpxClient  # noqa: PLC0415 - it takes a second to import
 
         if "http_client" not in kwargs:
-            # Neither a proxy of the environment nor the reading of certificates gets in the way.
+            # Without the environment's proxy, and without loading certificates.
             kwargs["http_client"] = DefaultHttpxClient(trust_env=False, verify=False)
         return self._clients.enter_context(Anthropic(**self._settings(kwargs)))
 
     def async_client(self, **kwargs: Any) -> AsyncAnthropic:
-        """Like `client`, but the caller closes it: `async with api.async_client() as client`."""
+        """Return an async client; the caller closes it: `async with api.async_client() as client`."""
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # noqa: PLC0415 - likewise
 
         if "http_client" not in kwargs:
@@ -138,7 +120,7 @@ class FakeMessagesAPI:
         return {"api_key": _KEY, "base_url": self.url, "max_retries": 0, **kwargs}
 
     def close(self) -> None:
-        """Stop the server; what is delayed goes at once. Closing twice does nothing."""
+        """Stop the server and send delayed answers at once. Closing twice does nothing."""
         with self._lock:
             already, self._closed = self._closed, True
             for event in self._waiting:
@@ -158,9 +140,7 @@ class FakeMessagesAPI:
 
     def _respond(self, asked: Asked) -> Answered | None:
         body, unreadable = _decoded(asked.body)
-        counting = asked.path.partition("?")[0] == _COUNTING
-        context = self._context(asked)
-        refusal = self._refusal(asked, body, unreadable, context)
+        refusal = self._refusal(asked, body, unreadable)
         with self._lock:
             number = next(self._ids)
             request_id = f"req_fake_{number:06}"
@@ -168,10 +148,8 @@ class FakeMessagesAPI:
             delays: list[Delayed] = []
             if refusal:
                 answered = refused(refusal, request_id)
-            elif counting:
-                answered = counts(body, request_id)
             else:
-                answered, delays = self._answering.next(asked.body, body, context, request_id)
+                answered, delays = self._answering.next(asked.body, body, request_id)
             self._requests.append(
                 RecordedRequest(
                     method=asked.method,
@@ -196,18 +174,8 @@ class FakeMessagesAPI:
         delay.arrived.set()
         delay.released.wait(delay.seconds)
 
-    def _context(self, asked: Asked) -> Context:
-        return Context(
-            betas=frozenset(filter(None, map(str.strip, asked.headers.get("anthropic-beta", "").split(",")))),
-            version=asked.headers.get("anthropic-version", NEWEST_VERSION),
-            has_model=self._has_model,
-            is_own=self._memory.is_own,
-            is_paused=self._memory.is_paused,
-        )
-
-    def _refusal(self, asked: Asked, body: Any, unreadable: str | None, context: Context) -> Refusal | None:
-        path = asked.path.partition("?")[0]
-        if asked.method != "POST" or path not in {_MESSAGES, _COUNTING}:
+    def _refusal(self, asked: Asked, body: Any, unreadable: str | None) -> Refusal | None:
+        if asked.method != "POST" or asked.path.partition("?")[0] != _MESSAGES:
             return Refusal(f"Not found: {asked.method} {asked.path}", 404, "not_found_error")
         if unreadable:
             return Refusal(f"The request body is not valid JSON: {unreadable}")
@@ -217,10 +185,13 @@ class FakeMessagesAPI:
             return Refusal("x-api-key header is required", 401, "authentication_error")
         if len(asked.body) > MOST_BYTES:
             return Refusal("Request exceeds the maximum size", 413, "request_too_large")
-        return judge(body, context, self._signer, counts=path == _COUNTING)
-
-    def _has_model(self, name: str) -> bool:
-        return exists(name) if self._models is None else name in self._models
+        context = Context(
+            betas=frozenset(filter(None, map(str.strip, asked.headers.get("anthropic-beta", "").split(",")))),
+            version=asked.headers.get("anthropic-version", NEWEST_VERSION),
+            is_own=self._memory.is_own,
+            is_paused=self._memory.is_paused,
+        )
+        return judge(body, context, self._signer)
 
 
 def _decoded(body: bytes) -> tuple[Any, str | None]:

@@ -1,8 +1,8 @@
-"""Signed thinking and summaries: what the fake API hands out it knows again (messages-api.md, rules 26, 29 and 36).
+"""What the fake API knows again: signed thinking and summaries (messages-api.md, rules 26, 29 and 36), its own replies.
 
-The signature of thinking holds digests of system prompt, tools and earlier blocks, the number of those blocks, and a
-keyed hash over all of that and the thinking itself. So a changed thinking block and a changed conversation can be told
-apart. The signature of a compaction block holds a digest of its summary in the same way.
+The signature of a thinking block holds the number of blocks before it, a digest of these with the system prompt and the
+tools, and a keyed hash over all of that and the thinking itself. So the server can tell a changed thinking block from a
+changed conversation without remembering either. The signature of a compaction block is a keyed hash of its summary.
 """
 
 from __future__ import annotations
@@ -11,222 +11,174 @@ import base64
 import hashlib
 import hmac
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toolloop.testing.blocks import THINKING
+from toolloop.messages.models import binds_thinking
 from toolloop.testing.refusals import THINKING_CONTROLS, Context, Refusal
-from toolloop.testing.runs import Block, Run, after_compaction, blocks_of, runs_of, summarizes
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Block = dict[str, Any]
 
-    from toolloop.testing.models import Model
-
-_PART = 12  # bytes of each digest: short signatures read better in a failed test
+THINKING = ("thinking", "redacted_thinking")
+_PART = 12  # bytes of each digest: short signatures are easier to read in a failed test
 _COUNT = 4
-_SUMMARY = b"compaction"
+_PAUSES = ("pause_turn", "compaction")
 
 
-def _canonical(value: Any) -> bytes:
-    return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":")).encode()
+def blocks_of(content: Any) -> list[Block]:
+    """Return the content of a message as blocks: a string is one text block."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+
+
+def summarizes(block: Block) -> bool:
+    """Return whether this is a compaction block with a summary; one without is a compaction that failed."""
+    return block["type"] == "compaction" and block.get("content") is not None
+
+
+def _digest(value: Any) -> bytes:
+    canonical = json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).digest()[:_PART]
 
 
 def _unmarked(value: Any) -> Any:
-    """A value without its cache marks, which bind nothing."""
+    """Return a value without its cache marks, which bind nothing."""
     if isinstance(value, dict):
         return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
     return [_unmarked(item) for item in value] if isinstance(value, list) else value
 
 
-def digest(value: Any) -> bytes:
-    """A short digest of a JSON value, cache marks aside."""
-    return hashlib.sha256(_canonical(value)).digest()[:_PART]
-
-
-def normal(role: str, block: Block) -> list[Any]:
-    """A block in the one form in which equal conversations compare equal."""
-    if block["type"] == "tool_result" and isinstance(block.get("content"), str):
-        block = {**block, "content": blocks_of(block["content"])}
-    return [role, block]
-
-
-class Prefix:
-    """All that comes before a block: system prompt, tools, and a chain of digests over the blocks."""
-
-    def __init__(self, body: dict[str, Any], runs: list[Run]) -> None:
-        """Walk the conversation once."""
-        system = body.get("system")
-        self.system = digest(blocks_of(system) if isinstance(system, str) else system or [])
-        self.tools = digest(body.get("tools") or [])
-        self.chain = [b"\0" * _PART]
-        for run in runs:
-            for block in run.blocks:
-                self.chain.append(hashlib.sha256(self.chain[-1] + digest(normal(run.role, block))).digest()[:_PART])
-
-    def at(self, count: int) -> bytes:
-        """What a signature says of a conversation of this many blocks."""
-        return count.to_bytes(_COUNT) + self.system + self.tools + self.chain[count]
+def _chain(body: dict[str, Any]) -> list[bytes]:
+    """Return a digest of system prompt, tools and the first N blocks for each N."""
+    chain = [_digest([blocks_of(body.get("system")), body.get("tools") or []])]
+    for message in body["messages"]:
+        for block in blocks_of(message.get("content")):
+            is_result = block["type"] == "tool_result" and isinstance(block.get("content"), str)
+            normal = {**block, "content": blocks_of(block["content"])} if is_result else block
+            chain.append(hashlib.sha256(chain[-1] + _digest([message["role"], normal])).digest()[:_PART])
+    return chain
 
 
 class Signer:
-    """Signs what the server hands out, and checks what comes back.
+    """Signs the blocks that the server hands out, and checks those that come back.
 
     Args:
-        secret: the key. Servers of one secret know each other's signatures, as the API's own machines do.
+        secret: the key. Servers with the same secret accept each other's signatures, as the API's own machines do.
 
     """
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes = b"toolloop") -> None:
         """Keep the key."""
         self._secret = secret
 
-    def sign(self, content: list[Block], prefix: Prefix) -> list[Block]:
-        """The content of a reply, with every thinking block signed."""
-        said = prefix.at(len(prefix.chain) - 1)
-        return [self._signed(block, said) if block["type"] in THINKING else block for block in content]
-
-    def _signed(self, block: Block, said: bytes) -> Block:
-        if block["type"] == "thinking":
-            return {**block, "signature": self._signature("thinking", block["thinking"], said)}
-        hidden = str(block.get("data", ""))
-        return {**block, "data": f"{self._signature('redacted_thinking', hidden, said)}.{_text(hidden.encode())}"}
-
-    def _signature(self, kind: str, text: str, said: bytes) -> str:
-        return _text(said + self._seal(kind.encode(), said, json.dumps(text).encode()))
+    def sign(self, content: list[Block], body: dict[str, Any]) -> list[Block]:
+        """Return the content of the reply to a request with every thinking block signed."""
+        if not any(block["type"] in THINKING for block in content):
+            return content
+        chain = _chain(body)
+        claim = (len(chain) - 1).to_bytes(_COUNT) + chain[-1]
+        return [self._signed(block, claim) if block["type"] in THINKING else block for block in content]
 
     def sign_summary(self, block: Block) -> Block:
-        """A compaction block, signed if it has a summary."""
+        """Return a compaction block with a signature, if it has a summary."""
         if not summarizes(block):
             return block
-        said = _summary(block)
-        return {**block, "signature": _text(said + self._seal(_SUMMARY, said))}
+        return {**block, "signature": self._signature("compaction", _summary(block), b"")}
 
-    def check(self, body: dict[str, Any], runs: list[Run], model: Model, context: Context) -> Refusal | None:
-        """Every block that is signed was handed out, and thinking, where the model binds it, in this conversation.
+    def check(self, body: dict[str, Any], context: Context) -> Refusal | None:
+        """Check that the server handed out every signed block, and bound thinking in this very conversation.
 
-        What stands before a compaction is not looked at: nobody is shown it.
+        Blocks before a compaction are not checked: the model does not see them.
         """
-        placed = list(_placed(after_compaction(runs)))
-        for number, place, block, _ in placed:
-            if summarizes(block) and (refusal := self._check_summary(f"messages.{number}.content.{place}", block)):
-                return refusal
-        thoughts = [each for each in placed if each[2]["type"] in THINKING]
-        prefix = Prefix(body, runs if thoughts else [])
-        for number, place, block, before in thoughts:
-            field = "signature" if block["type"] == "thinking" else "data"
-            invalid = f"messages.{number}.content.{place}: Invalid `{field}` in `{block['type']}` block"
-            said = self._said(block)
-            if said is None:
-                return Refusal(invalid)
-            if model.binds_thinking and not _drops(body):
-                differs = _difference(prefix, said, before)
-                if differs is not None:
-                    return Refusal(invalid + _other_conversation(context, differs))
-        return None
-
-    def dropped(self, body: dict[str, Any], model: Model) -> list[dict[str, str]]:
-        """The thinking that a request without fault loses, as `input_transformations` of its reply tells it.
-
-        With a block goes the thinking that follows it directly (`BetaThinkingDroppedInputTransformation` of the SDK).
-        """
-        if not (model.binds_thinking and _drops(body)):
-            return []
-        runs = runs_of(body["messages"])
-        prefix = Prefix(body, runs)
-        sent = [
-            f"messages.{number}.content.{place}"
+        placed = [
+            (f"messages.{number}.content.{place}", message["role"], block)
             for number, message in enumerate(body["messages"])
-            for place in range(len(blocks_of(message.get("content"))))
+            for place, block in enumerate(blocks_of(message.get("content")))
         ]
-        paths, goes_on = [], False
-        for _, place, block, before in _placed(after_compaction(runs)):
+        start = max((index for index, (_, _, block) in enumerate(placed) if summarizes(block)), default=0)
+        thinks = any(block["type"] in THINKING for _, _, block in placed[start:])
+        chain = _chain(body) if thinks and _binds(body) else None
+        roles = [role for _, role, _ in placed]
+        for before, (path, _, block) in enumerate(placed[start:], start):
+            if summarizes(block) and block.get("signature") not in {None, self.sign_summary(block)["signature"]}:
+                text = f"{path}.compaction: Invalid `signature` in `compaction` block"
+                return Refusal(text, error_code="compaction_signature_invalid")
             if block["type"] in THINKING:
-                goes_on = (goes_on and place > 0) or _difference(prefix, self._said(block) or b"", before) is not None
-            else:
-                goes_on = False
-            if goes_on:
-                paths.append(sent[before])
-        return [{"type": "thinking_dropped", "path": path, "reason": "prefix_binding_mismatch"} for path in paths]
-
-    def _check_summary(self, where: str, block: Block) -> Refusal | None:
-        if block.get("signature") is None:  # in threshold mode
-            return None
-        told = _bytes(block["signature"])
-        said, is_now = told[:-_PART], _summary(block)
-        if not said or told[-_PART:] != self._seal(_SUMMARY, said):
-            return _refused(where, "signature_invalid", "Invalid `signature` in `compaction` block")
-        if said[:_PART] != is_now[:_PART]:
-            return _refused(where, "content_mismatch", "`content` differs from the text its `signature` recorded")
-        if said != is_now:
-            return _refused(where, "tool_changes_mismatch", "`tool_changes` differs from what was returned")
+                field = "signature" if block["type"] == "thinking" else "data"
+                invalid = f"{path}: Invalid `{field}` in `{block['type']}` block"
+                if (claim := self._claim(block)) is None:
+                    return Refusal(invalid)
+                if chain and not _holds(claim, chain, roles[:before]):
+                    return Refusal(invalid + _other_conversation(context))
         return None
 
-    def _seal(self, *parts: bytes) -> bytes:
-        return hmac.digest(self._secret, b"\0".join(parts), "sha256")[:_PART]
+    def _signed(self, block: Block, claim: bytes) -> Block:
+        if block["type"] == "thinking":
+            return {**block, "signature": self._signature("thinking", block["thinking"], claim)}
+        hidden = block.get("data", "")
+        return {**block, "data": f"{self._signature('redacted_thinking', hidden, claim)}.{hidden}"}
 
-    def _said(self, block: Block) -> bytes | None:
-        """What the block's signature says of its conversation, or None for a block that was not signed here."""
+    def _signature(self, kind: str, text: str, claim: bytes) -> str:
+        sealed = b"\0".join([kind.encode(), claim, json.dumps(text).encode()])
+        seal = hmac.digest(self._secret, sealed, "sha256")[:_PART]
+        return base64.urlsafe_b64encode(claim + seal).decode()
+
+    def _claim(self, block: Block) -> bytes | None:
+        """Return what the signature of a thinking block claims, or None for a block that was not signed here."""
         if block["type"] == "thinking":
             signature, text = block["signature"], block["thinking"]
         else:
-            signature, _, hidden = block["data"].partition(".")
-            text = _bytes(hidden).decode(errors="replace")
-        said = _bytes(signature)[:-_PART]
-        return said if said and self._signature(block["type"], text, said) == signature else None
+            signature, _, text = block["data"].partition(".")
+        try:
+            claim = base64.urlsafe_b64decode(signature)[:-_PART]
+        except ValueError:  # not ASCII, or not base64: another signer
+            return None
+        return claim if signature == self._signature(block["type"], text, claim) else None
 
 
-def _refused(where: str, code: str, text: str) -> Refusal:
-    return Refusal(f"{where}.compaction: {text}", error_code=f"compaction_{code}")
+def _summary(block: Block) -> str:
+    return json.dumps([block["content"], block.get("tool_changes")], sort_keys=True)
 
 
-def _summary(block: Block) -> bytes:
-    return digest(block["content"]) + digest(block.get("tool_changes"))
-
-
-def _placed(runs: list[Run]) -> Iterator[tuple[int, int, Block, int]]:
-    """Every block: the number of its turn, its place there, and how many blocks there are before it."""
-    before = 0
-    for number, run in enumerate(runs):
-        for place, block in enumerate(run.blocks):
-            yield number, place, block, before
-            before += 1
-
-
-def _drops(body: dict[str, Any]) -> bool:
+def _binds(body: dict[str, Any]) -> bool:
     binding = (body.get("thinking") or {}).get("block_binding") or {}
-    return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
+    return binds_thinking(body["model"]) is not False and binding.get("prefix_mismatch_behavior") != "drop_block"
 
 
-def _difference(prefix: Prefix, said: bytes, before: int) -> str | None:
-    count = int.from_bytes(said[:_COUNT])
-    system, tools, chain = (said[start : start + _PART] for start in range(_COUNT, _COUNT + 3 * _PART, _PART))
-    if tools != prefix.tools:
-        return " The `tools` list differs from when it was created."
-    if system != prefix.system:
-        return " The `system` prompt differs from when it was created."
-    if count > before or chain != prefix.chain[count]:
-        return " Content before this block differs from when it was created."
-    return None
+def _holds(claim: bytes, chain: list[bytes], roles: list[str]) -> bool:
+    count = int.from_bytes(claim[:_COUNT])
+    # Only the beginning of the same reply may stand between the prefix and the block.
+    return count <= len(roles) and claim[_COUNT:] == chain[count] and set(roles[count:]) <= {"assistant"}
 
 
-def _other_conversation(context: Context, differs: str) -> str:
-    controls = (
-        ""
-        if context.has_beta(THINKING_CONTROLS)
-        else (f" That setting requires the `{THINKING_CONTROLS}` value in the `anthropic-beta` header.")
-    )
+def _other_conversation(context: Context) -> str:
+    beta = f" That setting requires the `{THINKING_CONTROLS}` value in the `anthropic-beta` header."
     return (
         ". The block is bound to a different conversation. Remove the block, or set "
-        f'`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".{controls}{differs}'
+        f'`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+        f"{'' if context.has_beta(THINKING_CONTROLS) else beta}"
+        " Content before this block differs from when it was created."
     )
 
 
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode()
+class Memory:
+    """Blocks and paused replies that the server handed out. Cache marks make no difference."""
 
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._blocks: set[bytes] = set()
+        self._pauses: set[tuple[int, bytes]] = set()
 
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, altchars=b"-_", validate=True)
-    except ValueError:  # not ASCII, or not base64: somebody else's signature
-        return b""
+    def add(self, content: list[Block], stop_reason: str | None) -> None:
+        """Remember the content of a reply."""
+        self._blocks.update(map(_digest, content))
+        # Blank text never comes back: the API refuses it.
+        kept = [block for block in content if block["type"] != "text" or block["text"].strip()]
+        if stop_reason in _PAUSES and kept:
+            self._pauses.add((len(kept), _digest(kept)))
+
+    def is_own(self, block: Block) -> bool:
+        """Return whether the server handed out this block, to the last key."""
+        return _digest(block) in self._blocks
+
+    def is_paused(self, blocks: list[Block]) -> bool:
+        """Return whether these blocks end with a paused reply."""
+        return any(_digest(blocks[-length:]) == whole for length, whole in list(self._pauses))

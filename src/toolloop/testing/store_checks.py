@@ -1,110 +1,109 @@
-"""What the rules of a store are checked with."""
+"""The assertions that the rules of a store are written with."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
-from toolloop.core.errors import LoopNotFound, StaleRevision
-from toolloop.stores.protocol import Entry, Head, Store, StoredJournal
+from toolloop.machine.errors import LoopNotFound, StaleRevision
+from toolloop.stores.protocol import Entry, Head, Store
 
 MakeStore = Callable[[], Store]
 
-RACERS = 8  # so many threads do something at one moment
-ROUNDS = 5  # and so many times
-
+RACERS = 8  # threads that act at the same time
+ROUNDS = 5  # how often they do
 READY = Head("runnable")
-_PAGE = 100
-_PATIENCE = 60.0  # seconds, for threads that are to start
+_PATIENCE = 60.0  # seconds for the threads to start
 
 
 def entries(*ids: str) -> list[Entry]:
-    """Events of these ids."""
+    """Return events with these ids."""
     return [Entry(name, f'{{"event":"{name}"}}') for name in ids]
 
 
-def names(journal: StoredJournal) -> list[str]:
-    """The ids of the events of a journal."""
-    return [entry.id for entry in journal.entries]
+def ids(store: Store, loop_id: str = "loop") -> list[str]:
+    """Return the ids of the events of a loop."""
+    return [entry.id for entry in store.load(loop_id).entries]
+
+
+def listed(store: Store, *status: str) -> list[str]:
+    """Return the ids of the loops, or of those with this status."""
+    return [loop.loop_id for loop in store.list(*status)]
 
 
 def same(what: str, got: object, expected: object) -> None:
-    """Fail unless it is as expected."""
+    """Fail unless a value is as expected."""
     if got != expected:
-        raise AssertionError(f"{what}: expected {_short(expected)}, and got {_short(got)}")
+        raise AssertionError(f"{what}: expected {expected!r:.200}, got {got!r:.200}")
 
 
-def refused(what: str, kinds: type[Exception] | tuple[type[Exception], ...], act: Callable[[], object]) -> Exception:
-    """The exception that an act raises; fail unless it is of this kind, or of one of these."""
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    wanted = " or ".join(kind.__name__ for kind in kinds)
+def refused(
+    what: str, kind: type[Exception] | tuple[type[Exception], ...], act: Callable[[], object], **attributes: object
+) -> None:
+    """Fail unless an act raises an exception of this class, with these attributes."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    wanted = " or ".join(each.__name__ for each in kinds)
     try:
         got = act()
     except Exception as error:
-        # A stale revision is a conflict of its own kind, for which its caller does something else.
-        if isinstance(error, kinds) and (StaleRevision in kinds or not isinstance(error, StaleRevision)):
-            return error
-        raise AssertionError(f"{what}: expected {wanted}, and it raised {type(error).__name__}: {error}") from error
-    raise AssertionError(f"{what}: expected {wanted}, and it returned {_short(got)}")
-
-
-def parts(error: Exception, *wanted: str) -> list[Any]:
-    """Some attributes of an error."""
-    return [getattr(error, name, "nothing") for name in wanted]
+        # StaleRevision is a Conflict that callers handle in another way.
+        if not isinstance(error, kinds) or (isinstance(error, StaleRevision) and kind is not StaleRevision):
+            raise AssertionError(f"{what}: expected {wanted}, it raised {type(error).__name__}: {error}") from error
+        found = {name: getattr(error, name, "missing") for name in attributes}
+        same(f"{what}: the attributes of the error", found, attributes)
+    else:
+        raise AssertionError(f"{what}: expected {wanted}, it returned {got!r:.200}")
 
 
 def emptied(make: MakeStore) -> Store:
-    """A store with nothing in it."""
+    """Return a store without loops."""
     store = make()
-    while page := store.list(limit=_PAGE):
+    while page := store.list():
         for loop in page:
             store.delete(loop.loop_id)
-        if store.list(limit=_PAGE)[:1] == page[:1]:
-            raise AssertionError("a loop that was deleted is still listed")
+        if store.list()[:1] == page[:1]:
+            raise AssertionError("a deleted loop is still listed")
+    return store
+
+
+def with_loop(make: MakeStore, *names: str) -> Store:
+    """Return a store with the one loop "loop" that has events with these ids."""
+    store = emptied(make)
+    store.create("loop", entries(*names), head=READY)
     return store
 
 
 def two_stores(make: MakeStore) -> tuple[Store, Store]:
-    """Two stores of one content: the same one twice, where each call of `make` gives a content of its own."""
-    one, other = emptied(make), make()
-    one.create("shared?", [], head=READY)
+    """Return two stores that share the empty loop "loop": the same object twice, if `make` gives new stores."""
+    one, other = with_loop(make), make()
     try:
-        other.delete("shared?")
+        other.load("loop")
     except LoopNotFound:
-        one.delete("shared?")
         return one, one
     return one, other
 
 
 def at_once(acts: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What each act returned, or the exception that it raised, when threads do them all at one moment."""
-    barrier = threading.Barrier(len(acts), timeout=_PATIENCE)
-    done: list[Any] = [None] * len(acts)
+    """Run acts in threads at the same time; return the result of each, or the exception that it raised."""
+    barrier = Barrier(len(acts), timeout=_PATIENCE)
 
-    def run(at: int) -> None:
+    def run(act: Callable[[], Any]) -> Any:
         barrier.wait()
         try:
-            done[at] = acts[at]()
-        except Exception as error:  # noqa: BLE001 - it is what the act gave
-            done[at] = error
+            return act()
+        except Exception as error:  # noqa: BLE001 - the outcome of the act
+            return error
 
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(acts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return done
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(run, acts))
 
 
-def one_wins(what: str, done: Iterable[Any], losers: type[Exception]) -> Any:
-    """What the one act returned that succeeded; fail unless it was one, and all others were refused as is right."""
-    won = [each for each in done if not isinstance(each, Exception)]
-    same(f"{what}: how many succeed", len(won), 1)
-    same(f"{what}: the others get", {type(each) for each in done if isinstance(each, Exception)}, {losers})
+def winner(what: str, acts: Sequence[Callable[[], Any]], loss: type[Exception]) -> tuple[int, Any]:
+    """Run acts at the same time; return the index and the result of the one that succeeds where all others fail."""
+    done = at_once(acts)
+    won = [(at, result) for at, result in enumerate(done) if not isinstance(result, Exception)]
+    same(f"{what}: the number that succeed", len(won), 1)
+    same(f"{what}: the others raise", {type(each) for each in done if isinstance(each, Exception)}, {loss})
     return won[0]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."  # noqa: PLR2004 - a line or two

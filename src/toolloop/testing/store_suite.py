@@ -1,13 +1,14 @@
-"""A conformance suite for stores: give it yours."""
+"""The conformance suite for stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from toolloop.stores.protocol import Store
-from toolloop.testing import store_rules, store_rules_contents, store_rules_leases, store_rules_races
+from toolloop.testing.store_lease_rules import LEASE_RULES
+from toolloop.testing.store_rules import JOURNAL_RULES, bad_arguments_are_refused
 
-_RULES = (*store_rules.RULES, *store_rules_leases.RULES, *store_rules_contents.RULES, *store_rules_races.RULES)
+_RULES = (*JOURNAL_RULES, *LEASE_RULES, bad_arguments_are_refused)
 
 
 def check_store(make_store: Callable[[], Store]) -> None:
@@ -17,10 +18,10 @@ def check_store(make_store: Callable[[], Store]) -> None:
 
     Args:
         make_store: opens the store. It is called many times. Each call may open what the calls before it wrote; then
-            that must still be there. Or it may give a new and empty store each time, as `MemoryStore` does.
+            that must still be there. Or it may give a new, empty store each time, as `MemoryStore` does.
 
     Raises:
-        AssertionError: the store breaks a rule. The text names the rule, what was expected, and what was.
+        AssertionError: the store breaks a rule. The message names the rule, the expected value and the actual one.
 
     """
     for rule in _RULES:

@@ -1,22 +1,37 @@
-"""How a call goes wrong: its input does not fit, or the tool says so itself."""
+"""The two errors of a call: `InvalidInput` for its input, and `ToolError` for the content of its error result."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop.core.errors import ToolLoopError
-from toolloop.core.jsontext import well_formed as well_formed  # noqa: PLC0414 - said anew for this floor
+from toolloop.machine.errors import ToolLoopError
+from toolloop.machine.jsontext import JSON, encode, well_formed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-# How much of a failure the model is told; the SDK's runner cuts at the same length (anthropic-sdk 2.11).
+# The most characters of an error text for the model; the SDK's runner cuts at the same length (anthropic-sdk 2.11).
 LONGEST = 4096
+_LONGEST_VALUE = 80
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """A text of at most `longest` characters; an ellipsis shows where it was cut."""
+    """Return a text of at most `longest` characters; an ellipsis shows where it was cut."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def shown(value: JSON) -> str:
+    """Return a value of an input as JSON, cut to 80 characters."""
+    try:
+        return shortened(encode(value), _LONGEST_VALUE)
+    except (TypeError, ValueError, RecursionError):
+        return type(value).__name__
+
+
+def path_text(path: Iterable[str | int]) -> str:
+    """Return a path in an input as text: `lines[2].qty`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{shortened(step, _LONGEST_VALUE)}" for step in path)
+    return "".join(steps).removeprefix(".") or "input"
 
 
 class InvalidInput(ToolLoopError):
@@ -24,9 +39,9 @@ class InvalidInput(ToolLoopError):
 
     Attributes:
         tool: the name of the tool.
-        problems: one text per field: its path, what was expected, what was got.
+        problems: one text per field: its path, the error, and the value.
 
-    `str()` is the text for the model.
+    `str()` lists them, one on each line. In a loop, `Texts.invalid_input` frames the same lines for the model.
     """
 
     tool: str
@@ -42,7 +57,7 @@ class InvalidInput(ToolLoopError):
 
 
 class ToolError(Exception):
-    """Raised by a tool to say its own error content: the model is told exactly that.
+    """An exception for tools: its content becomes the error result.
 
     Args:
         content: a text, or a list of content blocks.
@@ -57,10 +72,4 @@ class ToolError(Exception):
         self.content = content
 
     def __str__(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        given: Any = self.content  # whatever it was declared to be
-        parts = given if isinstance(given, list) else [] if given is None else [given]
-        return " ".join(
-            str(part.get("text", f"[{part.get('type')}]")) if isinstance(part, dict) else str(part) for part in parts
-        )
+        return self.content if isinstance(self.content, str) else ""  # blocks may hold files

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop.core.errors import BadTool
-from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
-from toolloop.tools.sdk import as_tool
+from toolloop.machine.errors import BadTool
+from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
+from toolloop.tools.sdk_tools import as_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from toolloop.core.jsontext import JSON
+    from toolloop.machine.jsontext import JSON
     from toolloop.tools.function import Tool
 
 
@@ -20,22 +20,22 @@ class ToolRegistry:
 
     Args:
         tools: functions made with `@tool`, or objects made with `anthropic.beta_tool`.
-        adapter: makes results of what they return; without one, an `AnthropicMessagesToolResponseAdapter`.
+        adapter: makes results of returned values; an `AnthropicMessagesToolResponseAdapter` if left out.
 
     Raises:
-        BadTool: something else is among them, or two have one name.
-        TypeError: `adapter` is no response adapter.
+        BadTool: an object is not a tool, or two tools have one name.
+        TypeError: `adapter` is not a response adapter.
 
     Attributes:
-        adapter: what makes results of what the tools return.
+        adapter: the object that makes results of returned values.
 
     """
 
     __slots__ = ("_tools", "adapter")
 
     def __init__(self, tools: Iterable[object] = (), adapter: ToolResponseAdapter | None = None) -> None:
-        """Take the tools."""
-        self.adapter = AnthropicMessagesToolResponseAdapter() if adapter is None else _checked(adapter)
+        """Take the tools, in order."""
+        self.adapter = AnthropicMessagesToolResponseAdapter() if adapter is None else check_adapter(adapter)
         self._tools: dict[str, Tool[..., Any]] = {}
         for each in map(as_tool, tools):
             if each.name in self._tools:
@@ -52,11 +52,11 @@ class ToolRegistry:
         return tuple(self._tools)
 
     def get(self, name: str) -> Tool[..., Any] | None:
-        """The tool of a name, or None."""
+        """Return the tool of a name, or None."""
         return self._tools.get(name)
 
     def definitions(self) -> list[dict[str, JSON]]:
-        """What goes into `tools`: new copies, in order, the same bytes from run to run.
+        """Return the definitions that go into `tools`: new copies, in order, the same bytes from run to run.
 
         Raises:
             BadTool: an annotation of a function has no schema.
@@ -65,7 +65,7 @@ class ToolRegistry:
         return [each.definition() for each in self]
 
     def only(self, *names: str) -> ToolRegistry:
-        """A registry of these tools alone, in the order of this one.
+        """Return a registry of these tools alone, in the order of this one.
 
         Raises:
             BadTool: a name is not known.
@@ -75,7 +75,7 @@ class ToolRegistry:
         return ToolRegistry((each for each in self if each.name in names), self.adapter)
 
     def without(self, *names: str) -> ToolRegistry:
-        """A registry of all but these tools.
+        """Return a registry of all but these tools.
 
         Raises:
             BadTool: a name is not known.
@@ -100,15 +100,3 @@ class ToolRegistry:
 
     def __repr__(self) -> str:
         return f"<ToolRegistry: {', '.join(self.names) or 'no tools'}>"
-
-
-def _checked(adapter: Any) -> ToolResponseAdapter:
-    methods = (getattr(adapter, name, None) for name in ("create_messages", "to_plain_text"))
-    if isinstance(adapter, type) or not all(map(callable, methods)):
-        given = f"the class {adapter.__name__}" if isinstance(adapter, type) else f"a {type(adapter).__name__}"
-        raise TypeError(
-            f"adapter is {given}; give an object with create_messages and to_plain_text, such as "
-            "AnthropicMessagesToolResponseAdapter() or one of a subclass of yours"
-        )
-    found: ToolResponseAdapter = adapter
-    return found

@@ -1,1 +1,1 @@
-"""What a tool returns, and how it becomes the content of a `tool_result`."""
+"""Turn the values that tools return or raise into the content of a `tool_result`."""

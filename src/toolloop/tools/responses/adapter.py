@@ -1,155 +1,146 @@
-"""The response adapter: what a tool returned, as the user message that answers its call."""
+"""The response adapter: makes the user message that answers a call out of what the tool returned."""
 
 from __future__ import annotations
 
+import inspect
 import logging
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
-from toolloop.core.blocks import kinds_taken
-from toolloop.core.freezing import frozen
-from toolloop.core.jsontext import JSON, encode
-from toolloop.tools.failures import well_formed
-from toolloop.tools.responses.content import content_of, plain_text_of
-from toolloop.tools.responses.cutting import cut, length_of
-from toolloop.tools.responses.exceptions import name_of
-from toolloop.tools.responses.raised import Content
-from toolloop.tools.responses.wording import Wording
+from attrs import frozen
+
+from toolloop.machine.jsontext import JSON, encode, well_formed
+from toolloop.messages.blocks import kinds_taken
+from toolloop.tools.responses.content import Content, as_block, content_of, plain_text_of
+from toolloop.tools.responses.errors import Unsendable, describe_failure
+from toolloop.tools.responses.types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
 
-_MAX_CHARS = 200_000  # some 50,000 tokens
-# What the id of a call may be, and those of calls that the server answers (source: messages-api, rules 20 and 24).
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_OF_THE_SERVER = ("srvtoolu_", "mcptoolu_")
+_MAX_CHARS = 200_000  # about 50,000 tokens
 
 
 class ToolResponseAdapter(Protocol):
-    """What makes results of what tools return. Give an object with these two methods to a `ToolRegistry`."""
+    """Makes results out of what tools return. Pass an object with these two methods to `ToolRegistry`."""
 
     def to_plain_text(self, response: Any) -> str:
-        """What a tool returned, as a host or a log shows it. It never raises."""
+        """Return what a tool returned as text, for hosts and logs."""
 
     def create_messages(self, call: Any, response: Any) -> list[dict[str, JSON]]:
-        """The one user message with the one `tool_result` that answers a `tool_use` block.
+        """Return a list with the one user message that holds the `tool_result` of a `tool_use` block.
 
-        It never raises for a bad response, which is an error result.
+        A response that cannot be sent becomes an error result.
 
         Raises:
-            ValueError: the call has no id, or is none that a `tool_result` answers.
+            ValueError: the call has no id, or is not one that a `tool_result` answers.
 
         """
 
 
-class AnthropicMessagesToolResponseAdapter(Wording):
-    """Makes results for the Messages API. What it gives, the API takes, whatever the tool returned.
+class AnthropicMessagesToolResponseAdapter:
+    """Makes results for the Messages API. The API accepts them, whatever the tool returned.
 
-    It works on its own, too. Subclass it to change the wording: `empty_text`, `name_file`, `cut_note`, `describe`.
+    It also works without a loop. Override `to_plain_text` to change the texts that the model reads.
 
     Args:
-        max_chars: the most characters that the text of one result may have, over all its text blocks; more is cut, and
-            a note says how much; texts inside search results and documents count. None is no limit.
+        max_chars: the most characters that a text of a result may have; the rest is cut, and a note says how much.
+            None is no limit.
 
     Raises:
-        TypeError: `max_chars` is no integer.
+        TypeError: a method of the subclass is async.
         ValueError: `max_chars` is not positive.
 
     """
 
     def __init__(self, *, max_chars: int | None = _MAX_CHARS) -> None:
-        """Take the limit."""
-        if type(max_chars) not in {int, type(None)}:
-            raise TypeError(f"max_chars is a {type(max_chars).__name__}; give an integer, or None for no limit")
+        """Store the limit."""
         if max_chars is not None and max_chars < 1:
-            raise ValueError(f"max_chars is {max_chars}; give a positive number, or None for no limit")
+            raise ValueError(f"max_chars: expected a positive number or None for no limit, got {max_chars}")
+        check_adapter(self)
         self._max_chars = max_chars
 
     def to_plain_text(self, response: Any) -> str:
-        """What a tool returned or raised, as a host or a log shows it: uncut, files by name, other blocks in brackets.
+        """Return what a tool returned or raised as text: files by name, other blocks by type in brackets.
 
-        It never raises: of what cannot be sent it says so. A generator is read to its end.
-        """
-        if _was_raised(response):
-            return _flat(self._told(response))
-        try:
-            return plain_text_of(response, self.empty_text)
-        except Exception as error:  # noqa: BLE001 - a log must not fail because of what it logs
-            return _flat(self._told(error))
-
-    def create_messages(self, call: Any, response: Any) -> list[dict[str, JSON]]:
-        """The one user message that answers a call.
-
-        Args:
-            call: the `tool_use` block, as a mapping or an object of the SDK. Made by code, its result may hold only
-                text; of a toolset, text and images (and the state of a browser), and `toolset_name` is echoed.
-            response: what the tool returned: any value or response type; or the exception that it raised.
+        The text blocks of a result are made by this method. An iterator is read to its end.
 
         Raises:
-            ValueError: the call has no id, one that no `tool_use` block may have, or is no `tool_use` block.
+            Unsendable: the response is neither JSON nor content.
+
+        """
+        return plain_text_of(response)
+
+    def create_messages(self, call: Any, response: Any) -> list[dict[str, JSON]]:
+        """Return a list with the one user message that answers a call.
+
+        Args:
+            call: the `tool_use` block, as a mapping or an SDK object. The result of a call made by code execution
+                holds only text. The result of a toolset member holds text and images, and repeats `toolset_name`.
+            response: what the tool returned: any value, or a response type; or the exception that it raised.
+
+        Raises:
+            ValueError: the call has no id, or is not a `tool_use` block.
 
         """
         asked = _asked(call)
-        is_error = _was_raised(response)
+        is_error = isinstance(response, BaseException)
         content: Content
+        try:
+            if isinstance(response, RawOutputs):
+                response, is_error = _without_ready_results(response, asked.id)
+            content = content_of(response, kinds=asked.kinds, is_error=is_error, to_plain_text=self.to_plain_text)
+        except Exception as error:  # noqa: BLE001 - `to_plain_text` of a subclass may raise anything
+            content, is_error = self._failure(response if isinstance(response, BaseException) else error), True
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        sent = [self._cut(block) for block in blocks if block != {"type": "text", "text": ""}]
+        result: dict[str, JSON] = {"type": "tool_result", "tool_use_id": asked.id, "content": sent or ""}
         if is_error:
-            content = self._told(response)
-        else:
-            try:
-                content = content_of(response, kinds=asked.kinds, words=self)
-            except Exception as error:  # noqa: BLE001 - a method of a subclass may raise anything
-                content, is_error = self._told(error), True
-        content = self._cut(content)
-        block: dict[str, JSON] = {
-            "type": "tool_result",
-            "tool_use_id": asked.id,
-            "content": [{"type": "text", "text": content}] if content and isinstance(content, str) else content,
-        }
-        if is_error:
-            block["is_error"] = True
+            result["is_error"] = True
         if asked.toolset is not None:
-            block["toolset_name"] = asked.toolset
-        _log(asked, response, content, is_error=is_error)
-        return [{"role": "user", "content": [block]}]
+            result["toolset_name"] = asked.toolset
+        _log(asked, response, sent, is_error=is_error)
+        return [{"role": "user", "content": [result]}]
 
-    def text_of(self, call_id: str, response: str) -> str | None:
-        """The content that `create_messages` gives for a text: the usual case, without a message around it.
+    def _failure(self, error: BaseException) -> str:
+        """The text of an error, which is never blank."""
+        with suppress(Exception):
+            if (text := well_formed(self.to_plain_text(error))).strip():
+                return text
+        return describe_failure(error)
 
-        None where it would say more, or refuse.
-        """
-        if type(self) is not AnthropicMessagesToolResponseAdapter or LOG.isEnabledFor(logging.INFO):
-            return None
-        if not _ID.fullmatch(call_id) or call_id.startswith(_OF_THE_SERVER):
-            return None
-        content = self._cut(content_of(response))
-        return content if isinstance(content, str) else None
+    def _cut(self, block: dict[str, JSON]) -> dict[str, JSON]:
+        limit = self._max_chars
+        if limit is None or block["type"] != "text" or len(block["text"]) <= limit:
+            return block
+        whole = len(block["text"])
+        return {**block, "text": f"{block['text'][:limit]}\n[Cut: {whole - limit:,} of {whole:,} characters left out.]"}
 
-    def _told(self, error: BaseException) -> Content:
-        """The content of an error, whatever a subclass makes of it."""
-        try:
-            return content_of(self.describe(error), is_error=True)
-        except Exception:  # noqa: BLE001 - the call must get its result
-            return f"The tool failed with {name_of(error)}."
 
-    def _cut(self, content: Content) -> Content:
-        """The content with at most so many characters of text, the note among them where there is room for it."""
-        if self._max_chars is None or (whole := length_of(content)) <= self._max_chars:
-            return content
-        left = max(0, self._max_chars - len(self._note(whole, whole)))
-        return cut(content, left, self._note(whole - left, whole))
+def check_adapter(adapter: Any) -> ToolResponseAdapter:
+    """Return an object if it is a response adapter.
 
-    def _note(self, left_out: int, whole: int) -> str:
-        """The note, which is never blank: a text that ends in silence would lie."""
-        try:
-            note = well_formed(self.cut_note(left_out, whole))
-        except Exception:  # noqa: BLE001 - a method of a subclass may raise anything
-            note = ""
-        return note if note.strip() else super().cut_note(left_out, whole)
+    Raises:
+        TypeError: it lacks a method, a method is async, or it is a class.
+
+    """
+    given = f"the class {adapter.__name__}" if isinstance(adapter, type) else f"a {type(adapter).__name__}"
+    for name in ("create_messages", "to_plain_text"):
+        method = getattr(adapter, name, None)
+        if isinstance(adapter, type) or not callable(method):
+            raise TypeError(
+                f"adapter: expected an object with create_messages and to_plain_text, such as "
+                f"AnthropicMessagesToolResponseAdapter(), got {given}"
+            )
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            raise TypeError(f"adapter: {type(adapter).__name__}.{name} is async; declare it with def")
+    found: ToolResponseAdapter = adapter
+    return found
 
 
 @frozen
 class _Asked:
-    """What a `tool_use` block says of its result."""
+    """The parts of a `tool_use` block that matter for its result."""
 
     id: str
     name: str
@@ -165,32 +156,41 @@ def _asked(call: Any) -> _Asked:
     if kind is not None and kind != "tool_use":
         raise ValueError(f"a tool_result answers a tool_use block, not a block of the type {kind!r}")
     if not isinstance(call_id, str) or not call_id.strip():
-        raise ValueError(f"the tool_use block has no id ({call_id!r}); a result without one answers no call")
-    if not _ID.fullmatch(call_id):
-        raise ValueError(f"the id of the tool_use block is {call_id!r}; an id has only letters, digits, _ and -")
-    if call_id.startswith(_OF_THE_SERVER):
-        raise ValueError(f"the server answers the call {call_id} itself; a tool_result answers a tool_use block")
+        raise ValueError(f"the tool_use block has no id ({call_id!r}); a result needs the id of its call")
     by_code = str(of(of(call, "caller"), "type")).startswith("code_execution")
     kinds = kinds_taken(by_code=by_code, toolset=toolset)
     return _Asked(call_id, str(of(call, "name")), kinds, toolset if isinstance(toolset, str) else None)
 
 
-def _was_raised(response: object) -> bool:
-    return issubclass(type(response), BaseException)  # not `isinstance`, which asks the response itself
+def _without_ready_results(outputs: RawOutputs, call_id: str) -> tuple[RawOutputs, bool]:
+    """Replace ready `tool_result` blocks of the call by their content; also return whether one is an error."""
+    blocks: list[Any] = []
+    is_error = False
+    for index, item in enumerate(outputs.blocks):
+        block = as_block(item)
+        if block is None or block.get("type") != "tool_result":
+            blocks.append(item)
+            continue
+        if block.get("tool_use_id") != call_id:
+            raise Unsendable(f"result[{index}] is a tool_result of another call than {call_id}")
+        content = block.get("content") or ()
+        if not isinstance(content, str | list | tuple):
+            raise Unsendable(f"result[{index}].content is neither a text nor a list of content blocks")
+        blocks += [content] if isinstance(content, str) else content
+        is_error = is_error or block.get("is_error") is True
+    return RawOutputs(blocks), is_error
 
 
-def _flat(content: Content) -> str:
-    return content if isinstance(content, str) else "\n".join(str(block.get("text")) for block in content)
-
-
-def _log(asked: _Asked, response: object, content: Content, *, is_error: bool) -> None:
-    """One event per call, without contents."""
-    if LOG.isEnabledFor(logging.INFO):
-        about = {
-            "tool": asked.name,
-            "call_id": asked.id,
-            "response_type": name_of(response),
-            "is_error": is_error,
-            "size": len(encode(content)),
-        }
-        LOG.info("a tool call got its result: %(tool)s, %(response_type)s, %(size)d characters", about, extra=about)
+def _log(asked: _Asked, response: object, content: JSON, *, is_error: bool) -> None:
+    """Log one event for the call, without contents."""
+    if not LOG.isEnabledFor(logging.INFO):
+        return
+    about = {
+        "tool": asked.name,
+        "call_id": asked.id,
+        "response_type": type(response).__name__,
+        "is_error": is_error,
+        "size": len(encode(content)),
+    }
+    with suppress(Exception):  # a handler that raises must not change the result
+        LOG.info("tool call answered: %(tool)s, %(response_type)s, %(size)d characters", about, extra=about)

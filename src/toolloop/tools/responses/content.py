@@ -1,198 +1,207 @@
-"""What a tool returned, as the content of a `tool_result`: text, or content blocks that the API takes."""
+"""Turn a value into the content of a `tool_result`: text, or content blocks that the API accepts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolloop.core.blocks import MANY_IMAGES, MOST_PIXELS, MOST_PIXELS_OF_MANY, RESULT_KINDS
-from toolloop.core.jsontext import JSON
-from toolloop.tools.failures import well_formed
-from toolloop.tools.responses.exceptions import headline
-from toolloop.tools.responses.files import (
-    MOST_BYTES,
-    MOST_IMAGES,
-    File,
-    file_part,
-    is_image,
-    read_file,
-)
-from toolloop.tools.responses.inline import image_flaws, mended
-from toolloop.tools.responses.jsonable import Unsendable
-from toolloop.tools.responses.parts import Block, Empty, Ready, flaws_of, parts_of, plain
-from toolloop.tools.responses.raised import Content
-from toolloop.tools.responses.types import mime_type_of
-from toolloop.tools.responses.wording import Wording
+from attrs import frozen
 
-_MOST_CACHE_MARKS = 4  # of a request (source: messages-api, rule 34)
-_BLANK = "the content of an error may not be empty; say what went wrong"
-_USUAL = Wording()
+from toolloop.machine.jsontext import JSON, well_formed
+from toolloop.messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits
+from toolloop.tools.responses.errors import Unsendable, describe_failure, headline
+from toolloop.tools.responses.files import block_of_file
+from toolloop.tools.responses.jsonable import to_json, to_json_text
+from toolloop.tools.responses.types import (
+    FILES,
+    EmptyResponse,
+    FileResponse,
+    JsonResponse,
+    LinkResponse,
+    RawOutputs,
+    Response,
+    TextResponse,
+)
+
+Content = str | list[dict[str, JSON]]
+
+# A mapping with this type and this key is a content block. Rows of data have types, too, so the type is not enough.
+_MARKS = {
+    "text": "text",
+    "image": "source",
+    "document": "source",
+    "search_result": "source",
+    "tool_reference": "tool_name",
+    "browser_state": "tabs",
+}
+
+
+def plain_text_of(value: Any) -> str:  # noqa: PLR0911 - one row for each kind of value
+    """Return a value as text: the words of a text, the name of a file, the JSON of data.
+
+    Raises:
+        Unsendable: the value is neither JSON nor content.
+
+    """
+    match value:
+        case None | EmptyResponse():
+            return "ok"
+        case str():
+            return well_formed(str.__str__(value))
+        case TextResponse():
+            return well_formed(value.text)
+        case JsonResponse():
+            return to_json_text(value.data)
+        case LinkResponse():
+            return to_json_text({"name": value.name, "url": value.url})
+        case FileResponse():
+            return value.file_name
+        case Path():
+            return well_formed(value.name)
+        case bytes() | bytearray() | memoryview():
+            return "[file]"
+        case BaseException():
+            return describe_failure(value)
+    value = _listed(value)
+    items = _content_items(value)
+    return to_json_text(value) if items is None else "\n".join(map(_plain_item, items))
+
+
+def _plain_item(item: Any) -> str:
+    block = as_block(item)
+    if block is None:
+        return plain_text_of(item)
+    return block["text"] if isinstance(block.get("text"), str) else f"[{block.get('type')}]"
+
+
+def _listed(value: Any) -> Any:
+    try:
+        return list(value) if isinstance(value, Iterator) else value
+    except Exception as error:
+        raise Unsendable(f"it cannot be read: {headline(error)}") from error
+
+
+def _content_items(value: Any) -> list[Any] | None:
+    """The items of `RawOutputs`, or of a list that holds only content blocks and responses; else None."""
+    if isinstance(value, RawOutputs):
+        return list(value.blocks)
+    if isinstance(value, list | tuple) and value and all(map(_is_content, value)):
+        return list(value)
+    return None
+
+
+def _is_content(item: Any) -> bool:
+    if isinstance(item, Response):
+        return True
+    kind = item.get("type") if isinstance(item, Mapping) else getattr(item, "type", None)
+    if not isinstance(kind, str) or kind not in _MARKS:
+        return False
+    block = as_block(item)
+    if block is None or _MARKS[kind] not in block:
+        return False
+    return kind != "text" or not misfits({**block, "text": "words"} if _is_blank(block) else block)
+
+
+def as_block(item: Any) -> dict[str, JSON] | None:
+    """Return a mapping or a block of the SDK as JSON; None for anything else."""
+    if hasattr(item, "to_dict") and hasattr(item, "model_dump"):
+        item = item.to_dict(mode="json", warnings=False)  # without the fields that were never set
+    return to_json(item) if isinstance(item, Mapping) else None
+
+
+def _is_blank(block: dict[str, JSON]) -> bool:
+    text = block.get("text")
+    return block.get("type") == "text" and isinstance(text, str) and not text.strip()
 
 
 def content_of(
-    value: object,
+    value: Any,
     *,
     kinds: Collection[str] = RESULT_KINDS,
     is_error: bool = False,
     known_tools: Collection[str] | None = None,
-    words: Wording = _USUAL,
+    to_plain_text: Callable[[Any], str] = plain_text_of,
 ) -> Content:
-    """The content of a result for a value: a string, or a list of content blocks. The API takes it.
-
-    A `str` stays as it is, None is "ok", response types are what they say, a `Path` is the file, bytes are a file
-    without a name, a list of content blocks stays (without blank text blocks), anything else is its JSON. What it gives
-    it takes again, and gives the same.
-
-    A list is content if a response or a content block is in it, or the bytes of an image or a PDF among nothing but
-    texts and files; then a `Path` or bytes in it are a file. Any other list is data, such as one of paths: their names.
+    """Return the content of a result for a value: a str, or a list of content blocks.
 
     Args:
         value: what a tool returned, or a person answered.
-        kinds: the kinds of blocks that this result may hold. A file that would be another one is named in a text.
-        is_error: it is the content of an error: not empty, and text only, so other blocks are named in words.
-        known_tools: the tools that a block may refer to; None is not to check that.
-        words: the texts for the model.
+        kinds: the types of blocks that this result may hold. A file of another type is named in a text.
+        is_error: the content of an error holds only texts; other blocks are named. It must not be empty.
+        known_tools: the names that a `tool_reference` block may have; None accepts all names.
+        to_plain_text: makes the texts.
 
     Raises:
-        Unsendable: a `ValueError` whose text says, for the model, what cannot be sent and where it is.
+        Unsendable: the value cannot be sent; the message says why and where.
 
     """
-    if type(value) is str and (not is_error or value.strip()):  # by far the most usual
-        return well_formed(value) if value.strip() else ""
+    reader = _Reader(frozenset({"text"}) if is_error else frozenset(kinds), is_error, known_tools, to_plain_text)
     try:
-        return _Builder(kinds, known_tools, words, is_error=is_error).content(value)
+        value = _listed(value)
+        items = _content_items(value)
+        if items is None:
+            sent = [reader.text_or_file(value)]
+        else:
+            sent = [reader.item(item, f"result[{index}]") for index, item in enumerate(items)]
     except Unsendable:
         raise
     except Exception as error:
-        raise Unsendable(f"result cannot be read: {headline(error)}") from error
+        raise Unsendable(f"it cannot be read: {headline(error)}") from error
+    sent = [each for each in sent if not isinstance(each, str) or each.strip()]
+    if is_error and (not sent or value is None or isinstance(value, EmptyResponse)):
+        raise Unsendable("the content of an error may not be empty; say what went wrong")
+    if len(sent) <= 1 and all(isinstance(each, str) for each in sent):
+        return "".join(map(str, sent))
+    content = [{"type": "text", "text": each} if isinstance(each, str) else each for each in sent]
+    types = [block["type"] for block in content]
+    if "search_result" in types and set(types) != {"search_result"}:
+        raise Unsendable("it holds search_result blocks beside others; a result takes either only those or none")
+    if types.count("browser_state") > 1:
+        raise Unsendable("it holds more than one browser_state block")
+    if (marks := sum(block.get("cache_control") is not None for block in content)) > MOST_CACHE_MARKS:
+        raise Unsendable(f"it has {marks} cache marks; a request takes {MOST_CACHE_MARKS}")
+    return content
 
 
-def plain_text_of(value: object, empty: str) -> str:
-    """A value as a host or a log shows it.
+@frozen
+class _Reader:
+    """Reads the items of one result; a str stands for a text block."""
 
-    Raises:
-        Unsendable: it is neither JSON nor content.
+    kinds: frozenset[str]
+    is_error: bool
+    known_tools: Collection[str] | None
+    to_plain_text: Callable[[Any], str]
 
-    """
-    return "\n".join(plain(part, empty) for part in parts_of(value))
+    def item(self, item: Any, where: str) -> dict[str, JSON] | str:
+        block = as_block(item)
+        if block is not None:
+            return self._block(block, where)
+        if not isinstance(item, str | Response | FILES):
+            raise Unsendable(f"{where} is a {type(item).__name__}, not a content block")
+        return self.text_or_file(item)
 
+    def text_or_file(self, value: Any) -> dict[str, JSON] | str:
+        text = self.to_plain_text(value)
+        if isinstance(value, FileResponse | FILES):
+            return block_of_file(value, self.kinds, text)
+        return well_formed(text)
 
-class _Builder:
-    """Makes the content of one result."""
-
-    def __init__(
-        self, kinds: Collection[str], known_tools: Collection[str] | None, words: Wording, *, is_error: bool
-    ) -> None:
-        self._kinds = frozenset({"text"}) if is_error else frozenset(kinds)
-        self._known_tools = known_tools
-        self._words = words
-        self._is_error = is_error
-
-    def content(self, value: object) -> Content:
-        parts = [self._read(part) if isinstance(part, Path) else part for part in parts_of(value)]
-        images = sum(map(_is_image, parts))
-        most_pixels = MOST_PIXELS_OF_MANY if images > MANY_IMAGES else MOST_PIXELS
-        if images > MOST_IMAGES:
-            raise Unsendable(f"result holds {images} images, and a request takes {MOST_IMAGES}")
-        if self._is_error and any(isinstance(part, Empty) for part in parts):
-            raise Unsendable(_BLANK)
-        sent = [each for part in parts if not _is_blank(each := self._part(part, most_pixels))]
-        content: Content
-        if len(sent) == 1 and isinstance(sent[0], str):
-            content = sent[0]
-        else:
-            content = [{"type": "text", "text": each} if isinstance(each, str) else each for each in sent]
-        if self._is_error and not content:
-            raise Unsendable(_BLANK)
-        _check_together(content)
-        return content or ""
-
-    def _read(self, path: Path) -> File | str:
-        try:
-            file = read_file(path)
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise Unsendable(well_formed(f"the file {str(path)!r} cannot be read: {why}")) from error
-        if isinstance(file, File):
-            return file
-        return self._words.name_file(path.name, mime_type_of(path.name), path.stat().st_size, file)
-
-    def _part(self, part: Ready, most_pixels: int) -> dict[str, JSON] | str:
-        match part:
-            case str():
-                return well_formed(part)
-            case Empty():
-                return well_formed(self._words.empty_text)
-            case File():
-                sent = file_part(part, kinds=self._kinds, most_pixels=most_pixels, words=self._words)
-                return well_formed(sent) if isinstance(sent, str) else sent
-        return self._block(part, most_pixels)
-
-    def _block(self, block: Block, most_pixels: int) -> dict[str, JSON] | str:
-        kind = block.fields["type"]
-        if kind not in self._kinds:
-            if self._is_error:
-                return {"type": "text", "text": f"[{kind}]"}
-            may = " and ".join(sorted(self._kinds))
-            raise Unsendable(
-                f"{block.where} is a block of the type {kind}; the result of this call may hold only {may}"
-            )
-        block = mended(block)
-        if flaw := flaws_of(block) or next(image_flaws(block, most_pixels), None):
-            raise Unsendable(flaw)
-        if kind == "tool_reference" and not (
-            self._known_tools is None or block.fields["tool_name"] in self._known_tools
-        ):
-            raise Unsendable(f"{block.where} refers to the tool {block.fields['tool_name']!r}, which is not known")
-        return "" if block.is_blank else block.fields
-
-
-def _is_blank(sent: dict[str, JSON] | str) -> bool:
-    return isinstance(sent, str) and not sent.strip()
-
-
-def _is_image(part: Ready) -> bool:
-    return is_image(part) if isinstance(part, File) else isinstance(part, Block) and part.fields["type"] == "image"
-
-
-def _check_together(content: Content) -> None:
-    """What the API wants of the blocks of one result together."""
-    if isinstance(content, str):
-        return
-    kinds = [block["type"] for block in content]
-    if "search_result" in kinds and len(set(kinds)) > 1:
-        raise Unsendable("result holds search_result blocks and others; if one block is a search_result, all must be")
-    if (size := sum(map(_size_of_file, content))) > MOST_BYTES:
-        raise Unsendable(f"result holds files of {size:,} bytes as base64, and a result takes {MOST_BYTES:,}")
-    if kinds.count("browser_state") > 1:
-        raise Unsendable("result holds more than one browser_state block")
-    cited = [bool((block.get("citations") or {}).get("enabled")) for block in content if _can_be_cited(block)]
-    if len(set(cited)) > 1:
-        raise Unsendable("result has citations enabled for some documents and search results; it must be all or none")
-    marks = [mark.get("ttl") for mark in _cache_marks(content)]
-    if len(marks) > _MOST_CACHE_MARKS:
-        raise Unsendable(f"result has {len(marks)} cache marks, and a request takes {_MOST_CACHE_MARKS}")
-    if "1h" in marks and any(ttl != "1h" for ttl in marks[: len(marks) - marks[::-1].index("1h")]):
-        raise Unsendable("result has a cache mark of 1h after one of 5m; those that last longer must come first")
-
-
-def _size_of_file(block: dict[str, JSON]) -> int:
-    source = block.get("source")
-    return len(source.get("data") or "") if isinstance(source, dict) else 0
-
-
-def _can_be_cited(block: dict[str, JSON]) -> bool:
-    return block["type"] in {"document", "search_result"}
-
-
-def _cache_marks(value: Any) -> Iterator[dict[str, Any]]:
-    """The cache marks of blocks and of the blocks in them, in order."""
-    if isinstance(value, list):
-        for each in value:
-            yield from _cache_marks(each)
-    elif isinstance(value, dict):
-        if isinstance(value.get("cache_control"), dict):
-            yield value["cache_control"]
-        for key in ("content", "source"):
-            yield from _cache_marks(value.get(key))
+    def _block(self, block: dict[str, JSON], where: str) -> dict[str, JSON] | str:
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            raise Unsendable(f"{where} is an object without a type, not a content block")
+        if kind not in self.kinds:
+            if self.is_error:
+                return f"[{kind}]"
+            if is_known(kind) or not self.kinds >= kinds_taken(by_code=False, toolset=None):
+                takes = ", ".join(sorted(self.kinds))
+                raise Unsendable(f"{where} is a block of the type {kind}; the result of this call takes only {takes}")
+            return block  # of a type that is newer than this library: the API judges it
+        if _is_blank(block):
+            return ""
+        for path, said in misfits(block):
+            raise Unsendable(f"{where}{'.' if path else ''}{path}: {said}")
+        if kind == "tool_reference" and self.known_tools is not None and block["tool_name"] not in self.known_tools:
+            raise Unsendable(f"{where} refers to the tool {block['tool_name']!r}, which is not known")
+        return block

@@ -1,21 +1,15 @@
-"""Result filters that are ready to use; see `LoopConfig.result_filters`."""
+"""Ready-made result filters for `LoopConfig.result_filters`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any
 
-from attrs import field
+from attrs import field, frozen
 
-from toolloop.core.freezing import frozen
-from toolloop.core.jsontext import JSON
+from toolloop.machine.jsontext import JSON
 
 _LEAST = 100  # the note alone takes half of that
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
 
 
 def _long_enough(_filter: Any, attribute: Any, value: Any) -> None:
@@ -30,24 +24,24 @@ def _names(_filter: Any, attribute: Any, value: Any) -> None:
 
 @frozen
 class TruncateResults:
-    """A result filter that keeps head and tail of a long text, with a note between them that says what is missing.
+    """Shorten long texts of results: keep head and tail, with a note between them.
 
-    In a result of blocks each text is cut by itself; images and documents stay.
+    The note says how many characters were cut. Each text block is cut separately; images and documents stay.
 
     Args:
-        max_chars: how many characters a text may have, the note included; 100 or more.
-        only: the names of the tools whose results are cut; None cuts those of all.
+        max_chars: the most characters of a text, including the note; 100 or more.
+        only: the names of the tools whose results are cut; None means all tools.
 
     Raises:
-        ValueError: a value that makes no sense; it names the field.
+        ValueError: a value is invalid; the message names the field.
 
     """
 
     max_chars: int = field(validator=_long_enough)
     only: Collection[str] | None = field(default=None, validator=_names)
 
-    def __call__(self, call: _Named, content: JSON) -> JSON:
-        """The content with its long texts cut, or None where nothing is to be cut."""
+    def __call__(self, call: Any, content: JSON) -> JSON:
+        """Return the content with its long texts cut, or None if `only` does not name the tool."""
         if self.only is not None and call.name not in self.only:
             return None
         if isinstance(content, str):

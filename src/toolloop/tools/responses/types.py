@@ -1,156 +1,130 @@
-"""What a tool may return beside plain values: response types that say how they are meant.
+"""Response types: what a tool may return besides plain values.
 
-They are checked when they are made, so that the tool that made a wrong one is named in the traceback.
+The types check their fields when they are made, so the traceback of a bad one leads to the tool.
 """
 
 from __future__ import annotations
 
 import mimetypes
-from collections import UserString
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
-import attrs
-from attrs import field
+from attrs import field, frozen
+from attrs.validators import instance_of, min_len
 
-from toolloop.core.freezing import frozen
-from toolloop.tools.failures import well_formed
+from toolloop.machine.jsontext import well_formed
 
-#: What stands for a file where content is meant: where it lies, or what it holds.
+#: Types that stand for a file: its path, or its bytes.
 FILES = Path | bytes | bytearray | memoryview
 
 
-def _string(_owner: object, attribute: attrs.Attribute[str], value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{attribute.name} is {_a(value)}; give a string")
-
-
-def _words(owner: object, attribute: attrs.Attribute[str], value: Any) -> None:
-    _string(owner, attribute, value)
-    if not value.strip():
-        raise ValueError(f"{attribute.name} is blank")
-
-
-def _bytes(value: bytes | bytearray | memoryview) -> bytes:
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
-
-
-def _is_bytes(_owner: object, attribute: attrs.Attribute[bytes], value: object) -> None:
-    if not isinstance(value, bytes):
-        raise TypeError(f"{attribute.name} is {_a(value)}; give bytes")
-
-
-def _parts(value: Iterable[Any]) -> tuple[Any, ...]:
-    given: Any = value  # whatever it was declared to be
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise TypeError(f"blocks is {_a(given)}; give a list of content blocks")
-    return tuple(given)
-
-
-def _are_parts(_owner: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
-    for index, part in enumerate(value):
-        if not (isinstance(part, str | UserString | Mapping | Response | FILES) or hasattr(part, "to_dict")):
-            raise TypeError(
-                f"{attribute.name}[{index}] is {_a(part)}; give a content block, a text, a file or a response"
-            )
-
-
-def _a(value: object) -> str:
-    return f"a {type(value).__name__}"
+_TEXT: Any = [instance_of(str), min_len(1)]
 
 
 class Response:
-    """The root of the response types."""
+    """The base class of the response types."""
 
     __slots__ = ()
 
 
 @frozen
 class TextResponse(Response):
-    """Text, sent as it is.
+    """Text, sent unchanged.
 
     Raises:
-        TypeError: `text` is no string.
+        TypeError: `text` is not a str.
 
     """
 
-    text: str = field(validator=_string)
+    text: str = field(validator=instance_of(str))
 
 
 @frozen
 class JsonResponse(Response):
-    """Data, sent as its JSON text, be it a string or a list that looks like content blocks."""
+    """Data, sent as JSON text, even if it is a str or looks like a list of content blocks."""
 
     data: Any
 
 
+def _to_bytes(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+
 @frozen
 class FileResponse(Response):
-    """A file: an image, a PDF, a text, or anything else, which is only named to the model.
+    """A file: jpeg, png, gif, webp, PDF and text are shown to the model, other files are only named.
 
-    What it is, is read from its first bytes; a wrong `mime_type` is mended. So a text that begins like a PDF, with
-    `%PDF-`, is sent as one.
+    The first bytes decide which of these a file is; `mime_type` matters only for the other files and for the charset
+    of a text. So a text that begins with `%PDF-` is sent as a PDF.
 
     Args:
-        name: what the model is told it is called.
-        mime_type: such as `image/png` or `text/csv; charset=latin-1`.
-        data: its bytes.
+        name: the file name shown to the model.
+        mime_type: for example `image/png` or `text/csv; charset=latin-1`.
+        data: the bytes of the file.
 
     Raises:
-        TypeError: a field is of another type; the message names it.
-        ValueError: `name` or `mime_type` is blank.
+        TypeError: a field has another type.
+        ValueError: `name` or `mime_type` is empty.
 
     """
 
-    name: str = field(validator=_words)
-    mime_type: str = field(validator=_words)
-    data: bytes = field(converter=_bytes, validator=_is_bytes, repr=lambda data: f"<{len(data)} bytes>")
+    name: str = field(validator=_TEXT)
+    mime_type: str = field(validator=_TEXT)
+    data: bytes = field(converter=_to_bytes, validator=instance_of(bytes), repr=lambda data: f"<{len(data)} bytes>")
 
     @property
     def file_name(self) -> str:
-        """The name with its ending; where it has none, the usual one of the type."""
+        """The name with a file extension; a missing one is guessed from the MIME type."""
         return file_name(self.name, self.mime_type)
 
 
 @frozen
 class LinkResponse(Response):
-    """A named address, sent as JSON text.
+    """A named URL, sent as JSON text.
 
     Raises:
-        TypeError: a field is no string; the message names it.
-        ValueError: `url` is blank.
+        TypeError: a field is not a str.
+        ValueError: `url` is empty.
 
     """
 
-    name: str = field(validator=_string)
-    url: str = field(validator=_words)
+    name: str = field(validator=instance_of(str))
+    url: str = field(validator=_TEXT)
 
 
 @frozen
 class EmptyResponse(Response):
-    """Success with nothing to say; None means the same."""
+    """Success without a value. `None` means the same."""
+
+
+def _to_tuple(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise TypeError(f"blocks: expected a list of content blocks, got {type(value).__name__}")
+    return tuple(value)
 
 
 @frozen
 class RawOutputs(Response):
-    """Content blocks of the Messages API, sent as they are; among them may be texts, files and responses, in order.
+    """Content blocks of the Messages API, sent unchanged. Strings, files and responses may stand among them.
+
+    A ready `tool_result` block of the call stands for the result. Blocks of types that this library does not know are
+    passed on.
 
     Args:
-        blocks: mappings, blocks of the SDK, texts, responses; a `Path` or bytes are a file. They are looked at when
-            they are sent.
+        blocks: mappings or SDK blocks; strings, responses, paths and bytes are converted.
 
     Raises:
-        TypeError: it is no list, or something else is in it; the message says where.
+        TypeError: `blocks` is not a list.
 
     """
 
-    blocks: tuple[Any, ...] = field(converter=_parts, validator=_are_parts)
+    blocks: tuple[Any, ...] = field(converter=_to_tuple)
 
 
 def file_name(name: str, mime_type: str) -> str:
-    """A file's name with its ending; where it has none, the usual one of the type."""
+    """Return a file name with an extension; a missing one is guessed from the MIME type."""
     name = well_formed(name)
     if PurePath(name).suffix:
         return name
@@ -158,12 +132,11 @@ def file_name(name: str, mime_type: str) -> str:
 
 
 def mime_type_of(name: str) -> str:
-    """The type that the ending of a name stands for: a first guess, used where the bytes do not tell."""
-    guessed, packed = _known_types().guess_type(name)
-    return "application/octet-stream" if packed or not guessed else guessed
+    """Guess the MIME type of a file from its extension."""
+    guessed, encoding = _known_types().guess_type(name)
+    return "application/octet-stream" if encoding or not guessed else guessed
 
 
 @cache
 def _known_types() -> mimetypes.MimeTypes:
-    # Python's own table alone, so that no machine's settings change what the model is told.
-    return mimetypes.MimeTypes()
+    return mimetypes.MimeTypes()  # Python's own table: the settings of the machine must not change a request

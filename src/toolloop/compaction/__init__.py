@@ -1,0 +1,8 @@
+"""Strategies that shorten a history: for `LoopConfig.compaction`, or on a plain list of messages."""
+
+from toolloop.compaction.drop_rounds import DropRounds
+from toolloop.compaction.mask_results import MaskResults
+from toolloop.compaction.strategy import SummaryFailed
+from toolloop.compaction.summarize import SUMMARY_PROMPT, Summarize
+
+__all__ = ["SUMMARY_PROMPT", "DropRounds", "MaskResults", "Summarize", "SummaryFailed"]

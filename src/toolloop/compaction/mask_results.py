@@ -1,0 +1,77 @@
+"""Compaction that hides old results of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from toolloop.compaction.segments import Segment, last_compaction, segments_of, tail_of
+from toolloop.compaction.strategy import Edit, EditStrategy, at_least, edit_of
+from toolloop.compaction.tokens import Outline, content_tokens, outline_of
+from toolloop.messages.reading import blocks_of, kind_of, role_of, text_key
+
+#: The beginning of the text that replaces a result.
+MASK_START: Final = "[Left out to save room: "
+
+
+@frozen(eq=False)
+class MaskResults(EditStrategy):
+    """Replaces old results with a short text that names the tool and the size of the result.
+
+    Calls and the words of the model stay, so the model still knows what it did. Results that load tools stay, and so do
+    those of the API's own tools, which must go back as they came.
+
+    Args:
+        keep_rounds: the number of rounds at the end that keep their results.
+        min_tokens: results with fewer tokens stay.
+        at_tokens: with fewer tokens nothing is done; None sets no threshold.
+
+    Raises:
+        ValueError: a value is out of range. The message names the field.
+
+    """
+
+    keep_rounds: int = field(default=2, validator=at_least(1))
+    min_tokens: int = field(default=500, validator=at_least(0))
+
+    def plan(self, outlines: Sequence[Outline]) -> Edit | None:
+        """Return the history with its old results masked; None if there are none."""
+        segments = segments_of(outlines)
+        first, tail = last_compaction(segments) + 1, tail_of(segments, self.keep_rounds)
+        masked = {id(old): new for segment in segments[first:tail] for old, new in self._masked(segment)}
+        edit = edit_of(outlines, (masked.get(id(each), each) for each in outlines))
+        return edit if edit.after < edit.before else None
+
+    def _masked(self, segment: Segment) -> list[tuple[Outline, Outline]]:
+        """Return the messages with masked results, each after the message that it replaces."""
+        names = {
+            text_key(block, "id") or "": text_key(block, "name") or ""
+            for message in segment.messages
+            if role_of(message) == "assistant"
+            for _, block, kind in blocks_of(message)
+            if kind == "tool_use"
+        }
+        changed = []
+        for old, message in zip(segment.outlines, segment.messages, strict=True):
+            if role_of(message) == "user" and isinstance(content := message["content"], list):
+                blocks = [self._mask(block, names) for block in content]
+                if any(new is not block for new, block in zip(blocks, content, strict=True)):
+                    changed.append((old, outline_of({**message, "content": blocks})))
+        return changed
+
+    def _mask(self, block: Any, names: Mapping[str, str]) -> Any:
+        tokens = content_tokens([block])
+        if kind_of(block) != "tool_result" or tokens < self.min_tokens or _stays(block.get("content")):
+            return block
+        name = names.get(text_key(block, "tool_use_id") or "") or "a call"
+        masked = {**block, "content": f"{MASK_START}the result of {name}, about {tokens} tokens.]"}
+        return masked if content_tokens([masked]) < tokens else block
+
+
+def _stays(content: Any) -> bool:
+    """Return whether a result loads tools, or is masked already."""
+    if isinstance(content, str):
+        return content.startswith(MASK_START)
+    return isinstance(content, list) and any(kind_of(inner) == "tool_reference" for inner in content)

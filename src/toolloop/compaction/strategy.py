@@ -1,0 +1,130 @@
+"""The base of the strategies. A strategy reads outlines and answers with a plan; it changes nothing.
+
+So its user, a loop or a call with a plain list, can carry out the plan or drop it, and a failure changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from attrs import field, frozen
+from attrs.validators import optional
+
+from toolloop.compaction.tokens import Outline, outline_of
+from toolloop.machine.errors import OutsideError
+from toolloop.machine.jsontext import decode, encode, plain
+
+
+class SummaryFailed(OutsideError):
+    """A summary could not be used; the history is unchanged. The message says why."""
+
+
+@frozen(eq=False)
+class Edit:
+    """A compacted history.
+
+    Attributes:
+        outlines: of its messages, in order. Unchanged messages keep their outlines.
+        before, after: about how many tokens the messages had, and have now.
+
+    """
+
+    outlines: tuple[Outline, ...]
+    before: int
+    after: int
+
+    @property
+    def texts(self) -> list[str]:
+        """The JSON text of each message. Unchanged messages keep their text objects."""
+        return [outline.text for outline in self.outlines]
+
+
+def edit_of(old: Sequence[Outline], new: Iterable[Outline]) -> Edit:
+    """Return the edit that replaces one history with another."""
+    outlines = tuple(new)
+    return Edit(outlines, live_tokens(old), live_tokens(outlines))
+
+
+def live_tokens(outlines: Sequence[Outline]) -> int:
+    """Estimate the tokens of messages together. Those before the API's own compaction do not count."""
+    start = max((at for at, outline in enumerate(outlines) if outline.compacts), default=0)
+    return sum(outline.tokens for outline in outlines[start:])
+
+
+def at_least(least: int) -> Callable[[Any, Any, Any], None]:
+    """Return a validator for a field that holds an int."""
+
+    def check(_strategy: Any, attribute: Any, value: Any) -> None:
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{attribute.name} is {value!r}; give an integer of at least {least}")
+
+    return check
+
+
+@frozen(eq=False, kw_only=True)
+class Strategy(ABC):
+    """A way to shorten a history. A strategy keeps no state of a loop, so many loops can share one.
+
+    Attributes:
+        at_tokens: with fewer tokens nothing is done; None sets no threshold.
+
+    """
+
+    at_tokens: int | None = field(default=None, validator=optional(at_least(1)))
+
+    @abstractmethod
+    def plan(self, outlines: Sequence[Outline]) -> Any:
+        """Return what to do with a history, whatever its size; None if there is nothing to do."""
+
+    def _read(self, messages: Any) -> tuple[list[Outline], Any]:
+        """Read a plain list of messages, which may be SDK objects.
+
+        Returns:
+            The outlines of the messages, and the plan for them. The plan is None below the threshold.
+
+        Raises:
+            TypeError: it is not a list of messages, or a message is not JSON.
+
+        """
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+            raise TypeError(f"{type(self).__name__} got a {type(messages).__name__}; give a list of messages")
+        outlines = [outline_of(_as_json(each, f"messages[{index}]")) for index, each in enumerate(messages)]
+        return outlines, self.plan(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None
+
+
+def _as_json(message: Any, where: str) -> Any:
+    """Return a copy of a message, with the JSON of SDK objects in it."""
+    try:
+        return decode(encode(message))  # also a half of a surrogate pair, which the model may have sent
+    except (TypeError, ValueError):
+        return plain(message, where)
+
+
+def applied(edit: Edit | None, messages: Sequence[Any], outlines: Sequence[Outline]) -> list[Any]:
+    """Return a new list with the edit carried out. Unchanged messages are the objects that were given."""
+    given = dict(zip(map(id, outlines), messages, strict=True))
+    edited = outlines if edit is None else edit.outlines
+    return [given[id(each)] if id(each) in given else each.message() for each in edited]
+
+
+@frozen(eq=False, kw_only=True)
+class EditStrategy(Strategy):
+    """A strategy that makes the compacted history by itself. Its plan is an `Edit`."""
+
+    def __call__(self, messages: Sequence[Any]) -> list[Any]:
+        """Compact a list of messages.
+
+        Args:
+            messages: the history, for example `handle.messages`. It stays as it is.
+
+        Returns:
+            A new list. Unchanged messages are the same objects.
+
+        Raises:
+            TypeError: it is not a list of messages.
+
+        """
+        outlines, edit = self._read(messages)
+        return applied(edit, messages, outlines)

@@ -1,0 +1,279 @@
+"""Compaction that replaces old rounds with a summary: the strategy, the request, and the history after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction, unwrap
+from typing import Any, Final
+
+from attrs import Factory, field, frozen
+from attrs.validators import optional
+
+from toolloop.compaction.segments import (
+    SUMMARY_START,
+    breaks_nothing,
+    first_turn,
+    kept,
+    last_compaction,
+    left_of,
+    put_together,
+    segments_of,
+    tail_of,
+)
+from toolloop.compaction.strategy import Edit, Strategy, SummaryFailed, applied, at_least, edit_of, live_tokens
+from toolloop.compaction.tokens import Outline, outline_of
+from toolloop.machine.jsontext import JSON, encode, well_formed
+from toolloop.messages.reading import kind_of, text_key
+from toolloop.providers import AsyncProvider, Provider, provider_for
+from toolloop.providers.protocol import Request
+from toolloop.requests.params import RequestMaker, Secrets, check_params, split
+from toolloop.tools.function import is_async
+
+#: The request for a summary ends with this prompt.
+SUMMARY_PROMPT: Final = """\
+Summarize the conversation so far. Your summary takes the place of its messages, and whoever reads it goes on with the \
+work and knows nothing else of it. Keep: what the user asked for, and every wish and limit that still holds; what was \
+done and found out, with names, paths, numbers and other details that will be needed again; what failed, and why; what \
+is decided; what is left to do, and the next step. Leave out what no longer matters. Answer with the summary alone. \
+Call no tools, and do not go on with the work itself."""
+
+_ASKED: Final = "Summarize(params=...)"
+_COMPLETE: Final = frozenset({"end_turn", "stop_sequence"})
+
+
+@frozen(eq=False)
+class Summary:
+    """A summary that the model or a function of the caller has to write.
+
+    Attributes:
+        request: the messages of the request, as JSON texts: the first ones of the history, and the prompt.
+        prefix: how many of them belong to the history.
+
+    """
+
+    request: list[str]
+    prefix: int
+    _old: tuple[Outline, ...] = field(repr=False)
+    _new: tuple[Outline, ...] = field(repr=False)
+    _placeholder: Outline = field(repr=False)
+
+    @property
+    def frees(self) -> int:
+        """About how many tokens the history loses, without the tokens of the summary."""
+        return live_tokens(self._old) - live_tokens(self._new) + self._placeholder.tokens
+
+    @property
+    def stays(self) -> int:
+        """About how many tokens stay after the summary."""
+        return sum(outline.tokens for outline in self._new[self._new.index(self._placeholder) + 1 :])
+
+    def messages(self) -> list[JSON]:
+        """Return the messages to summarize, decoded, without the prompt."""
+        return [outline.message() for outline in self._old[: self.prefix]]
+
+    def finish(self, reply: Mapping[str, Any]) -> Edit:
+        """Return the compacted history, from the reply of the model.
+
+        Raises:
+            SummaryFailed: the reply is not a summary, or the summary saves nothing.
+
+        """
+        stop, content = reply.get("stop_reason"), reply.get("content")
+        blocks = content if isinstance(content, list) else []
+        if any(kind_of(block) == "tool_use" for block in blocks):
+            raise SummaryFailed("the model made calls instead of a summary")
+        if stop not in _COMPLETE:
+            raise SummaryFailed(f"the reply is not a complete summary: its stop reason is {stop}")
+        return self.finish_text("".join(text_key(block, "text") or "" for block in blocks if kind_of(block) == "text"))
+
+    def finish_text(self, text: object) -> Edit:
+        """Return the compacted history, from the text of a summary.
+
+        Raises:
+            SummaryFailed: it is not a text, is blank, or saves nothing.
+
+        """
+        if not isinstance(text, str):
+            raise SummaryFailed(f"the summary is a {type(text).__name__}, not a text")
+        if not text.strip():
+            raise SummaryFailed("the summary is blank")
+        summary = _message("user", f"{SUMMARY_START}\n\n{well_formed(text.strip())}")
+        edit = edit_of(self._old, (summary if each is self._placeholder else each for each in self._new))
+        if edit.after >= edit.before:
+            raise SummaryFailed(
+                f"the summary saves nothing: with it the messages have about {edit.after} tokens, without it "
+                f"{edit.before}"
+            )
+        return edit
+
+
+def _message(role: str, text: str) -> Outline:
+    return outline_of({"role": role, "content": [{"type": "text", "text": text}]})
+
+
+def _text(_strategy: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{attribute.name} is {value!r}; give a text that is not blank")
+
+
+def _split(strategy: Any) -> tuple[dict[str, JSON], Secrets]:
+    params = check_params(strategy.params or {}, asked=_ASKED)
+    if "messages" in params:
+        raise ValueError("params has 'messages'; leave it out, for the strategy chooses them")
+    return split(params)
+
+
+def _writer(_strategy: Any, attribute: Any, value: Any) -> None:
+    if value is not None and (isinstance(value, type) or not (_is_provider(value) or callable(value))):
+        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise TypeError(
+            f"{attribute.name} is {what}; give a client of the anthropic SDK, a provider, a function that takes "
+            "messages and returns a text, or None for the loop's own provider"
+        )
+
+
+def _is_provider(value: object) -> bool:
+    return hasattr(value, "send") or hasattr(value, "messages")
+
+
+@frozen(eq=False)
+class Summarize(Strategy):
+    """Replaces old rounds with a summary. A round is an assistant message and the results of its calls.
+
+    The request for the summary is the history itself with a prompt at the end. The messages that `DropRounds` keeps
+    stay here, too. An earlier summary is part of the request, and the new one replaces it. If the summary fails or
+    saves nothing, the history stays as it is.
+
+    Args:
+        provider: who writes the summary. None: the provider of the loop. Otherwise a client of the anthropic SDK or a
+            provider, async ones for an async handle; or a function, which may be async, that takes the messages to
+            summarize without the prompt and returns the summary.
+        keep_last: the number of rounds at the end that stay.
+        at_tokens: with fewer tokens nothing is done; None sets no threshold.
+        params: parameters of the request that differ from those of the loop, such as `model` and `max_tokens`. None
+            removes one. For a plain list of messages they are all the parameters.
+        prompt: the last message of the request.
+
+    Raises:
+        ValueError, TypeError: a value is out of range or of the wrong type. The message names the field.
+
+    """
+
+    provider: Any = field(default=None, validator=_writer)
+    keep_last: int = field(default=4, validator=at_least(1))
+    at_tokens: int | None = field(default=None, validator=optional(at_least(1)))
+    params: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
+    prompt: str = field(default=SUMMARY_PROMPT, kw_only=True, validator=_text, repr=False)
+    #: The `params`: those that are stored as JSON, and those that stay with the process.
+    given: tuple[dict[str, JSON], Secrets] = field(init=False, default=Factory(_split, takes_self=True), repr=False)
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        """The caller's function that writes the summary, if there is one."""
+        return None if self.provider is None or _is_provider(self.provider) else self.provider
+
+    @property
+    def awaits(self) -> bool:
+        """Whether an async provider, client or function writes the summary."""
+        given = self.provider
+        if self.function is not None:
+            return is_async(given)
+        if hasattr(given, "send"):
+            return iscoroutinefunction(unwrap(given.send))
+        return given is not None and iscoroutinefunction(unwrap(given.messages.create))
+
+    def provider_for(self, *, is_async: bool) -> Provider | AsyncProvider | None:
+        """Return the provider that writes the summary; None for that of the loop, or for a function.
+
+        Raises:
+            TypeError: it is sync where async is needed, or the other way round.
+
+        """
+        if self.provider is None or self.function:
+            return None
+        return provider_for(self.provider, is_async=True) if is_async else provider_for(self.provider, is_async=False)
+
+    def plan(self, outlines: Sequence[Outline]) -> Summary | None:
+        """Plan a summary of the old rounds of a history.
+
+        The request begins like the history, so that the prompt cache serves it and thinking keeps its prefix.
+
+        Returns:
+            The plan; None if there is nothing to summarize but an earlier summary, or if no cut leaves the history
+            valid.
+
+        """
+        segments = segments_of(outlines)
+        tail = tail_of(segments, self.keep_last)
+        first = first_turn(segments)
+        # The summary follows the first user turn, and the API's own compaction, which would hide it.
+        start = place = max(first if first < tail else -1, last_compaction(segments)) + 1
+        while 0 < place < tail and segments[place - 1].by_code:
+            place += 1  # only the model may continue after results of calls that code made
+        keep = kept(segments, tail, place) | set(range(start, place))
+        gone = [number for number in range(place, tail) if number not in keep]
+        while gone and segments[gone[-1]].by_code:
+            keep.add(gone.pop())  # the prompt cannot follow results of calls that code made
+        if not gone:
+            return None
+        prefix = sum(len(segment.outlines) for segment in segments[: gone[-1] + 1])
+        # The API takes no user message after a system message (rule 21).
+        asked = _message("system" if outlines[prefix - 1].role == "system" else "user", well_formed(self.prompt))
+        request = [*outlines[:prefix], asked]
+        placeholder = _message("user", SUMMARY_START)
+        keep -= {number for number in range(tail) if segments[number].is_summary}
+        new = [*left_of(segments[:place], keep), placeholder, *left_of(segments, keep, place)]
+        cut = put_together(outlines, new)
+        if cut is None or not breaks_nothing(request, outlines):
+            return None
+        return Summary([each.text for each in request], prefix, tuple(outlines), tuple(cut), placeholder)
+
+    def __call__(self, messages: Sequence[Any]) -> Any:
+        """Compact a list of messages.
+
+        Args:
+            messages: the history, for example `handle.messages`. It stays as it is.
+
+        Returns:
+            A new list, or with an async provider, client or function an awaitable of it. Unchanged messages are the
+            same objects.
+
+        Raises:
+            TypeError: it is not a list of messages, or there is no provider.
+            ValueError: `params` has no `model` or no `max_tokens`, which a provider needs.
+            SummaryFailed: the summary failed, or saves nothing.
+            ModelError, ProtocolError: the request failed.
+
+        """
+        outlines, summary = self._read(messages)
+        self._check_alone()
+        if self.awaits:
+            return self._later(messages, outlines, summary)
+        if summary is None:
+            return list(messages)
+        if self.function is not None:
+            edit = summary.finish_text(self.function(summary.messages()))
+        else:
+            edit = summary.finish(provider_for(self.provider, is_async=False).send(self._request(summary)))
+        return applied(edit, messages, outlines)
+
+    async def _later(self, messages: Sequence[Any], outlines: list[Outline], summary: Summary | None) -> list[Any]:
+        if summary is None:
+            return list(messages)
+        if self.function is not None:
+            edit = summary.finish_text(await self.function(summary.messages()))
+        else:
+            edit = summary.finish(await provider_for(self.provider, is_async=True).send(self._request(summary)))
+        return applied(edit, messages, outlines)
+
+    def _check_alone(self) -> None:
+        """Refuse settings that only a loop can complete."""
+        if self.provider is None:
+            raise TypeError("provider is None, which means that of a loop; for a list of messages give Summarize one")
+        missing = [name for name in ("model", "max_tokens") if name not in (self.params or {})]
+        if missing and self.function is None:
+            raise ValueError(f"params has no {' and no '.join(missing)}; for a list of messages give all parameters")
+
+    def _request(self, summary: Summary) -> Request:
+        stored, secrets = self.given
+        return RequestMaker((), secrets).make(encode(stored), summary.request)

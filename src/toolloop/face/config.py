@@ -1,0 +1,265 @@
+"""The configuration of a loop, checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from sys import float_info
+from typing import Any, get_args
+
+from attrs import field, fields, frozen
+
+from toolloop.compaction.strategy import Strategy
+from toolloop.machine.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
+from toolloop.machine.texts import PLACES
+from toolloop.tools import ToolContext
+from toolloop.tools.function import is_async
+
+
+def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
+    def check(_config: Any, attribute: Any, value: Any) -> None:
+        if value is None:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ValueError(
+                f"{attribute.name} is {value!r}; give a whole number from {minimum} up, or None for no limit"
+            )
+
+    return check
+
+
+def _seconds(_config: Any, attribute: Any, value: Any) -> None:
+    if value is not None and (
+        not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= float_info.max
+    ):
+        raise ValueError(f"{attribute.name} is {value!r}; give a number of seconds from 0 up, or None for no limit")
+
+
+def _tool_seconds(_config: Any, attribute: Any, value: Any) -> None:
+    _seconds(_config, attribute, value)
+    if value == 0:
+        raise ValueError(f"{attribute.name} is 0, and no tool is as quick as that; give more, or None for no limit")
+
+
+def _callable(_config: Any, attribute: Any, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise ValueError(f"{attribute.name} is {value!r}; give a callable, or None")
+
+
+def _execution(_config: Any, attribute: Any, value: Any) -> None:
+    if value not in get_args(Execution):
+        raise ValueError(f"{attribute.name} is {value!r}; give one of {', '.join(get_args(Execution))}")
+
+
+def _budget(_config: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Budget):
+        raise ValueError(f"{attribute.name} is {value!r}; give a Budget, or None for no limit")  # noqa: TRY004 - a bad value of a field, like all others
+    for part in fields(Budget):
+        _whole(0)(value, part, getattr(value, part.name))
+
+
+def _detection(_config: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, LoopDetection):
+        raise ValueError(f"{attribute.name} is {value!r}; give a LoopDetection, or None for no detection")  # noqa: TRY004 - likewise
+    threshold: Any = value.threshold
+    actions = get_args(LoopAction)
+    if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:
+        raise ValueError(f"{attribute.name}.threshold is {threshold!r}; give a whole number from 1 up")
+    if value.action not in actions:
+        raise ValueError(f"{attribute.name}.action is {value.action!r}; give one of {', '.join(actions)}")
+
+
+def _observers(_config: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, tuple) or not all(callable(each) or hasattr(type(each), "for_loop") for each in value):
+        raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
+    if any(map(is_async, value)):
+        raise ValueError(f"{attribute.name} holds an async function, and nobody would await it; give ordinary ones")
+
+
+def _filters(_config: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, tuple) or not all(callable(each) for each in value):
+        raise ValueError(
+            f"{attribute.name} is {value!r}; give a list of callables, each of which takes (call, content)"
+        )
+
+
+def _strategies(value: Any) -> Any:
+    return (value,) if isinstance(value, Strategy) else _tuple(value)
+
+
+def _compaction(_config: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, tuple) or not all(isinstance(each, Strategy) for each in value):
+        raise ValueError(
+            f"{attribute.name} is {value!r}; give MaskResults, DropRounds or Summarize, a list of them, or None"
+        )
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) else value
+
+
+def _depth(_context: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        raise ValueError(f"{attribute.name} is None; give a whole number from 0 up")
+    _whole(0)(_context, attribute, value)
+
+
+def _texts(_config: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, Texts):
+        raise ValueError(f"{attribute.name} is {value!r}; give a Texts")  # noqa: TRY004 - likewise
+    for part in fields(Texts):
+        text = getattr(value, part.name)
+        try:
+            said = isinstance(text, str) and text.format(**PLACES[part.name]).strip()
+        except (LookupError, ValueError, AttributeError) as error:
+            raise ValueError(f"{attribute.name}.{part.name} cannot be filled in: {error!r}") from error
+        if not said:
+            raise ValueError(f"{attribute.name}.{part.name} is blank; the API refuses an error without a text")
+
+
+def _is_set(value: object) -> str:
+    return "None" if value is None else "set"
+
+
+def _how_many(values: Sequence[object]) -> str:
+    return f"{len(values)} set"
+
+
+@frozen(kw_only=True)
+class LoopConfig:
+    """How a loop behaves. `None` is no limit.
+
+    Args:
+        max_iterations: answered requests in one user turn.
+        max_pauses: how many times in a row a pause is resumed.
+        timeout: active seconds in one user turn; waiting for the caller does not count.
+        max_depth: the first depth at which no loop runs.
+        budget: what the whole loop may use.
+        max_parallel_tools: how many tools run at once; 1 is one after the other.
+        tool_timeout: how many seconds a tool may take; its own `timeout` comes first. An async tool is cancelled then.
+            A sync one is left behind in its thread, and its end does not count.
+        decision_timeout: after how many seconds a call that waits for approval, or for an answer from outside, expires.
+            A policy may say otherwise with `Ask(expires_in=...)`.
+        execution: `barrier`: nothing runs while a call waits. `ready`: what is decided runs meanwhile.
+        on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. None: the tool's own
+            `needs_approval` decides. If it raises, the call waits for the caller.
+        stop_when: `(view) -> bool | str | None`: asked after each reply, before any tool runs; True or a reason ends
+            the loop. If it raises, `next_turn()` raises that, and can be called again.
+        result_filters: `(call, content) -> content | None`: each may put another content in the place of what a tool
+            returned; None leaves it. They run one after the other, before the result is recorded, and not on errors.
+            One that raises leaves the result as it was.
+        observers: each is called with every event of `toolloop.events`; one that raises is logged. One that has
+            `around(event)` is also asked for a context manager around each model request and each run of a tool; it is
+            entered and left in the thread or task that sends or runs, with the `RequestStarted` or `CallStarted`. One
+            that has `for_loop(loop)` is asked, once for each handle, for the observer to call in its place;
+            `loop.loop_id` says of which loop.
+        loop_detection: what is done about a model that makes the same calls again and again; None does not look.
+        compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request;
+            None leaves the history as it is.
+        texts: what the model is told of a call that has no result of its own.
+
+    Raises:
+        ValueError: a value that makes no sense; it names the field.
+
+    """
+
+    max_iterations: int | None = field(default=10, validator=_whole(0))
+    max_pauses: int | None = field(default=10, validator=_whole(0))
+    timeout: float | None = field(default=None, validator=_seconds)
+    max_depth: int | None = field(default=3, validator=_whole(0))
+    budget: Budget | None = field(default=None, validator=_budget)
+    max_parallel_tools: int | None = field(default=8, validator=_whole(1))
+    tool_timeout: float | None = field(default=None, validator=_tool_seconds)
+    decision_timeout: float | None = field(default=None, validator=_seconds)
+    execution: Execution = field(default="barrier", validator=_execution)
+    on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
+    stop_when: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
+    result_filters: Sequence[Callable[[Any, Any], Any]] = field(
+        default=(), converter=_tuple, validator=_filters, repr=_how_many
+    )
+    observers: Sequence[Callable[[Any], Any]] = field(
+        default=(), converter=_tuple, validator=_observers, repr=_how_many
+    )
+    loop_detection: LoopDetection | None = field(default=None, validator=_detection)
+    compaction: Strategy | Sequence[Strategy] | None = field(
+        default=None, converter=_strategies, validator=_compaction, repr=_is_set
+    )
+    texts: Texts = field(factory=Texts, validator=_texts, repr=False)
+
+    def strategies(self) -> tuple[Strategy, ...]:
+        """The strategies of compaction, in their order."""
+        return self.compaction if isinstance(self.compaction, tuple) else ()
+
+    def parts(self) -> dict[str, Any]:
+        """What of it a loop keeps, by the fields of `Setup`."""
+        return {
+            "limits": self.limits(),
+            "execution": self.execution,
+            "max_parallel_tools": self.max_parallel_tools,
+            "tool_timeout": self.tool_timeout,
+            "decision_timeout": self.decision_timeout,
+            "loop_detection": self.loop_detection,
+            "texts": self.texts,
+            "callables": self.callables(),
+        }
+
+    def limits(self) -> Limits:
+        """What of it the machine counts."""
+        return Limits(
+            max_iterations=self.max_iterations,
+            max_pauses=self.max_pauses,
+            timeout=self.timeout,
+            max_depth=self.max_depth,
+            budget=self.budget or Budget(),
+        )
+
+    def callables(self) -> frozenset[str]:
+        """The names of the callables that are set."""
+        names = ("on_tool_call", "stop_when", "result_filters", "compaction")
+        return frozenset(name for name in names if getattr(self, name))
+
+    def has_async(self) -> bool:
+        """Whether a callable is async, as far as can be known without calling it."""
+        given = (self.on_tool_call, self.stop_when, *self.result_filters)
+        waits = any(getattr(strategy, "awaits", False) for strategy in self.strategies())
+        return waits or any(each is not None and is_async(each) for each in given)
+
+
+@frozen
+class LoopContext:
+    """What a loop is given by its caller: an object for its tools, and how deep it is nested.
+
+    Args:
+        state: the caller's own object; tools read it as `ToolContext.state`. It is in no snapshot.
+        depth: 0 for a loop that nobody nested. Inside a tool give its `ToolContext` as context instead.
+
+    """
+
+    state: Any = field(default=None, repr=False)
+    depth: int = field(default=0, validator=_depth)
+
+
+def check_parts(config: object, context: object, *, loop_id: object = None, clock: object = None) -> None:
+    """Refuse what is no configuration, no context, no id, no clock.
+
+    Raises:
+        TypeError: names which, and what to give.
+
+    """
+    if not isinstance(config, LoopConfig):
+        raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
+    if not isinstance(context, LoopContext | ToolContext):
+        raise TypeError(f"context is a {type(context).__name__}; give a LoopContext, or inside a tool its ToolContext")
+    if not isinstance(loop_id, str | None):
+        raise TypeError(f"loop_id is a {type(loop_id).__name__}; give a string")
+    if clock is not None and not callable(clock):
+        raise TypeError(f"clock is a {type(clock).__name__}; give a callable that returns seconds since the epoch")
+
+
+DEFAULT_CONFIG = LoopConfig()
+DEFAULT_CONTEXT = LoopContext()

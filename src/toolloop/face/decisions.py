@@ -1,0 +1,256 @@
+"""What a caller gives, checked and in the machine's form: decisions and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from toolloop.machine.calls import LATEST
+from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.machine.jsontext import JSON, decode, encode, plain, well_formed
+from toolloop.machine.loop import Loop
+from toolloop.machine.values import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
+from toolloop.messages.blocks import RESULT_KINDS
+from toolloop.messages.check import check
+from toolloop.messages.rules import Problem
+from toolloop.tools import content_of
+
+
+def to_record(
+    decision: Decision,
+    *,
+    call_id: str,
+    now: float,
+    kinds: Collection[str] = RESULT_KINDS,
+    known_tools: Collection[str] | None = None,
+) -> DecisionRecord:
+    """Return a decision in the machine's form.
+
+    Args:
+        decision: what was decided.
+        call_id: for which call, for the errors.
+        now: when, for the record.
+        kinds: the kinds of blocks that the result of this call may hold.
+        known_tools: the names of the tools that a result may refer to; None takes any.
+
+    Raises:
+        IllegalCommand: it is no decision, or its content is nothing the API takes.
+
+    """
+    bound = getattr(decision, "digest", None)
+    for name in ("by", "reason", "digest"):
+        if not isinstance(getattr(decision, name, None), str | None):
+            raise _refused(f"the decision for the call {call_id!r} has a {name} that is no string", name)
+    by = getattr(decision, "by", None)
+    by = None if by is None else well_formed(by)
+    match decision:
+        case Approve(input=None | Mapping(), remember=None | Grant()):
+            content = None if decision.input is None else _json(decision.input, "approve", call_id)
+            return DecisionRecord(
+                "approve",
+                content,
+                by=by,
+                reason=None if decision.reason is None else well_formed(decision.reason),
+                digest=bound,
+                at=now,
+                remember=None if decision.remember is None else to_grant_spec(decision.remember),
+            )
+        case Deny(reason=str()):
+            reason = str(content_of(decision.reason))  # a lone surrogate in it would make the denial unreadable
+            return DecisionRecord("deny", by=by, reason=reason, digest=bound, at=now)
+        case Answer(is_error=bool()):
+            content = _answer(decision, call_id, kinds, known_tools)
+            return DecisionRecord("answer", content, decision.is_error, by=by, digest=bound, at=now)
+        case Rerun():
+            return DecisionRecord("rerun", by=by, digest=bound, at=now)
+    raise _refused(
+        f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none, and a "
+        "Grant to remember, or none), "
+        "Deny (with a reason), Answer (with is_error true or false) or Rerun",
+        type(decision).__name__,
+    )
+
+
+def nothing_waits(call_id: str, loop: Loop) -> UnknownCall:
+    """Return the error for a decision where no round is open."""
+    return UnknownCall(
+        f"a decision names the call {call_id!r}, and no call waits: the loop is {type(loop.phase).__name__}",
+        call=call_id,
+        known=(),
+    )
+
+
+def to_grant_spec(grant: Grant) -> GrantSpec:
+    """Return a grant in the machine's form.
+
+    Raises:
+        IllegalCommand: it makes no sense; it names the field.
+
+    """
+    if not isinstance(grant.tool, str | None):
+        raise _refused(f"Grant.tool is {grant.tool!r}; give the name of a tool, or None for that of the call", "Grant")
+    if grant.match is not None and not isinstance(grant.match, Mapping):
+        raise _refused(f"Grant.match is {grant.match!r}; give a mapping of input fields to patterns", "Grant")
+    if grant.uses is not None and (type(grant.uses) is not int or grant.uses < 1):
+        raise _refused(f"Grant.uses is {grant.uses!r}; give a whole number from 1 up, or None for no limit", "Grant")
+    match = None if grant.match is None else _json(grant.match, "Grant.match", "")
+    try:
+        expires_at = None if grant.expires_at is None else to_seconds(grant.expires_at, "Grant.expires_at")
+    except (TypeError, ValueError) as error:
+        raise _refused(str(error), "Grant") from error
+    return GrantSpec(grant.tool, match, grant.uses, expires_at)
+
+
+def to_seconds(moment: Any, asked: str) -> float:
+    """Return a moment as seconds since the epoch.
+
+    Raises:
+        TypeError: it is neither a datetime nor a number.
+        ValueError: a datetime without a time zone, or a number that is none.
+
+    """
+    if isinstance(moment, datetime):
+        if moment.utcoffset() is None:
+            raise ValueError(f"{asked}: {moment!r} has no time zone; give an aware datetime, as datetime.now(UTC)")
+        return moment.timestamp()
+    if isinstance(moment, int | float) and not isinstance(moment, bool):
+        if not 0 <= moment <= LATEST:
+            raise ValueError(
+                f"{asked}: {moment!r} is no moment of a calendar; give seconds (not milliseconds) since the epoch"
+            )
+        return float(moment)
+    raise TypeError(f"{asked} got a {type(moment).__name__}; give an aware datetime, or seconds since the epoch")
+
+
+def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:
+    try:
+        return encode(content_of(decision.content, kinds=kinds, is_error=decision.is_error, known_tools=known_tools))
+    except (TypeError, ValueError) as error:
+        raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error
+
+
+def _json(value: Any, asked: str, call_id: str) -> str:
+    try:
+        return encode(plain(value, "input"))
+    except (TypeError, ValueError) as error:
+        raise _refused(f"{asked} of the call {call_id!r}: {error}", asked) from error
+
+
+def _refused(text: str, asked: str) -> IllegalCommand:
+    return IllegalCommand(text, state="Waiting", asked=asked, allowed=("approve", "deny", "answer", "rerun"))
+
+
+def to_texts(
+    messages: Iterable[Any], *, where: str = "messages", known: Collection[str] = frozenset()
+) -> tuple[str, ...]:
+    """Return messages as JSON texts; SDK objects become the JSON that the SDK would send.
+
+    Args:
+        messages: what the caller gave.
+        where: what it is called in an error.
+        known: texts that are taken as they are.
+
+    Raises:
+        TypeError: they are no list, or something in them is not JSON; the message says where.
+
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise TypeError(f"{where} is a {type(messages).__name__}; give a list of messages")
+    texts = []
+    for index, message in enumerate(messages):
+        if known and (text := _as_it_is(message)) in known:
+            texts.append(str(text))  # the model's own words may hold what no caller may say
+            continue
+        value = plain(message, f"{where}[{index}]")
+        if isinstance(value, dict) and hasattr(message, "to_dict"):
+            value = {name: value[name] for name in ("role", "content") if name in value}  # a reply of the SDK
+        try:
+            texts.append(encode(value))
+        except ValueError as error:
+            raise TypeError(f"{where}[{index}] is not JSON: {error}") from error
+    return tuple(texts)
+
+
+def _as_it_is(message: Any) -> str | None:
+    try:
+        return encode(message)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: str) -> None:
+    """Refuse messages that the API would refuse.
+
+    Raises:
+        InvalidHistory: names the first problem, and carries all of them and the messages.
+
+    """
+    messages = [decode(text) for text in texts]
+    found = check(messages, model=params.get("model"), tools=_marked(params), thinking=params.get("thinking"))
+    problems = tuple(problem for problem in found if problem.level == "error")
+    if problems:
+        raise _invalid(messages, problems, asked)
+
+
+def _invalid(messages: list[JSON], problems: tuple[Problem, ...], asked: str) -> InvalidHistory:
+    first = problems[0]
+    more = f" ({len(problems) - 1} more in .problems)" if len(problems) > 1 else ""
+    return InvalidHistory(
+        f"{asked}: the API would refuse these messages: {first.path}: {first.message} [{first.rule}]. "
+        f"{first.remedy}{more}",
+        problems=problems,
+        messages=messages,
+    )
+
+
+# What only a closing user message brings to light: until then a server call may be open.
+_AT_THE_CLOSE = frozenset({"open-server-call", "code-results-only"})
+_ANYBODY = {"role": "user", "content": "-"}
+
+
+def refuse_last_word(texts: Sequence[str], before: Sequence[str], params: Mapping[str, JSON], *, asked: str) -> None:
+    """Refuse that an edit leaves the model the last word in what goes out, where no pause is to be resumed.
+
+    To `check` such an end may be a paused turn; beside this history none waits. One with which the loop began may be.
+
+    Raises:
+        InvalidHistory: as `refuse_invalid`.
+
+    """
+    last = decode(texts[-1]) if texts else None
+    if texts[-1:] == before[-1:] or not isinstance(last, dict) or last.get("role") == "user":
+        return
+    messages = [decode(text) for text in texts]
+    found = check(messages, model=params.get("model"), thinking=params.get("thinking"))
+    if problems := tuple(each for each in found if each.rule == "prefill"):
+        raise _invalid(messages, problems, asked)
+
+
+def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) -> None:
+    """Refuse a closed history in which something is still open, unless it was so before, for a loop may begin so.
+
+    Raises:
+        InvalidHistory: as `refuse_invalid`.
+
+    """
+    messages = [decode(text) for text in texts]
+    problems = _still_open(messages)
+    if problems and not _still_open([decode(text) for text in before]):
+        raise _invalid(messages, problems, asked)
+
+
+def _still_open(messages: list[JSON]) -> tuple[Problem, ...]:
+    return tuple(each for each in check([*messages, _ANYBODY]) if each.rule in _AT_THE_CLOSE)
+
+
+def _marked(params: Mapping[str, JSON]) -> list[JSON] | None:
+    """The tools, and whatever else beside the messages has a cache mark, for these are counted together (rule 34).
+
+    The top-level mark stands for one at the very end, so it comes first here and outlasts all others.
+    """
+    system = params.get("system")
+    beside = [{"cache_control": {"type": "ephemeral", "ttl": "1h"}}] if params.get("cache_control") else []
+    marked = [block for block in system if isinstance(block, dict)] if isinstance(system, list) else []
+    tools = params.get("tools")
+    return [*beside, *(tools or ()), *marked] if beside or marked or tools else tools

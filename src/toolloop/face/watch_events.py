@@ -1,0 +1,223 @@
+"""What happened, for those who watch: on each result, and for `LoopConfig.observers`.
+
+All are frozen, and told in the order in which things happened. The machine's own events, which are the journal of a
+loop, are in `toolloop.machine`; these are for people and logs.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from toolloop.machine.jsontext import JSON
+from toolloop.machine.terminations import Termination
+from toolloop.machine.usage import Usage
+
+
+@frozen
+class WatchEvent:
+    """Something that happened in a loop.
+
+    Attributes:
+        iteration: the number of the request it belongs to, counted from 1.
+        path: the ids of the calls that lead to the loop it happened in, from the outermost down.
+
+    """
+
+    iteration: int
+    path: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@frozen
+class RequestStarted(WatchEvent):
+    """A model request goes out. `summary`: it asks for a summary of the history, for a compaction."""
+
+    summary: bool = field(default=False, kw_only=True)
+
+
+@frozen
+class RequestAnswered(WatchEvent):
+    """A model request was answered. `seconds`: how long it took; `summary`: it asked for one, for a compaction."""
+
+    stop_reason: str | None
+    usage: Usage
+    seconds: float
+    summary: bool = field(default=False, kw_only=True)
+
+
+@frozen
+class RequestFailed(WatchEvent):
+    """A model request failed."""
+
+    message: str
+    retryable: bool
+
+
+@frozen
+class Delta(WatchEvent):
+    """A piece of a reply as it comes in, told only while a turn is streamed. `index`: of its block in the reply.
+
+    Deltas go to the stream and to observers. They are in no result's `events`: the reply itself is there by then.
+    """
+
+    index: int
+
+
+@frozen
+class TextDelta(Delta):
+    """A piece of text."""
+
+    text: str
+
+
+@frozen
+class ThinkingDelta(Delta):
+    """A piece of thinking."""
+
+    thinking: str
+
+
+@frozen
+class CitationDelta(Delta):
+    """A citation of the text of its block."""
+
+    citation: JSON
+
+
+@frozen
+class InputDelta(Delta):
+    """A piece of the JSON of a call's input, of a client's call or a server's. Pieces joined are the whole input."""
+
+    call_id: str
+    name: str
+    partial_json: str
+
+
+@frozen
+class CallProposed(WatchEvent):
+    """The model asks for a call."""
+
+    call_id: str
+    name: str
+
+
+@frozen
+class CallDecided(WatchEvent):
+    """A policy or the caller decided a call: `kind` is `approve`, `deny`, `answer` or `rerun`."""
+
+    call_id: str
+    name: str
+    kind: str
+    by: str | None
+
+
+@frozen
+class CallWaiting(WatchEvent):
+    """A call waits for the caller. `why`: `approval`, `external` or `uncertain`."""
+
+    call_id: str
+    name: str
+    why: str
+
+
+@frozen
+class CallStarted(WatchEvent):
+    """A tool starts."""
+
+    call_id: str
+    name: str
+
+
+@frozen
+class CallProgress(WatchEvent):
+    """A running tool says how far it has come, with `ToolContext.report`. The numbers are in its own unit."""
+
+    call_id: str
+    name: str
+    message: str | None
+    progress: float | None
+    total: float | None
+
+
+@frozen
+class ResultFiltered(WatchEvent):
+    """A result filter changed a result. `before` and `after`: its size, in characters of JSON."""
+
+    call_id: str
+    name: str
+    filter: str
+    before: int
+    after: int
+
+
+@frozen
+class CallFinished(WatchEvent):
+    """A call has its result. `seconds`: how long its tool ran, 0.0 where none did."""
+
+    call_id: str
+    name: str
+    outcome: str
+    is_error: bool
+    seconds: float
+
+
+@frozen
+class MessageHeld(WatchEvent):
+    """An injected message waits, because the API allows none at this place; it joins at the next legal one."""
+
+    count: int
+
+
+@frozen
+class LoopDetected(WatchEvent):
+    """The model repeats a round. `tool_name`: what it called; `count`: how many times in a row; `action`: as set."""
+
+    tool_name: str
+    count: int
+    action: str
+
+
+@frozen
+class HistoryReplaced(WatchEvent):
+    """The caller put another history in the place of the closed one."""
+
+    before: int
+    after: int
+
+
+@frozen
+class Compacted(WatchEvent):
+    """The history was compacted.
+
+    Attributes:
+        strategy: which one did it: the name of its class (with "#2" for the second of a class), or "compaction" where
+            the API did, as the parameter asks.
+        before, after: about how many tokens a request took, and takes now.
+        problem: why nothing changed, where nothing did.
+
+    """
+
+    strategy: str
+    before: int
+    after: int
+    problem: str | None = None
+
+
+@frozen
+class ThinkingDropped(WatchEvent):
+    """What stood before thinking blocks changed, so requests leave them out from now on. `count`: how many more."""
+
+    count: int
+
+
+@frozen
+class BlocksLeftOut(WatchEvent):
+    """Blocks of a reply did not join the history, because the API would refuse to take them back."""
+
+    kinds: tuple[str, ...]
+
+
+@frozen
+class LoopFinished(WatchEvent):
+    """The loop ended."""
+
+    termination: Termination

@@ -1,0 +1,27 @@
+"""Check, repair and split histories, and estimate their tokens."""
+
+from toolloop.compaction.tokens import estimate_tokens
+from toolloop.messages.check import check
+from toolloop.messages.models import binds_thinking, takes_prefill, takes_system_messages
+from toolloop.messages.repair import NO_WORDS, NOT_RUN, Change, Repaired, repair
+from toolloop.messages.rounds import open_code_calls, open_server_calls, rounds
+from toolloop.messages.rules import RULES, Problem, Rule
+
+__all__ = [
+    "NOT_RUN",
+    "NO_WORDS",
+    "RULES",
+    "Change",
+    "Problem",
+    "Repaired",
+    "Rule",
+    "binds_thinking",
+    "check",
+    "estimate_tokens",
+    "open_code_calls",
+    "open_server_calls",
+    "repair",
+    "rounds",
+    "takes_prefill",
+    "takes_system_messages",
+]

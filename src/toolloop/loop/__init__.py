@@ -1,0 +1,1 @@
+"""The handles, the drivers, and what they record."""

@@ -1,0 +1,136 @@
+"""The parts of a loop that is driven, put together: a handle talks to them, and so does a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+from attrs import frozen
+
+from toolloop.loop.commands import Commands
+from toolloop.loop.engine import Engine
+from toolloop.loop.event_bus import EventBus
+from toolloop.loop.in_progress import InProgress
+from toolloop.loop.journal import LOG, Journal
+from toolloop.loop.lease import DriverLease
+from toolloop.loop.model_requests import ModelRequests
+from toolloop.loop.opening import LoopParts, WakeUp
+from toolloop.loop.runtimes import Runtime, Runtimes
+from toolloop.loop.stored_journal import StoredJournal
+from toolloop.loop.tool_runs import ToolRuns
+from toolloop.machine.errors import ToolLoopError
+from toolloop.machine.events import Woken
+from toolloop.tools import ToolContext
+
+
+class Driver(Protocol):
+    """What performs the operations of an engine: a `SyncDriver` or an `AsyncDriver`."""
+
+    is_async: ClassVar[bool]
+    notifier: Any
+
+    def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
+        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+
+    def drive(self, result: Callable[[], Any]) -> Any:
+        """Drive until it is the caller's turn: `result` gives what the turn came to."""
+
+    def read_by(self, unread: Any) -> None:
+        """Let an `Unread` or `AsyncUnread` read what happens; None: nobody."""
+
+
+@frozen
+class Assembly:
+    """The parts of a loop.
+
+    Attributes:
+        provider: makes its requests.
+        parts: what it was assembled from.
+        journal: holds its state.
+        lease: allows one driver of a stored loop; None without a store.
+        runtimes: the tools and the configuration of each loop of the tree.
+        requests: makes its model requests.
+        engine: decides what is done next.
+        commands: what a caller says, as functions of the state.
+        driver: performs it, sync or async.
+        late: stores the ends of calls that nobody drives any more.
+
+    """
+
+    provider: Any
+    parts: LoopParts
+    journal: Journal
+    lease: DriverLease | None
+    runtimes: Runtimes
+    requests: ModelRequests
+    engine: Engine
+    commands: Commands
+    driver: Any
+    late: Callable[[], None]
+
+    @contextmanager
+    def read_by(self, unread: Any) -> Iterator[None]:
+        """Let somebody read what happens inside of a `with`, through an `Unread` or `AsyncUnread`; None: nobody."""
+        try:
+            self._tell(unread)
+            yield
+        finally:
+            self._tell(None)
+
+    def _tell(self, unread: Any) -> None:
+        self.journal.bus.reader = None if unread is None else unread.tell
+        self.requests.streams = unread is not None
+        self.driver.read_by(unread)
+
+
+def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:
+    """Put the parts of a loop together. Nothing is sent or stored, and no clock starts."""
+    is_async = driver_class.is_async
+    setup = parts.state.root.setup
+    runtimes = Runtimes(Runtime.of(setup, parts.tools, parts.config, parts.secrets))
+    bus = EventBus(setup.loop_id)
+    lease: DriverLease | None = None
+    if parts.store is None:
+        journal = Journal(parts.state, parts.clock, bus)
+    else:
+        stored = StoredJournal(
+            parts.state, parts.clock, bus, store=parts.store, rev=parts.rev, first=parts.first, defers=is_async
+        )
+        journal, lease = stored, DriverLease(stored, take_over=parts.take_over)
+    bus.connect(journal, runtimes.observers)
+    report_usage = parts.context._spent if isinstance(parts.context, ToolContext) else None  # noqa: SLF001 - for this it is there
+    progress = InProgress(journal, report_usage)
+    requests = ModelRequests(progress, runtimes, provider, is_async=is_async)
+    engine = Engine(
+        progress,
+        runtimes,
+        requests,
+        ToolRuns(progress, runtimes, parts.context.state),
+        woken=partial(_woken, parts.wake_up or WakeUp(parts.tools), journal, lease),
+        is_asleep=parts.wake_up is not None,
+    )
+    if lease is not None:
+        lease.in_use = engine.has_runs
+    late = partial(_store_late_ends, journal, lease)
+    driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
+    return Assembly(provider, parts, journal, lease, runtimes, requests, engine, commands, driver, late)
+
+
+def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woken:
+    """Return the event with which this driver takes a loop over."""
+    owner = None if lease is None else lease.owner
+    return wake_up.event(journal.state.root.setup, at=journal.now(), driver=owner)
+
+
+def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
+    """Store the ends of calls that nobody drives any more, and give the lease back once no tool runs."""
+    if lease is None:
+        return
+    try:
+        journal.commit()
+    except ToolLoopError:
+        LOG.exception("the end of a call is not stored yet", extra={"loop_id": journal.state.root.setup.loop_id})
+    finally:
+        lease.give_back_if_free()

@@ -1,0 +1,401 @@
+"""What a caller tells a loop: each command is a function of the state, and gives the event to record, or refuses.
+
+The machine refuses what a phase does not allow, when the event is recorded. Here is refused what only the parameters,
+the tools and the history tell. A journal in a store asks a command again if others were first, so a command keeps
+nothing of the state that it saw. What the caller gave is read once, before: by `Commands.read`, `read_params`,
+`read_limits` and `to_texts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import evolve, frozen
+
+from toolloop.face.config import LoopConfig
+from toolloop.face.decisions import (
+    nothing_waits,
+    refuse_invalid,
+    refuse_last_word,
+    refuse_unclosed,
+    to_record,
+    to_texts,
+)
+from toolloop.face.loop_params import all_params, check_request
+from toolloop.face.results import Named
+from toolloop.loop.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
+from toolloop.loop.policies import misfit
+from toolloop.loop.runtimes import Runtimes
+from toolloop.loop.tool_calls import kinds_for
+from toolloop.machine import events as ev
+from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.machine.jsontext import JSON, decode, encode, well_formed
+from toolloop.machine.loop import Failed, Finished, Loop, Ready, Waiting
+from toolloop.machine.machine import allowed
+from toolloop.machine.queries import driven, everywhere, is_due, open_round
+from toolloop.machine.splicing import spliced, splices_between
+from toolloop.machine.state import Path, State
+from toolloop.machine.tree import step
+from toolloop.machine.values import Answer, Approve, Call, Command, Continue, Decision, InjectMessages, Stop
+from toolloop.messages.blocks import RESULT_KINDS
+from toolloop.requests.params import Secrets, check_params, split
+
+Said = Callable[[State], ev.Event | None]  # a command with all that it was given; None: it changes nothing
+
+_SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide which histories are valid
+
+
+@frozen
+class ParamChanges:
+    """Other request parameters, as `update_params` takes them.
+
+    Attributes:
+        stored: those that are stored, as JSON.
+        secrets: those that stay with the process.
+        names: of all that were given, also of those that are taken away.
+
+    """
+
+    stored: dict[str, JSON]
+    secrets: Secrets
+    names: tuple[str, ...]
+    removed: frozenset[str]
+
+
+def read_params(changes: Mapping[str, Any]) -> ParamChanges:
+    """Read what `update_params` was given; None takes a parameter away.
+
+    Raises:
+        TypeError: a parameter is not JSON.
+        ValueError: a parameter that is not given this way, or that no loop can do without.
+
+    """
+    asked = "update_params()"
+    if "messages" in changes:
+        raise ValueError(f"{asked}: messages are changed with messages_mut(), not as a parameter")
+    given = check_params(changes, asked=asked)
+    removed = frozenset(name for name, value in given.items() if value is None)
+    if needed := removed & {"model", "max_tokens"}:
+        raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be taken away; give another value")
+    stored, secrets = split({name: value for name, value in given.items() if value is not None})
+    return ParamChanges(stored, secrets, tuple(given), removed)
+
+
+def read_limits(**limits: Any) -> dict[str, Any]:
+    """Read what `extend` was given, by the fields of `Limits`; None leaves a limit as it is.
+
+    Raises:
+        ValueError: a limit that makes no sense.
+
+    """
+    changes = {name: value for name, value in limits.items() if value is not None}
+    LoopConfig(**changes)  # it checks the values, each by its field
+    return changes
+
+
+@frozen
+class Commands:
+    """The commands of a caller. `now`: gives the time, in seconds since the epoch."""
+
+    _runtimes: Runtimes
+    _now: Callable[[], float]
+
+    # --- decisions -------------------------------------------------------------------------------------------------
+
+    def decide(self, state: State, decisions: Sequence[tuple[Named, Decision]]) -> ev.Decided | None:
+        """Decide calls: all of them, or none. None: it was decided so before.
+
+        Raises:
+            UnknownCall: a call that is not there, or that has its result; or an id that several calls have.
+            DecisionConflict: another call than the one shown, or decided otherwise already.
+            IllegalCommand: a call that does not wait, or does not take such a decision.
+
+        """
+        if not decisions:
+            return None
+        if open_round(state.root) is None:
+            raise nothing_waits(_joined(_path_of(decisions[0][0])), state.root)
+        now = self._now()
+        try:
+            records = [self._record_of(state, named, decision, now) for named, decision in decisions]
+            event = ev.Decided(tuple(records), at=now)
+            after = step(state, event)
+        except IllegalCommand as error:
+            error.state = _phase(state.root)  # one error, one meaning: the phase of the outermost loop
+            raise
+        # What was decided before, and is decided so again, is one decision.
+        return None if _rounds(step(state, ev.Ticked(at=now))) == _rounds(after) else event
+
+    def _record_of(self, state: State, named: Named, decision: Decision, now: float) -> tuple[str, Any]:
+        """Return the name of a call, and what is decided on it in the machine's form."""
+        path = _found(state, named)
+        loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
+        call = None if loop is None else _open_call(loop, path[-1])
+        kinds, known, name = RESULT_KINDS, None, _joined(path)
+        if call is not None:
+            kinds = kinds_for(call)
+        if loop is not None and runtime is not None and _may_refer(decision):
+            known = runtime.known_tools(loop)
+        record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known)
+        if call is not None and runtime is not None and isinstance(decision, Approve) and decision.input is not None:
+            tool = runtime.tools.get(call.name)
+            if tool is not None and (problem := misfit(tool, decision.input)):  # the caller's mistake, not the model's
+                raise IllegalCommand(
+                    f"approve of the call {name!r}: the edited input does not fit the schema of {tool.name}. {problem}",
+                    state=_phase(state.root),
+                    asked="approve",
+                    allowed=("approve", "deny", "answer"),
+                )
+        return name, record
+
+    def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
+        """Take a grant back. `grant_id`: as `handle.grants` shows it."""
+        standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
+        named = (each for each in standing if _joined((*each[0], each[1])) == grant_id)
+        path, name = next(named, ((), grant_id))
+        return ev.GrantRevoked(name, None if by is None else well_formed(by), at=self._now(), path=path)
+
+    def tick(self, state: State, now: float) -> ev.Ticked | None:
+        """Tell a loop what time it is. None: no wait is over by then."""
+        return ev.Ticked(at=now) if is_due(state, now) else None
+
+    # --- commands --------------------------------------------------------------------------------------------------
+
+    def read(self, command: Command) -> tuple[str, Said]:
+        """Return what a command is called in errors, and the function of the state.
+
+        Raises:
+            TypeError: it is no command, or what it holds is nothing for a loop.
+
+        """
+        match command:
+            case Continue():
+                return "continue_loop()", self.go_on
+            case InjectMessages():
+                texts = to_texts(command.messages, where="the injected messages")
+                return "inject_and_continue()", partial(self.inject, texts=texts)
+            case Stop(reason=None | str() as reason):
+                return "stop()", partial(self.stop, reason=reason)
+            case Stop():
+                raise TypeError(f"stop(): the reason is a {type(command.reason).__name__}; give a string, or None")
+        raise TypeError(f"{command!r} is no command; give Continue(), InjectMessages([...]) or Stop()")
+
+    def go_on(self, state: State) -> ev.Continued:
+        """Continue a loop that waits for a command.
+
+        Raises:
+            IllegalCommand: it waits for none.
+
+        """
+        if not isinstance(state.root.phase, Waiting):
+            raise refusal(state.root, "continue_loop()")
+        return ev.Continued(at=self._now())
+
+    def inject(self, state: State, texts: tuple[str, ...]) -> ev.Continued:
+        """Add messages, and continue where a command is awaited.
+
+        Raises:
+            IllegalCommand: the loop takes no messages now.
+            UndecidedCalls: calls wait for a decision.
+            InvalidHistory: the API would refuse the messages there.
+
+        """
+        loop, asked = state.root, "inject_and_continue()"
+        if isinstance(loop.phase, Failed):  # to continue it is to retry
+            raise refusal(loop, asked)
+        event = ev.Continued(texts, at=self._now())
+        step(state, event)  # what is not possible at all is refused as that
+        self._refuse(landing(loop, texts), loop, asked)
+        if _has_marks(texts):
+            self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
+        return event
+
+    def stop(self, _state: State, reason: str | None = None) -> ev.Stopped:
+        """End a loop."""
+        return ev.Stopped(None if reason is None else well_formed(reason), at=self._now())
+
+    def retry(self, state: State) -> ev.Continued:
+        """Go back to the point before the request that failed.
+
+        Raises:
+            IllegalCommand: no request failed.
+
+        """
+        if not isinstance(state.root.phase, Failed):
+            raise refusal(state.root, "retry()")
+        return ev.Continued(at=self._now())
+
+    def follow_up(self, state: State, texts: tuple[str, ...], *, replace_last: bool = False) -> ev.FollowedUp:
+        """Begin a further user turn. `replace_last`: in place of the last one.
+
+        Raises:
+            IllegalCommand: the loop has not ended.
+            InvalidHistory: the API would refuse the messages there.
+            ValueError: there are no messages.
+
+        """
+        if not texts:
+            raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
+        event = ev.FollowedUp(texts, replace_last, at=self._now())
+        then = step(state, event).root
+        checked = list(then.messages) if replace_last or _has_marks(texts) else landing(state.root, texts)
+        self._refuse(checked, state.root, "follow_up()")
+        return event
+
+    def extend(self, state: State, limits: Mapping[str, Any]) -> ev.Changed:
+        """Set other limits; see `read_limits`.
+
+        Raises:
+            InvalidHistory: a limit ended the loop, its history was edited, and what would go out is no request.
+
+        """
+        loop, asked = state.root, "extend()"
+        event = ev.Changed(limits=evolve(loop.setup.limits, **limits), at=self._now())
+        if isinstance(loop.phase, Finished) and 0 < loop.iterations == loop.edited_at:
+            # After the end a user was to say something behind the edited history; now it may go out as it is.
+            then = step(state, event).root
+            if isinstance(then.phase, Ready):
+                texts = outgoing(then, list(then.messages))
+                self._refuse(texts, then, asked)
+                refuse_last_word(texts, (), decode(then.setup.params), asked=asked)
+        return event
+
+    def update_params(self, state: State, changes: ParamChanges) -> ev.Changed:
+        """Set other request parameters.
+
+        Raises:
+            BadTool: two tools of one name.
+            IllegalCommand: the loop may not run at all, or a paused reply needs the parameters as they are.
+            InvalidHistory: the API would refuse the history with these parameters.
+            ValueError: a parameter that the API refuses.
+
+        """
+        loop, tools, asked = state.root, self._runtimes.root.tools, "update_params()"
+        kept = {name: value for name, value in decode(loop.setup.params).items() if name not in changes.removed}
+        new = kept | changes.stored
+        check_request(new, tools, asked=asked)
+        event = ev.Changed(params=encode(new), names=changes.names, at=self._now())
+        refuse_lost_pause(step(state, event).root, asked=asked)
+        if _SHAPING & set(changes.names):
+            params = all_params(new, tools)
+            if params["tools"] is None:
+                params["tools"] = []  # it is known that there are none
+            refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=asked)
+        return event
+
+    # --- the history -----------------------------------------------------------------------------------------------
+
+    def edit(self, state: State, edit: Edit, *, asked: str, then: Said | None = None) -> ev.HistoryEdited:
+        """Replace the closed history by what the caller made of it.
+
+        Args:
+            state: where the loop is.
+            edit: what the caller made of its history.
+            asked: what takes the edit over, for the errors.
+            then: the command that does so. The history must be valid for what goes out after it.
+
+        Raises:
+            InvalidHistory: the API would refuse what would go out next.
+            IllegalCommand: somebody else changed the history meanwhile, or a paused reply needs it as it is.
+            CallerError: the command is not possible.
+
+        """
+        loop = state.root
+        if loop.messages != edit.base:
+            raise stale_edit(f"{asked}: somebody else changed the history meanwhile, and the edit of it is lost")
+        before = list(loop.messages)
+        event = ev.HistoryEdited(splices_between(before, edit.messages), at=self._now())
+        edited = step(state, event)
+        try:
+            said = None if then is None else then(edited)
+        except InvalidHistory:  # the command saw only the end of the history, so what is wrong there is named first
+            self._refuse(outgoing(edited.root, list(edited.root.messages)), edited.root, asked)
+            raise
+        after = (edited if said is None else step(edited, said)).root
+        texts = outgoing(after, list(after.messages))
+        self._refuse(texts, after, asked)
+        if after.round is None and not after.unjoined:
+            refuse_last_word(texts, before, decode(after.setup.params), asked=asked)
+        refuse_unclosed(spliced(before, event.splices), before, asked=asked)
+        if not isinstance(said, ev.Stopped):  # a stop drops the pause
+            refuse_lost_pause(edited.root, asked=asked)
+        return event
+
+    def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
+        """Refuse messages that the API would refuse with the parameters of a loop."""
+        try:
+            refuse_invalid(texts, all_params(decode(loop.setup.params), self._runtimes.root.tools), asked=asked)
+        except InvalidHistory as error:
+            raise explained(error, texts, loop) from None
+
+
+def _phase(loop: Loop) -> str:
+    return type(loop.phase).__name__
+
+
+def refusal(loop: Loop, asked: str) -> IllegalCommand:
+    """Return the error for a command that the phase of a loop does not allow."""
+    possible = allowed(loop)
+    return IllegalCommand(
+        f"{asked} is not possible while the loop is {_phase(loop)}; possible now: {', '.join(possible) or 'nothing'}",
+        state=_phase(loop),
+        asked=asked,
+        allowed=possible,
+    )
+
+
+def _has_marks(texts: Sequence[str]) -> bool:
+    """Return whether messages carry cache marks: those are counted over the whole history."""
+    return any('"cache_control"' in text for text in texts)
+
+
+# --- calls by their names --------------------------------------------------------------------------------------------
+
+
+def _path_of(named: Named) -> Path:
+    return named if isinstance(named, tuple) else (named,)
+
+
+def _joined(path: Path) -> str:
+    return "/".join(path)
+
+
+def _found(state: State, named: Named) -> Path:
+    """Return the path of an open call by its path, by that joined with slashes, or by its id where that is unique.
+
+    Raises:
+        UnknownCall: several open calls have this name.
+
+    """
+    if isinstance(named, tuple):
+        return named
+    open_calls = [
+        (*path, call.id) for path, loop in driven(state) if (round_ := open_round(loop)) for call in round_.calls
+    ]
+    having = [path for path in open_calls if named in (path[-1], _joined(path), f"/{_joined(path)}")]
+    if len(having) > 1:
+        names = ", ".join(f"/{_joined(each)}" for each in having)
+        raise UnknownCall(
+            f"a decision names the call {named!r}, and several have that name: give the path of the one you mean, of "
+            f"{names}; or the ToolCall that was shown",
+            call=named,
+            known=tuple(map(_joined, having)),
+        )
+    return having[0] if having else _path_of(named)
+
+
+def _open_call(loop: Loop, call_id: str) -> Call | None:
+    round_ = open_round(loop)
+    return None if round_ is None else round_.find(call_id)
+
+
+def _rounds(state: State) -> list[object]:
+    """Return the calls of the whole tree, and what is granted with them."""
+    return [(loop.round, loop.grants) for _, loop in driven(state)]
+
+
+def _may_refer(decision: Decision) -> bool:
+    """Return whether a decision may refer to a tool: only blocks can, and to find all tools takes the whole history."""
+    return isinstance(decision, Answer) and not isinstance(decision.content, str)

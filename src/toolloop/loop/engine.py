@@ -1,0 +1,360 @@
+"""What is done next, and what becomes of it. The engine waits for nothing, and performs nothing.
+
+`poll` records everything that can be recorded now, and returns the operations that come next. A driver stores the
+records (`Journal.commit`), then asks `launch` for each operation, performs it, and reports its end to `complete` or
+`cut`. One rule keeps the promises: an operation is launched only if its own record is stored and the loop still waits
+for it.
+
+Any thread may complete an operation, decide, stop or inject at any time. So each method takes the lock of the journal,
+and looks at the state first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Any
+
+from attrs import evolve
+
+from toolloop.loop.in_progress import InProgress
+from toolloop.loop.model_requests import ModelRequests
+from toolloop.loop.operations import Key, ModelRequest, Operation, Question, ToolRun
+from toolloop.loop.runtimes import Runtime, Runtimes
+from toolloop.loop.tool_calls import failed, timed_out
+from toolloop.loop.tool_runs import ToolRuns
+from toolloop.machine import events as ev
+from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.loop import Judging, Requesting, Running
+from toolloop.machine.queries import driven, everywhere, is_due, time_left
+from toolloop.machine.state import Path, State
+from toolloop.machine.tree import outstanding
+from toolloop.machine.values import Status
+
+LOG = logging.getLogger("toolloop")
+
+
+class Engine:
+    """Decides for a driver what to record, what to perform, and when to look again."""
+
+    def __init__(  # noqa: PLR0913 - the parts that it is made of
+        self,
+        progress: InProgress,
+        runtimes: Runtimes,
+        requests: ModelRequests,
+        runs: ToolRuns,
+        *,
+        woken: Callable[[], ev.Woken],
+        is_asleep: bool,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            progress: the operations in progress.
+            runtimes: of the loops of the tree.
+            requests: makes model requests.
+            runs: starts calls.
+            woken: returns what is recorded when the loop is taken over.
+            is_asleep: another driver may have driven the loop last.
+
+        """
+        self.journal = progress.journal
+        self.timer = progress.timer
+        self.requests = requests
+        self.is_asleep = is_asleep
+        self.error: BaseException | None = None  # raised by the driver once nothing is in progress
+        self.holds: Callable[[State, Effect], bool] | None = None  # effects that wait for a runner's caller
+        self._progress = progress
+        self._runtimes = runtimes
+        self._runs = runs
+        self._woken = woken
+        self._remote_drives = 0
+        self._alone: Operation | None = None
+        for path, _ in everywhere(progress.state):
+            runtimes.at(progress.state, path)  # so that its observers are told from the first event on
+
+    # --- for the driver ---
+
+    def wake(self) -> None:
+        """Begin to drive: the timer runs, and what nobody here performs has ended unseen."""
+        with self.journal.lock:
+            self._sort_out()
+            self.timer.resume()
+            self.timer.split()
+            is_asleep = self.is_asleep or self.journal.remote_drives != self._remote_drives
+            if is_asleep:
+                self._progress.record(self._woken())
+            self.is_asleep, self._remote_drives = False, self.journal.remote_drives
+            self._runtimes.keep(self.journal.state, as_new=is_asleep)
+
+    def poll(self) -> list[Operation]:
+        """Record what can be recorded now.
+
+        Returns:
+            The operations to perform, once what allows them is stored.
+
+        Raises:
+            InvalidHistory: the API would refuse the next request.
+
+        """
+        with self.journal.lock:
+            if self.journal.lost is not None:
+                return []
+            self._let_time_pass()
+            self._end_orphans()
+            while (effect := self._next_effect()) is not None:
+                self._begin(effect)
+            self._alone = self._only_one()
+            return [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
+
+    def launch(self, operation: Operation) -> bool:
+        """Return whether the caller is to perform an operation: its record is stored, and the loop waits for it."""
+        with self.journal.lock:
+            if operation.launched:
+                return False
+            is_stored = operation.recorded is None or operation.recorded.stored
+            operation.launched = is_stored and self._is_ours(operation) and self._progress.is_awaited(operation)
+            operation.begun = time.monotonic()
+            if not operation.launched:
+                self._progress.drop(operation)
+            return operation.launched
+
+    def _is_ours(self, operation: Operation) -> bool:
+        """Return whether it matters here: after another driver took over, only filters of results are still asked."""
+        return self.journal.lost is None or not isinstance(operation, Question) or operation.key[0] == "run"
+
+    def is_alone(self, operation: Operation) -> bool:
+        """Return whether a driver may wait for this operation alone: at the last poll nothing else was in progress."""
+        return operation is self._alone
+
+    def _only_one(self) -> Operation | None:
+        """Return the only operation in progress, unless something may time out meanwhile."""
+        operations = tuple(self._progress.operations.values())
+        alone = len(operations) == 1 and operations[0].limit is None and time_left(self.journal.state) is None
+        return operations[0] if alone else None
+
+    def is_busy(self) -> bool:
+        """Return whether an operation is to end before anything is raised or returned."""
+        with self.journal.lock:
+            return any(map(self._holds_up, self._progress.operations.values()))
+
+    def _holds_up(self, operation: Operation) -> bool:
+        is_task = operation.launched and operation.thread is None  # to raise cancels tasks; threads run on
+        if self.journal.lost is not None:
+            return is_task
+        if self.error is not None:
+            return is_task or (operation.launched and self._progress.is_awaited(operation))
+        return self._progress.is_awaited(operation)
+
+    def fail(self, error: Exception) -> None:
+        """Begin nothing more: the driver raises this error once no task runs."""
+        self.error = self.error or error
+
+    def take_error(self) -> BaseException | None:
+        """Return the error that the driver is to raise; None: there is none."""
+        error, self.error = self.error or self.journal.lost, None
+        return error
+
+    def patience(self) -> float:
+        """Return the seconds until something may time out; infinity if nothing can."""
+        with self.journal.lock:
+            now, left = time.monotonic(), time_left(self.journal.state)
+            deadlines = [each.deadline for each in self._progress.operations.values() if isinstance(each, ToolRun)]
+            waits = [deadline - now for deadline in deadlines if deadline is not None]
+            return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
+
+    def complete(self, operation: Operation, value: Any = None, error: Exception | None = None) -> None:
+        """An operation ended: it returned a value, or raised. An interrupt in here loses nothing; see `_sort_out`."""
+        operation.outcome = (value, error)
+        with self.journal.lock:
+            is_awaited = self._progress.is_awaited(operation)
+            match operation:
+                case Question() if error is not None:
+                    self.error = self.error or error
+                    operation.give_up()
+                case Question():
+                    operation.finish(value)
+                case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
+                    LOG.warning(
+                        "a model request ended too late to count", extra=self._progress.log_fields(operation.path)
+                    )
+                case ModelRequest():
+                    self.requests.ended(operation, value, error)
+                case ToolRun():
+                    result = value if error is None else failed(operation.run, error)
+                    self._runs.ended(operation, result, is_awaited=is_awaited)
+            self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
+
+    def cut(self, operation: Operation, error: BaseException | None = None) -> None:
+        """An operation was cancelled, or ended by an exit that the driver is to raise."""
+        with self.journal.lock:
+            is_awaited = self._progress.is_awaited(operation)
+            if is_awaited:
+                self.error = self.error or error
+            match operation:
+                case Question():
+                    operation.give_up()
+                case ModelRequest(summary=None) if is_awaited:
+                    self._progress.record(ev.RequestFailed(path=operation.path))
+                case ToolRun() if is_awaited:
+                    self._runs.record_end(operation, None)
+            self._progress.drop(operation)
+
+    def leave(self) -> None:
+        """Nobody drives any more: what was not stored is not done, and requests are given up. Threads run on."""
+        with self.journal.lock:
+            self.journal.drop_steps()
+            self._sort_out()
+            self.timer.pause()
+            self.error = None
+
+    def _sort_out(self) -> None:
+        """Bring every operation to its end that no thread performs. What nobody began, and is still due, stays."""
+        for operation in tuple(self._progress.operations.values()):
+            if operation.outcome is not None:
+                self.complete(operation, *operation.outcome)
+            elif (isinstance(operation, ToolRun) and operation.has_thread) or self._can_begin(operation):
+                continue
+            else:
+                operation.cancel()
+                self.cut(operation)
+
+    def _can_begin(self, operation: Operation) -> bool:
+        """Return whether nobody began a call whose start is stored, or perhaps is; or the filters of its result."""
+        record, is_run = operation.recorded, operation.key[0] == "run"
+        if operation.launched or not is_run or record is None:
+            return is_run and not operation.launched
+        return self._progress.is_awaited(operation) if record.stored else record.sent
+
+    def left_behind(self) -> list[Operation]:
+        """Return the operations that the loop no longer waits for. Those of a lost loop come to their end."""
+        with self.journal.lock:
+            if self.error is not None or self.journal.lost is not None:
+                return []
+            return [
+                each
+                for each in self._progress.operations.values()
+                if each.launched and not self._progress.is_awaited(each)
+            ]
+
+    def has_runs(self) -> bool:
+        """Return whether a tool still runs in a thread, whose end may count.
+
+        It takes no lock: other handles ask while they hold theirs.
+        """
+        runs = [each for each in self._progress.operations.values() if isinstance(each, ToolRun) and each.has_thread]
+        return any(map(self._progress.may_count, runs))
+
+    # --- what is begun ---
+
+    def _next_effect(self) -> Effect | None:
+        state = self._progress.state
+        free = self._room_beside_summaries(state)
+        for effect in outstanding(state):
+            if free is not None and isinstance(effect, SendRequest) and effect not in free:
+                continue
+            if any(key in self._progress.operations for key in _keys_of(effect)):
+                continue
+            if self.error is not None and not isinstance(effect, CancelRequest):
+                continue  # what is in progress comes to its end first
+            if self.holds is None or not self.holds(state, effect):
+                return effect
+        return None
+
+    def _room_beside_summaries(self, state: State) -> tuple[Effect, ...] | None:
+        """Return what may be done if requests for summaries count in the budgets above them; None: there are none."""
+        asked = [
+            each.path
+            for each in self._progress.operations.values()
+            if isinstance(each, ModelRequest) and each.summary is not None and self._progress.is_awaited(each)
+        ]
+        if not asked:
+            return None
+        requesting = {path: evolve(state.loops[path], phase=Requesting()) for path in asked}
+        return outstanding(State({**state.loops, **requesting}))
+
+    def _begin(self, effect: Effect) -> None:
+        state = self._progress.state
+        runtime, loop = self._runtime(effect.path), self._progress.loop(effect.path)
+        if runtime is None or loop is None or self._progress.state is not state:
+            return  # the loop has other tools here, so the effect may be another
+        match effect:
+            case SendRequest():
+                self.requests.begin(runtime, loop)
+            case CancelRequest():
+                self.requests.cancel(effect.path)
+            case Judge():
+                judging = runtime.policies.judge(loop, effect, runtime.external(loop.setup), self.journal.now())
+                self._progress.ask(effect.path, ("judge", *effect.path), judging, partial(self._judged, effect))
+            case RunCall():
+                self._runs.begin(runtime, loop, effect)
+            case Conclude():
+                self._runs.conclude(runtime, loop, effect)
+            case EndTurn():
+                self._progress.record(ev.TurnEnded(path=effect.path))
+
+    def _judged(self, effect: Judge, event: ev.Judged) -> None:
+        loop = self._progress.loop(effect.path)
+        if loop is None or not isinstance(loop.phase, Judging):
+            return
+        event = evolve(event, path=effect.path)
+        if event.stop or event.results or not (loop.round and loop.round.calls):
+            self._progress.record(event)
+        else:  # the journal leaves it out, so its seconds are counted with the first start
+            self.journal.record(event)
+
+    def _runtime(self, path: Path) -> Runtime | None:
+        """Return the runtime of a loop. A loop whose tool is gone is lost with its call."""
+        state = self._progress.state
+        runtime = self._runtimes.at(state, path)
+        if runtime is None:
+            if self._runtime(path[:-1]) is not None and self._progress.loop(path) is not None:
+                self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
+            return None
+        if runtime.is_new:
+            setup = runtime.changed_setup(state.loops[path].setup)
+            runtime.is_new = False
+            if setup is not None:
+                runtime.is_unchecked = True
+                self._progress.record(ev.Woken(setup, path=path))
+        return runtime
+
+    def _end_orphans(self) -> None:
+        """Record the end of what the state says is in progress, and nobody here performs."""
+        for path, loop in driven(self._progress.state):
+            if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
+                self._progress.record(ev.RequestFailed(path=path))
+            round_ = loop.round if isinstance(loop.phase, Running) else None
+            for call in round_.having(Status.RUNNING) if round_ is not None else ():
+                if not call.has_loop and ("run", *path, call.id) not in self._progress.operations:
+                    self._progress.record(ev.Ended(call.id, None, path=path))
+
+    def _let_time_pass(self) -> None:
+        now = time.monotonic()
+        for operation in tuple(self._progress.operations.values()):
+            if not isinstance(operation, ToolRun) or operation.deadline is None or operation.deadline > now:
+                continue
+            if self._progress.is_awaited(operation):
+                self._runs.record_end(operation, timed_out(operation.run, left_behind=True))
+                self._progress.drop(operation)
+        left = time_left(self._progress.state)
+        if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):
+            self._progress.record(ev.Ticked())
+
+
+def _keys_of(effect: Effect) -> tuple[Key, ...]:
+    """Return the keys of the operations that an effect may have led to."""
+    path = effect.path
+    match effect:
+        case SendRequest():
+            return ("request", *path), ("secrets", *path)
+        case Judge():
+            return (("judge", *path),)
+        case RunCall(call_id=call_id):
+            return (("begin", *path, call_id),)
+        case Conclude(call_id=call_id):
+            return (("conclude", *path, call_id),)
+    return ()

@@ -1,0 +1,256 @@
+"""The event bus of a loop: it tells observers, the log and the reader of a stream what happened, in one order."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Protocol
+from weakref import ref
+
+from attrs import fields
+
+from toolloop.face.watch_events import Compacted, Delta, LoopDetected, WatchEvent
+from toolloop.machine.loop import Loop
+from toolloop.machine.state import Path, State
+from toolloop.machine.usage import Usage
+
+LOG = logging.getLogger("toolloop")
+
+Observer = Callable[[Any], Any]
+_NOTHING = nullcontext()
+
+# Of the texts in events only these are logged: names and ids. A new field is not logged until it is listed here.
+_LOGGED = {
+    "call_id": "call_id",
+    "name": "tool",  # a log record has a `name` of its own
+    "tool_name": "tool",
+    "kind": "kind",
+    "by": "by",
+    "why": "why",
+    "outcome": "outcome",
+    "filter": "filter",
+    "action": "action",
+    "strategy": "strategy",
+    "stop_reason": "stop_reason",
+}
+
+
+class Source(Protocol):
+    """Holds the state of a tree of loops: a journal."""
+
+    state: State
+
+
+class EventBus:
+    """Tells everybody who watches a tree of loops what happened in it.
+
+    Who calls `note`, `tell` or `drain` holds the lock of the journal. So everybody is told in one order.
+
+    Attributes:
+        reader: of the turn that is streamed.
+
+    """
+
+    def __init__(self, loop_id: str) -> None:
+        """Tell nobody but the log, until `connect` says whom."""
+        self.reader: Observer | None = None
+        self._extra = {"loop_id": loop_id}
+        self._observers = _Observers(loop_id)
+        self._since: list[WatchEvent] = []
+        self._untold: deque[WatchEvent] = deque()
+        self._telling = False
+
+    def connect(self, source: Source, audience: Callable[[Path], Sequence[Observer]]) -> None:
+        """Tell observers from now on.
+
+        Args:
+            source: where they look at a loop as it is now. The bus does not keep it alive.
+            audience: returns the observers that the configurations name for the loop at a path.
+
+        """
+        self._observers.source = ref(source)
+        self._observers.audience = audience
+
+    def note(self, events: Iterable[WatchEvent]) -> None:
+        """Keep events for the next `tell` and the next `drain`."""
+        for event in events:
+            self._untold.append(event)
+            if not isinstance(event, Delta):
+                self._since.append(event)
+
+    def tell(self, *events: WatchEvent) -> None:
+        """Tell everybody of the events that were noted, and then of these."""
+        self.note(events)
+        if self._telling:  # an observer changed the loop: that is told after what it is being told
+            return
+        self._telling = True
+        try:
+            while self._untold:
+                event = self._untold.popleft()
+                self._log(event)
+                self._observers.tell(event)
+                if self.reader is not None:
+                    self.reader(event)
+        finally:
+            self._telling = False
+
+    def drain(self) -> tuple[WatchEvent, ...]:
+        """Return what happened since this was last asked."""
+        since, self._since = tuple(self._since), []
+        return since
+
+    def around(self, event: WatchEvent) -> AbstractContextManager[object]:
+        """Enter what observers want around the request or the tool run that an event begins, and return it.
+
+        Who sends the request or runs the tool calls this in that thread or task, and leaves it there.
+        """
+        return self._observers.around(event)
+
+    def close(self) -> None:
+        """Tell the observers that the handle was closed."""
+        self._observers.close()
+
+    def _log(self, event: WatchEvent) -> None:
+        if LOG.isEnabledFor(logging.DEBUG):
+            extra = {**self._extra, "event": type(event).__name__, **logged_fields(event)}
+            LOG.debug("%s", type(event).__name__, extra=extra)
+        if isinstance(event, LoopDetected):
+            found = {"tool": event.tool_name, "count": event.count}
+            LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=self._extra | found)
+        elif isinstance(event, Compacted) and event.problem is not None:  # which may repeat what was said
+            text = "%s left the history as it is; its event Compacted says why"
+            LOG.warning(text, event.strategy, extra=self._extra | {"strategy": event.strategy})
+
+
+def logged_fields(event: WatchEvent) -> dict[str, Any]:
+    """Return the fields of an event that hold nothing that people, models or tools said."""
+    logged: dict[str, Any] = {}
+    for each in fields(type(event)):
+        value = getattr(event, each.name)
+        if each.name == "path":
+            if value:
+                logged["path"] = "/".join(value)
+        elif each.name == "termination":
+            logged["termination"] = value.kind
+        elif isinstance(value, Usage):
+            logged |= {"input_tokens": value.total_input_tokens, "output_tokens": value.output_tokens}
+        elif each.name == "kinds":
+            logged["kinds"] = list(value)
+        elif isinstance(value, str) and each.name in _LOGGED:
+            logged[_LOGGED[each.name]] = value
+        elif isinstance(value, bool | int | float):
+            logged[each.name] = value
+    return logged
+
+
+class WatchedLoop:
+    """The loop that an observer is asked to watch. It keeps nothing alive.
+
+    Attributes:
+        loop_id: of the outermost loop.
+        depth: how many calls the outermost loop that the observer is told of runs inside of.
+
+    """
+
+    def __init__(self, loop_id: str, depth: int, source: Callable[[], Source | None]) -> None:
+        """Made by the event bus."""
+        self.loop_id = loop_id
+        self.depth = depth
+        self._source = source
+
+    def at(self, path: Path) -> Loop | None:
+        """Return the loop at a path as it is now; None if there is none."""
+        source = self._source()
+        return None if source is None else source.state.at(path)
+
+
+class _Observers:
+    """The observers of a tree of loops. Whatever they do, the loops go on.
+
+    What an observer can do beside being called is looked up in its class, as special methods are: a mock can do
+    anything.
+    """
+
+    def __init__(self, loop_id: str) -> None:
+        self.audience: Callable[[Path], Sequence[Observer]] = lambda _: ()
+        self.source: Callable[[], Source | None] = lambda: None
+        self._loop_id = loop_id
+        self._watchers: dict[int, tuple[Observer, Observer | None]] = {}
+
+    def tell(self, event: WatchEvent) -> None:
+        if not self.audience(event.path):  # most loops have none
+            return
+        for observer in self._of(event.path):
+            with self._guarded():
+                observer(event)
+
+    def around(self, event: WatchEvent) -> AbstractContextManager[object]:
+        wanting: list[Any] = [each for each in self._of(event.path) if hasattr(type(each), "around")]
+        if not wanting:
+            return _NOTHING
+        with ExitStack() as stack:
+            for observer in wanting:
+                with self._guarded():
+                    manager = observer.around(event)
+                    manager.__enter__()
+                    stack.push(_Leaving(manager, self._guarded))
+            return stack.pop_all()
+
+    def close(self) -> None:
+        watchers: list[Any] = [watcher for _, watcher in tuple(self._watchers.values())]
+        for watcher in watchers:
+            if watcher is not None and hasattr(type(watcher), "close"):
+                with self._guarded():
+                    watcher.close()
+
+    def _of(self, path: Path) -> Iterator[Observer]:
+        told: list[Observer] = []
+        for observer in self.audience(path):
+            if not hasattr(type(observer), "for_loop"):
+                yield observer
+            elif not any(each is observer for each in told):  # named for a loop and for one inside of it: told once
+                told.append(observer)
+                if (watcher := self._watcher(observer, path)) is not None:
+                    yield watcher
+
+    def _watcher(self, observer: Any, path: Path) -> Observer | None:
+        """Return what an observer gives for this tree of loops. It is asked once."""
+        known = self._watchers.get(id(observer))
+        if known is None:
+            watcher = None
+            with self._guarded():
+                depths = (depth for depth in range(len(path)) if self._hears(observer, path[:depth]))
+                watcher = observer.for_loop(WatchedLoop(self._loop_id, next(depths, len(path)), self.source))
+            known = self._watchers.setdefault(id(observer), (observer, watcher))
+        return known[1]
+
+    def _hears(self, observer: Observer, path: Path) -> bool:
+        return any(each is observer for each in self.audience(path))
+
+    @contextmanager
+    def _guarded(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except Exception:
+            LOG.exception("an observer failed", extra={"loop_id": self._loop_id})
+
+
+class _Leaving:
+    """Leaves what an observer put around something, and does not let it swallow or raise an exception."""
+
+    def __init__(self, manager: Any, guarded: Callable[[], Any]) -> None:
+        self._manager = manager
+        self._guarded = guarded
+
+    def __enter__(self) -> None:
+        """It was entered before."""
+
+    def __exit__(self, *error: object) -> None:
+        with self._guarded():
+            try:
+                self._manager.__exit__(*error)
+            except BaseException as raised:
+                if raised is not error[1]:  # that one goes on by itself
+                    raise

@@ -1,0 +1,273 @@
+"""The right to drive a stored loop: taken for the first who needs it, given back after the last.
+
+The owner of a lease is a process, and in it a handle. A lease ends when it is given back; when its owner is a process
+of this machine that is gone; when somebody takes it over by name; and by time, where nobody can tell whether its owner
+lives. An owner of this machine that lives is slow, not dead, however long it takes. While a process holds leases, one
+thread of it renews them, and gives back those that could not be given back at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+from toolloop.loop.journal import LOG
+from toolloop.loop.stored_journal import StoredJournal, is_held, safely
+from toolloop.machine.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
+from toolloop.stores.process import describe, standing, this_process
+from toolloop.stores.protocol import Lease
+
+LEASE_SECONDS = 60.0
+_RENEW_EVERY = LEASE_SECONDS / 3
+_LOOK_EVERY = 2.0
+
+_LEASES: dict[str, DriverLease] = {}  # by owner; each may hold a lease in its store
+_LOCK = threading.Lock()
+_KEEPER: list[threading.Thread] = []
+_NEVER = threading.Event()
+
+
+class DriverLease:
+    """The lease of one handle.
+
+    It is held by everybody who needs it now: a turn, a `run()`. `acquire`, `release` and `give_back_if_free` block
+    while the store works; the other methods never wait.
+
+    Attributes:
+        holders: who they are, once for each time. Who gives no name is None.
+        in_use: whether something else needs it, such as a tool that still runs.
+
+    """
+
+    def __init__(self, journal: StoredJournal, *, take_over: bool = False) -> None:
+        """Hold nothing yet. `take_over`: take the lease the first time although a driver that lives has it."""
+        self.holders: list[object] = []
+        self.in_use: Callable[[], bool] = bool
+        self._journal = journal
+        self._take_over = take_over
+        self._name = uuid.uuid4().hex[:12]
+        self._lease: Lease | None = None  # the one that is in the store, as far as is known
+        self._until = 0.0
+        self._is_late = False  # whether it is known that it could not be given back when it should
+
+    @property
+    def owner(self) -> str:
+        """The name of this handle in the store. In the child of a fork it is another one."""
+        return f"{this_process()} {self._name}"
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anybody needs the lease."""
+        return bool(self.holders) or self.in_use()
+
+    def acquire(self, holder: object = None) -> None:
+        """Become a holder, and take the lease if this handle does not have it.
+
+        Raises:
+            Conflict: another driver has it; names the owner, and until when.
+            StoreError: the store failed.
+
+        """
+        with self._journal.io:
+            self.holders.append(holder)
+            try:
+                lease = self._journal.lease
+                if lease is None or not is_held(lease):
+                    self._claim()
+            except BaseException:
+                self.forget_holder(holder)
+                raise
+
+    def join(self, holder: object = None) -> bool:
+        """Become a holder if that takes no store, because there is another holder. Return whether it worked."""
+        self.holders.append(holder)
+        if len(self.holders) > 1 and self._journal.lease is not None:  # so nobody is about to give it back
+            return True
+        self.forget_holder(holder)
+        return False
+
+    def release(self, holder: object = None) -> None:
+        """Be a holder no longer. After the last one the lease is given back."""
+        self.forget_holder(holder)
+        self.give_back_if_free()
+
+    def forget_holder(self, holder: object = None) -> None:
+        """Be a holder no longer, where nothing can wait for the store. The lease is given back in time."""
+        if holder in self.holders:  # else it was interrupted before it was one
+            self.holders.remove(holder)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lease inside of a `with`."""
+        holder = object()
+        try:
+            self.acquire(holder)
+            yield
+        finally:
+            if holder in self.holders:  # here, and not in a method: an interrupt at its begin would leave the holder
+                self.holders.remove(holder)
+            self.give_back_if_free()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the lease inside of a `with`, from the moment in which somebody takes it."""
+        holder = object()
+        try:
+            self.keep(holder)
+            yield
+        finally:
+            self.release(holder)
+
+    def keep(self, holder: object) -> None:
+        """Become a holder who does not take the lease, but keeps it once somebody does."""
+        self.holders.append(holder)
+
+    def give_back_if_free(self) -> None:
+        """Give the lease back if nobody needs it, once what happened under it is stored.
+
+        If the store fails, the thread that renews leases tries again.
+        """
+        if self.is_needed or _LEASES.get(self.owner) is not self:
+            return
+        journal = self._journal
+        with journal.io:
+            if self.is_needed:
+                return
+            try:
+                journal.commit()
+                journal.lease = None
+                lease = self._lease or safely(journal.loop_id, partial(journal.store.lease, journal.loop_id))
+                if lease is not None and lease.owner == self.owner:
+                    safely(journal.loop_id, partial(journal.store.release, lease))
+            except LoopNotFound:
+                pass
+            except ToolLoopError:
+                if not self._is_late:
+                    self._is_late = True
+                    LOG.warning(
+                        "a lease could not be given back now; it is tried again", extra={"loop_id": journal.loop_id}
+                    )
+                return
+            self._lease, self._is_late = None, False
+            _forget(self.owner)
+
+    def _claim(self) -> None:
+        journal, instead_of = self._journal, None
+        if journal.rev == 0:
+            journal.commit()
+        self._lease = None
+        _keep(self)  # from here on the store may have given it, whatever else happens
+        while True:
+            ask = partial(journal.store.acquire, journal.loop_id, self.owner, until=_soon(), instead_of=instead_of)
+            try:
+                self._lease = lease = safely(journal.loop_id, ask)
+                break
+            except Conflict as held:
+                if held.token is None or held.owner is None or held.until is None:
+                    raise
+                if not (self._take_over or held.owner == self.owner or has_ended(held.owner, held.until)):
+                    _forget(self.owner)
+                    raise _refused(held, held.owner, held.until) from None
+                instead_of = held.token
+        self._until, self._take_over = lease.until, False
+        if lease.rev != journal.rev:
+            journal.refresh()  # what was stored before this lease is no sign that it was taken over
+        journal.drive_with(lease)
+
+    def renew(self) -> None:
+        """Renew the lease if it is time to, or give it back if nobody needs it. What fails is tried again."""
+        lease = self._lease
+        if not self.is_needed:
+            self.give_back_if_free()
+        elif lease is not None and self._until - time.time() <= LEASE_SECONDS - _RENEW_EVERY:
+            try:
+                renewed = safely(lease.loop_id, partial(self._journal.store.renew, lease, until=_soon()))
+            except (Conflict, LoopNotFound):  # somebody took it over: the driver learns that with its next event
+                if self._lease is lease:
+                    _forget(self.owner)
+            except StoreError:
+                LOG.warning("a lease could not be renewed now; it is tried again", extra={"loop_id": lease.loop_id})
+            else:
+                self._until = renewed.until
+
+
+def has_ended(owner: str, until: float) -> bool:
+    """Return whether a lease is over that was never given back, as far as that is certain."""
+    process = owner.rpartition(" ")[0]
+    if process == this_process():
+        lease = _LEASES.get(owner)
+        return lease is None or not lease.is_needed
+    match standing(process):
+        case "gone":
+            return True
+        case "alive":
+            return False
+    return until <= time.time()
+
+
+def renew_all() -> None:
+    """Renew the leases of this process that are needed, and give the others back."""
+    for lease in tuple(_LEASES.values()):
+        try:
+            lease.renew()
+        except Exception:  # noqa: BLE001 - whatever a store may do: other leases are still to be kept
+            LOG.exception("a lease is no longer kept", extra={"loop_id": lease.owner})
+            _forget(lease.owner)
+
+
+def _soon() -> float:
+    return time.time() + LEASE_SECONDS
+
+
+def _refused(held: Conflict, owner: str, until: float) -> Conflict:
+    moment = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
+    return Conflict(
+        f"the loop {held.loop_id!r} is being driven by {describe(owner.rpartition(' ')[0])}, with a lease until "
+        f"{moment}. Its calls can be decided meanwhile. Drive it when that driver is done, or open it with "
+        "take_over=True if you are sure that it never will be",
+        loop_id=held.loop_id,
+        owner=owner,
+        until=until,
+        token=held.token,
+    )
+
+
+def _keep(lease: DriverLease) -> None:
+    with _LOCK:
+        _LEASES[lease.owner] = lease
+        if not _KEEPER or not _KEEPER[0].is_alive():
+            _KEEPER[:] = [threading.Thread(target=_renew_until_free, name="leases-of-toolloop", daemon=True)]
+            _KEEPER[0].start()
+
+
+def _forget(owner: str) -> None:
+    with _LOCK:
+        _LEASES.pop(owner, None)
+
+
+def _renew_until_free() -> None:
+    while True:
+        _NEVER.wait(_LOOK_EVERY)
+        with _LOCK:
+            if not _LEASES:
+                _KEEPER.clear()
+                return
+        renew_all()
+
+
+def _after_fork() -> None:
+    """In a child: nothing is held here, and the parent's threads are not here either."""
+    global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
+    _LOCK = threading.Lock()
+    _LEASES.clear()
+    _KEEPER.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,183 @@
+"""The model requests of a tree of loops: how each is made, and what becomes of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import Any
+
+from toolloop.face.decisions import refuse_invalid
+from toolloop.face.loop_params import all_params
+from toolloop.face.watch_events import RequestStarted
+from toolloop.loop.compacting import SummaryRequest
+from toolloop.loop.failures import describe, failure_of
+from toolloop.loop.in_progress import InProgress, one_question
+from toolloop.loop.message_edits import outgoing, refuse_lost_pause
+from toolloop.loop.operations import ModelRequest
+from toolloop.loop.runtimes import Runtime, Runtimes
+from toolloop.loop.streaming import delta_of
+from toolloop.machine import events as ev
+from toolloop.machine.errors import CallerError, ModelError, OutsideError, ProtocolError
+from toolloop.machine.jsontext import decode
+from toolloop.machine.loop import Loop, Ready, Requesting
+from toolloop.machine.replies import read_reply
+from toolloop.machine.state import Path
+from toolloop.machine.stop_reasons import STOP_REASONS
+from toolloop.providers.protocol import Request
+from toolloop.requests.params import Secrets
+
+LOG = logging.getLogger("toolloop")
+
+
+class ModelRequests:
+    """Makes model requests, and records their ends.
+
+    Attributes:
+        errors: of the last failed request of each loop, by its path.
+        streams: replies are read piece by piece.
+
+    """
+
+    def __init__(self, progress: InProgress, runtimes: Runtimes, provider: Any, *, is_async: bool) -> None:
+        """Put the parts together. `is_async`: functions of the caller may be async."""
+        self.errors: dict[Path, Exception] = {}
+        self.streams = False
+        self._progress = progress
+        self._runtimes = runtimes
+        self._provider = provider
+        self._is_async = is_async
+
+    def begin(self, runtime: Runtime, loop: Loop) -> None:
+        """Make the next request of a loop; or compact its history first.
+
+        Raises:
+            InvalidHistory: the API would refuse the request.
+
+        """
+        path = loop.setup.path
+        if runtime.secrets is not None:
+            finish = partial(self._take_secrets, runtime, path)
+            self._progress.ask(path, ("secrets", *path), one_question(runtime.secrets), finish)
+            return
+        try:
+            compaction = runtime.compactor.next_compaction(loop, is_async=self._is_async)
+            if compaction is None:
+                self._send(loop, self._request_of(runtime, loop))
+            elif isinstance(compaction, SummaryRequest):
+                self._send_for_summary(loop, compaction)
+            else:
+                self._progress.record(compaction)
+        except CallerError as error:
+            if not path:
+                raise
+            self._refuse(path, ModelError(str(error)))  # nobody can edit the history of a nested loop
+
+    def cancel(self, path: Path) -> None:
+        """Give a request up that is in progress."""
+        operation = self._progress.operations.get(("request", *path))
+        if operation is not None:
+            operation.cancel()
+            self._progress.drop(operation)
+        self._progress.record(ev.RequestFailed(path=path))
+
+    def _send(self, loop: Loop, request: Request) -> None:
+        path = loop.setup.path
+        operation = self._operation(path, request, self._provider, RequestStarted(loop.iterations + 1, path=path))
+        if self.streams and callable(getattr(self._provider, "stream", None)):
+            operation.hear = partial(self._hear, operation)
+        self._progress.add(operation)
+        self.errors.pop(path, None)
+        operation.recorded = self._progress.record(ev.Requested(path=path))
+
+    def _send_for_summary(self, loop: Loop, wanted: SummaryRequest) -> None:
+        path = loop.setup.path
+        started = RequestStarted(loop.iterations + 1, summary=True, path=path)
+        operation = self._operation(path, wanted.request, wanted.provider or self._provider, started)
+        operation.summary = wanted
+        self._progress.add(operation)
+        self._progress.journal.bus.tell(started)
+
+    def _operation(self, path: Path, request: Any, provider: Any, started: RequestStarted) -> ModelRequest:
+        operation = ModelRequest(path, ("request", *path), request=request, provider=provider)
+        if self._runtimes.observers(path):
+            operation.around = partial(self._progress.journal.bus.around, started)
+        return operation
+
+    def _request_of(self, runtime: Runtime, loop: Loop) -> Request:
+        """Return the next request of a loop, or raise a CallerError if the API would refuse it."""
+        refuse_lost_pause(loop, asked="next_turn()")
+        request = runtime.requests.make(
+            loop.setup.params,
+            loop.messages,
+            loop.container,
+            unjoined=loop.unjoined,
+            stale_thinking=loop.stale_thinking,
+        )
+        if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked by itself
+            params = all_params(decode(loop.setup.params), runtime.tools)
+            refuse_invalid(outgoing(loop, list(loop.messages)), params, asked="next_turn()")
+            runtime.is_unchecked = False
+        return request
+
+    def _take_secrets(self, runtime: Runtime, path: Path, came: Secrets | Exception) -> None:
+        if isinstance(came, Secrets):
+            runtime.requests.secrets, runtime.secrets = came, None
+            return
+        loop = self._progress.loop(path)
+        if loop is not None and isinstance(loop.phase, Ready):
+            what = f"the params of the sub_loop could not be had again: {describe(came)}"
+            problem = ModelError(what, retryable=True)
+            problem.__cause__ = came
+            self._refuse(path, problem)
+
+    def _refuse(self, path: Path, error: Exception) -> None:
+        """Record that a request failed before it was sent."""
+        self._progress.record(ev.Requested(path=path))
+        self.errors[path] = error
+        self._progress.record(ev.RequestFailed(failure_of(error), path=path), "step")
+
+    def _hear(self, operation: ModelRequest, event: Any) -> bool:
+        """Take an event of a streamed reply. Return whether anybody waits for more."""
+        piece = operation.read.add(event)
+        with self._progress.journal.lock:
+            loop = self._progress.loop(operation.path)
+            if loop is None or not self._progress.is_awaited(operation):
+                return False
+            if piece is not None:
+                self._progress.journal.bus.tell(delta_of(piece, loop.iterations + 1, operation.path))
+            return True
+
+    def _summary_ended(self, operation: ModelRequest, came: Any, took: float) -> None:
+        loop = self._progress.state.at(operation.path)
+        if loop is None or isinstance(loop.phase, Requesting):
+            return
+        event = operation.summary.finish(came, loop, took)
+        if event.spent is not None or self._progress.is_awaited(operation):
+            self._progress.record(event)
+
+    def ended(self, operation: ModelRequest, reply: Any, error: Exception | None) -> None:
+        """Record the end of a request that the loop waits for, or of one for a summary: that has its price anyway."""
+        path, took = operation.path, round(time.monotonic() - operation.begun, 6)
+        if operation.summary is not None:
+            self._summary_ended(operation, reply if error is None else error, took)
+            return
+        if error is None:
+            try:
+                text, request_id = getattr(reply, "text", None), getattr(reply, "request_id", None)
+                read = read_reply(reply, text=text, request_id=request_id)
+            except ProtocolError as broken:
+                error = broken
+            else:
+                if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
+                    what = "the stop reason %r is unknown: the loop ends, and no call runs"
+                    LOG.warning(what, read.stop_reason, extra=self._progress.log_fields(path))
+                self._progress.record(ev.Replied(read, took if path else 0.0, path=path))
+                return
+        if not isinstance(error, OutsideError):
+            wrapped = ModelError(f"the provider raised {describe(error)}")
+            wrapped.__cause__, error = error, wrapped
+        if operation.hear is not None:
+            error.partial_text = operation.read.partial_text or None
+        self.errors[path] = error
+        self._progress.record(ev.RequestFailed(failure_of(error), path=path))

@@ -1,0 +1,125 @@
+"""How any thread wakes a driver that waits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import anyio
+
+
+class Notifier:
+    """Wakes a sync driver. A queue of the standard library survives a Ctrl-C at any place; an `Event` does not."""
+
+    def __init__(self) -> None:
+        """Nothing was notified."""
+        self._queue: SimpleQueue[None] = SimpleQueue()
+
+    def notify(self) -> None:
+        """Wake the driver, now or when it waits the next time."""
+        if self._queue.empty():  # else it polls after it has taken what is there
+            self._queue.put(None)
+
+    def clear(self) -> None:
+        """Forget earlier notifications."""
+        while not self._queue.empty():
+            with contextlib.suppress(Empty):  # another thread took it
+                self._queue.get_nowait()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a notification, at most so many seconds."""
+        with contextlib.suppress(Empty):
+            self._queue.get(timeout=seconds)
+
+
+class AsyncNotifier:
+    """Wakes an async driver, from any thread.
+
+    Attributes:
+        when_notified: called in the event loop at each notification.
+
+    """
+
+    def __init__(self, when_notified: Callable[[], None] = lambda: None) -> None:
+        """Nobody listens yet."""
+        self.when_notified = when_notified
+        self._event: anyio.Event | None = None
+        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        self._thread = 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[None, None, None]:
+        """Listen in the running event loop, for the time of this block."""
+        import anyio  # noqa: PLC0415 - loaded when it is first needed
+
+        self._event, self._thread = anyio.Event(), threading.get_ident()
+        self._call_soon = call_soon()
+        try:
+            yield
+        finally:
+            self._call_soon = None
+
+    def clear(self) -> None:
+        """Forget earlier notifications."""
+        import anyio  # noqa: PLC0415 - loaded already
+
+        if self._event is None or self._event.is_set():
+            self._event = anyio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a notification, at most so many seconds."""
+        import anyio  # noqa: PLC0415 - loaded already
+
+        if self._event is not None:
+            with anyio.move_on_after(seconds):
+                await self._event.wait()
+
+    def notify(self) -> None:
+        """Wake the driver. This never waits: the thread may hold what the event loop needs to continue."""
+        if (soon := self._call_soon) is None:
+            return
+        if threading.get_ident() == self._thread:
+            self._set()
+        else:
+            soon(self._set)
+
+    def _set(self) -> None:
+        if self._event is not None:
+            self._event.set()
+        self.when_notified()
+
+
+def call_soon() -> Callable[[Callable[[], None]], object]:
+    """Return a function that has another called in the running event loop, from any thread."""
+    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
+
+    loop: Any = anyio.lowlevel.current_token().native_token
+    # trio's token and asyncio's loop have the same thing under two names.
+    return partial(_soon, getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe)
+
+
+def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
+        call(function)
+
+
+async def shielded(done: anyio.Event) -> None:
+    """Wait for an event. A cancellation is raised when it has come."""
+    import anyio  # noqa: PLC0415 - loaded already
+
+    cancelled: BaseException | None = None
+    while not done.is_set():
+        try:
+            with anyio.CancelScope(shield=True):
+                await done.wait()
+        except GeneratorExit:
+            raise  # the event loop is gone
+        except BaseException as error:  # noqa: BLE001 - asyncio's own `cancel()`, or a Ctrl-C, goes through a shield
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,332 @@
+"""What a handle is made of: a new loop, one from a snapshot or a store, or a copy. Each is checked as a whole first."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from attrs import evolve, field, fields, frozen
+
+from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
+from toolloop.face.decisions import refuse_invalid
+from toolloop.face.loop_params import all_params, begin_with, check_request, missing
+from toolloop.face.tool_facts import changed_parts, facts_in_order
+from toolloop.loop.commands import refusal
+from toolloop.loop.journal import read_clock
+from toolloop.loop.message_edits import outgoing
+from toolloop.loop.stored_journal import safely
+from toolloop.loop.tool_checks import check_strategies, registry_of
+from toolloop.machine import events as ev
+from toolloop.machine.errors import Drift, LoopNotFound, UnreadableSnapshot
+from toolloop.machine.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.loop import TooDeep
+from toolloop.machine.queries import under_way
+from toolloop.machine.setup import Setup
+from toolloop.machine.state import State
+from toolloop.machine.tree import begin, fork, step
+from toolloop.requests.params import Secrets, check_params, split
+from toolloop.stores.protocol import Store
+from toolloop.tools import ToolContext, ToolRegistry
+
+_ON_DRIFT = ("raise", "accept")
+
+
+@frozen
+class WakeUp:
+    """What is recorded before this process drives a loop that another one may have driven last.
+
+    Attributes:
+        tools: that the loop has here.
+        changes: what of the set-up is to be different, by field: as it was, and as it is to be.
+
+    """
+
+    tools: ToolRegistry
+    changes: Mapping[str, tuple[Any, Any]] = field(factory=dict)
+
+    def event(self, setup: Setup, *, at: float, driver: str | None = None) -> ev.Woken:
+        """Return the event. `setup`: as it is now; what was changed in it since the loop was opened stands.
+
+        Raises:
+            Drift: the loop was opened elsewhere meanwhile, with other tools.
+
+        """
+        changes = {name: new for name, (old, new) in self.changes.items() if getattr(setup, name) == old}
+        woken = evolve(setup, **changes)
+        if woken.tools != facts_in_order(woken, self.tools):
+            raise Drift(
+                "the loop was opened elsewhere meanwhile, and goes on with other tools there than here: open it again",
+                changes=("the tools",),
+            )
+        return ev.Woken(woken if changes else None, driver=driver, at=at)
+
+
+@frozen
+class LoopParts:
+    """Everything that a handle is made of, but the provider.
+
+    Attributes:
+        state: where the loop is.
+        secrets: parameters that no store keeps.
+        store: where the loop is kept; None keeps it in the handle alone.
+        rev: how many events of its journal are in the store.
+        first: the event that its journal begins with, if that is not in the store yet.
+        wake_up: what is to be recorded before the loop is driven; None for a new one.
+        take_over: whether to take the lease from another driver.
+
+    """
+
+    state: State
+    tools: ToolRegistry
+    config: LoopConfig
+    context: LoopContext | ToolContext
+    secrets: Secrets
+    clock: Callable[[], float]
+    store: Store | None = None
+    rev: int = 0
+    first: ev.Opened | ev.Adopted | None = None
+    wake_up: WakeUp | None = None
+    take_over: bool = False
+
+
+def new_loop(  # noqa: PLR0913 - the parts of a loop
+    *,
+    params: Mapping[str, Any],
+    tools: Any,
+    config: LoopConfig,
+    context: LoopContext | ToolContext | None,
+    is_async: bool,
+    store: Store | None = None,
+    loop_id: str | None = None,
+    clock: Callable[[], float] = time.time,
+    asked: str = "ToolLoopHandle(...)",
+) -> LoopParts:
+    """Set a new loop up. No I/O happens and no clock starts.
+
+    Raises:
+        InvalidHistory: the API would refuse the messages.
+        BadTool: two tools of one name, an async tool under a sync handle, something that is no tool.
+        TypeError: a part is of a type that it cannot be.
+        ValueError: a parameter that is missing, or not the caller's to give.
+
+    """
+    context = DEFAULT_CONTEXT if context is None else context
+    check_parts(config, context, loop_id=loop_id, clock=clock)
+    _refuse_async(config, is_async=is_async)
+    registry = registry_of(tools, is_async=is_async)
+    begins = begin_with(params, registry, asked=asked)
+    if begins.messages is None:
+        raise missing("messages")
+    begins.refuse_invalid(begins.messages, registry, asked=asked)
+    setup = begins.setup(registry, config, loop_id=loop_id or uuid.uuid4().hex, depth=context.depth)
+    opened = ev.Opened(setup=setup, messages=begins.messages, at=read_clock(clock, otherwise=0.0))
+    return LoopParts(begin(opened), registry, config, context, begins.secrets, clock, store, first=opened)
+
+
+def restored(  # noqa: PLR0913 - the parts of a loop that no snapshot holds
+    snapshot: Mapping[str, JSON],
+    *,
+    params: Mapping[str, Any] | None,
+    tools: Any,
+    config: LoopConfig | None,
+    context: LoopContext | ToolContext | None,
+    store: Store | None,
+    on_drift: str,
+    clock: Callable[[], float],
+    is_async: bool,
+) -> LoopParts:
+    """Set a loop up from its snapshot. In a store it is a new loop: two copies of one snapshot are two loops.
+
+    Raises:
+        UnreadableSnapshot: it is damaged, foreign, or of a newer format.
+        Drift: what changed.
+        BadTool: two tools of one name.
+        InvalidHistory: the API would refuse the history with these parameters.
+
+    """
+    from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
+
+    parts, setup = _opened(
+        LoopParts(load(snapshot), *_here(tools, config, context, is_async=is_async), Secrets(), clock, store),
+        params,
+        keeps_limits=config is None,
+        on_drift=on_drift,
+        asked="restore()",
+    )
+    state = parts.state
+    if setup != state.root.setup or under_way(state):
+        state = step(state, ev.Woken(setup=setup, at=read_clock(clock, otherwise=state.root.now)))
+    first = None if store is None else ev.Adopted(state)
+    return evolve(parts, state=state, first=first, wake_up=WakeUp(parts.tools))
+
+
+def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
+    store: Store,
+    loop_id: str,
+    *,
+    params: Mapping[str, Any] | None,
+    tools: Any,
+    config: LoopConfig | None,
+    context: LoopContext | ToolContext | None,
+    on_drift: str,
+    take_over: bool,
+    clock: Callable[[], float],
+    is_async: bool,
+) -> LoopParts:
+    """Load a loop from a store, or set it up if it is not there and `params` are given.
+
+    What is different here is recorded when it is driven.
+
+    Raises:
+        LoopNotFound: it is not there, and there are no `params`.
+        UnreadableSnapshot: what is stored is damaged, foreign, or of a newer format.
+        Drift: what changed.
+        StoreError: the store failed.
+
+    """
+    from toolloop.stores.codec import read_journal  # noqa: PLC0415 - cattrs is loaded when it is first needed
+
+    try:
+        journal = safely(loop_id, partial(store.load, loop_id))
+    except LoopNotFound:
+        if params is None:
+            raise
+        return new_loop(
+            params=params,
+            tools=tools,
+            config=DEFAULT_CONFIG if config is None else config,
+            context=context,
+            store=store,
+            loop_id=loop_id,
+            clock=clock,
+            is_async=is_async,
+        )
+    state = read_journal(journal.entries)
+    if (found := state.root.setup.loop_id) != loop_id:
+        raise UnreadableSnapshot(
+            f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
+            "loop, or use fork() to go on with a copy of its own"
+        )
+    parts, setup = _opened(
+        LoopParts(state, *_here(tools, config, context, is_async=is_async), Secrets(), clock, store, journal.rev),
+        params,
+        keeps_limits=config is None,
+        on_drift=on_drift,
+        asked="open()",
+    )
+    wake_up = WakeUp(parts.tools, _differences(state.root.setup, setup))
+    return evolve(parts, wake_up=wake_up, take_over=take_over)
+
+
+def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
+    """Copy a loop. `parts`: of the loop as it is now.
+
+    Raises:
+        IllegalCommand: the loop may not run at all.
+
+    """
+    if isinstance(parts.state.root.phase, TooDeep):
+        raise refusal(parts.state.root, "fork()")
+    state = fork(parts.state, loop_id or uuid.uuid4().hex, at)
+    secrets = Secrets(dict(parts.secrets.options), dict(parts.secrets.mcp_tokens))
+    first = None if parts.store is None else ev.Adopted(state)
+    return evolve(parts, state=state, secrets=secrets, rev=0, first=first, take_over=False)
+
+
+# --- a loop that is there already, and what it has here --------------------------------------------------------------
+
+
+def _here(
+    tools: Any, config: LoopConfig | None, context: LoopContext | ToolContext | None, *, is_async: bool
+) -> tuple[ToolRegistry, LoopConfig, LoopContext | ToolContext]:
+    """Return the tools, the configuration and the context that a loop has here, checked."""
+    registry = registry_of(tools, is_async=is_async)
+    config = DEFAULT_CONFIG if config is None else config
+    context = DEFAULT_CONTEXT if context is None else context
+    check_parts(config, context)
+    _refuse_async(config, is_async=is_async)
+    return registry, config, context
+
+
+def _refuse_async(config: LoopConfig, *, is_async: bool) -> None:
+    if config.has_async() and not is_async:
+        raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
+    check_strategies(config.strategies(), is_async=is_async)
+
+
+def _opened(
+    parts: LoopParts, params: Mapping[str, Any] | None, *, keeps_limits: bool, on_drift: str, asked: str
+) -> tuple[LoopParts, Setup]:
+    """Compare what a loop has here with what it had, and return it with the secrets and the set-up that it is to have.
+
+    Raises:
+        Drift: what changed, unless that is accepted.
+        InvalidHistory: the API would refuse the history with these parameters.
+
+    """
+    if on_drift not in _ON_DRIFT:
+        raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(_ON_DRIFT)}")
+    loop, registry = parts.state.root, parts.tools
+    given = check_params({} if params is None else params, asked=asked)
+    stored, secrets = split({name: value for name, value in given.items() if name != "messages"})
+    setup = _setup_here(
+        loop.setup, registry, None if keeps_limits else parts.config, None if params is None else stored
+    )
+    if (changes := tuple(_drift(loop.setup, setup, parts.config))) and on_drift == "raise":
+        raise Drift(
+            f"the loop fell asleep with other things than it wakes up with: {'; '.join(changes)}. "
+            'Bring them back, or pass on_drift="accept" to go on with what there is now',
+            changes=changes,
+        )
+    if setup != loop.setup:
+        merged = decode(setup.params)
+        check_request(merged, registry, asked=asked)
+        refuse_invalid(outgoing(loop, list(loop.messages)), all_params(merged, registry), asked=asked)
+    return evolve(parts, secrets=secrets), setup
+
+
+def _setup_here(
+    old: Setup, registry: ToolRegistry, config: LoopConfig | None, stored: Mapping[str, JSON] | None
+) -> Setup:
+    """Return the set-up that a loop is to have here. None: the stored configuration, or the stored parameters."""
+    had = {facts.name for facts in old.tools} | old.gone
+    new = evolve(old, tools=facts_in_order(old, registry), gone=frozenset(had) - set(registry.names))
+    before = decode(old.params)
+    # Parameters with a model are those of a whole request; others only bring back what is not stored.
+    after = before if stored is None else dict(stored) if "model" in stored else {**before, **stored}
+    if "compaction" not in before:
+        after.pop("compaction", None)  # it is asked for once, and that was done
+    if canonical(after) != canonical(before):
+        new = evolve(new, params=encode(after))
+    return evolve(new, callables=frozenset()) if config is None else evolve(new, **config.parts())
+
+
+def _drift(old: Setup, new: Setup, config: LoopConfig) -> Iterator[str]:
+    """Yield what is different from what it was, in words."""
+    then, now = ({facts.name: facts for facts in setup.tools} for setup in (old, new))
+    yield from (f"the tool {name!r} is gone" for name in then if name not in now)
+    yield from (f"the tool {name!r} is new" for name in now if name not in then)
+    for name in (name for name in then if name in now):
+        was, is_ = then[name], now[name]
+        yield from (f"the {part} of the tool {name!r} changed" for part in changed_parts(was, is_))
+        for part in ("approval", "effect"):
+            if (one := getattr(was, part)) != (other := getattr(is_, part)):
+                yield f"the {part} of the tool {name!r} was {one}, and is {other}"
+    yield from (f"config.{name} was set, and is missing" for name in sorted(old.callables - config.callables()))
+    yield from (f"config.{name} was not set, and is" for name in sorted(config.callables() - old.callables))
+    if new.params is not old.params:
+        before, after = decode(old.params), decode(new.params)
+        yield from (f"the parameter {name!r} is missing" for name in sorted(before.keys() - after.keys()))
+        yield from (f"the parameter {name!r} is new" for name in sorted(after.keys() - before.keys()))
+        for name in sorted(before.keys() & after.keys()):
+            if canonical(before[name]) != canonical(after[name]):  # as JSON: 1 is not true, and not 1.0
+                yield f"the parameter {name!r} changed"
+
+
+def _differences(old: Setup, new: Setup) -> dict[str, tuple[Any, Any]]:
+    """Return what of a set-up is different, by field: as it was, and as it is to be."""
+    pairs = {item.name: (getattr(old, item.name), getattr(new, item.name)) for item in fields(Setup)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,0 +1,210 @@
+"""The caller's functions that look at a call: `stop_when` and the policies before it, the result filters after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
+
+from attrs import evolve, frozen
+
+from toolloop.face.calls import ToolCall, View
+from toolloop.face.config import LoopConfig
+from toolloop.face.decisions import to_record
+from toolloop.face.watch_events import ResultFiltered
+from toolloop.loop.questions import Questions
+from toolloop.loop.tool_calls import CallRun, kinds_for, sendable
+from toolloop.machine import events as ev
+from toolloop.machine.calls import LATEST
+from toolloop.machine.effects import Judge
+from toolloop.machine.errors import IllegalCommand
+from toolloop.machine.jsontext import decode, encode, well_formed
+from toolloop.machine.loop import Loop
+from toolloop.machine.texts import say
+from toolloop.machine.values import (
+    Answer,
+    Approve,
+    Ask,
+    Call,
+    Deny,
+    Grant,
+    Outcome,
+    PolicyResult,
+    Reject,
+    Result,
+    Wait,
+    Why,
+)
+from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
+from toolloop.tools.failures import shortened
+
+LOG = logging.getLogger("toolloop.tools")
+
+AnyTool = Tool[..., Any]
+Opinion = Approve | Deny | Answer | Ask | None
+
+
+@frozen
+class Policies:
+    """Ask the policies about calls: the policy of the configuration, then `needs_approval` of the tool."""
+
+    tools: ToolRegistry
+    config: LoopConfig
+
+    def judge(self, loop: Loop, effect: Judge, external: frozenset[str], now: float) -> Questions[ev.Judged]:
+        """Ask `stop_when`, then the policies about each call in the model's order.
+
+        Args:
+            loop: the loop; it is judging its last reply.
+            effect: which calls are to be judged, and whether `stop_when` is asked.
+            external: the names of the tools whose results come from the caller.
+            now: the time, in seconds since the epoch.
+
+        Raises:
+            Exception: whatever `stop_when` raised.
+
+        """
+        if effect.stop_when and self.config.stop_when is not None:
+            stop = yield self.config.stop_when, (View(loop),)
+            if stop:
+                return ev.Judged(at=now, path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
+        results: list[tuple[str, PolicyResult]] = []
+        calls = [] if loop.round is None else [each for each in loop.round.calls if each.id in effect.calls]
+        for call in calls:
+            tool = self.tools.get(call.name)
+            result: PolicyResult | None = self._rejection(loop, call, tool, external)
+            if result is None:
+                opinion = yield from self._opinion(loop, call, tool)
+                result = self._result_of(opinion, call, tool, external, now)
+            if result is not None:
+                results.append((call.id, result))
+        return ev.Judged(at=now, path=effect.path, results=tuple(results))
+
+    def _result_of(  # noqa: PLR0911 - one return for each opinion
+        self, opinion: Opinion, call: Call, tool: AnyTool | None, external: frozenset[str], now: float
+    ) -> PolicyResult | None:
+        """Return what an opinion means for a call; None lets it run. One that cannot be used asks the caller."""
+        why = Why.EXTERNAL if tool is None else Why.APPROVAL
+        match opinion:
+            case None | Approve() if tool is None:
+                return Wait(why)
+            case None:
+                return None
+            case Ask(reason=reason, fresh=fresh, expires_in=expires_in):
+                reason = None if reason is None else well_formed(str(reason))
+                return Wait(why, reason, fresh=bool(fresh), expires_in=_seconds(expires_in))
+            case Approve(remember=Grant()):
+                return Wait(why, "of the policy: only a person gives a grant", fresh=True)
+            case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
+                return Wait(why, "the policy approved with an input that does not fit the schema", fresh=True)
+        known = {*self.tools.names, *external}
+        try:
+            return to_record(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=known)
+        except IllegalCommand as error:
+            return Wait(why, f"of the policy: {error}", fresh=True)
+
+    def _rejection(self, loop: Loop, call: Call, tool: AnyTool | None, external: frozenset[str]) -> Reject | None:
+        """Reject a call of an unknown tool, or one whose input does not fit. The policies never see it."""
+        texts = loop.setup.texts
+        if tool is not None:
+            problems = misfit(tool, decode(call.effective_input))
+            if problems is None:
+                return None
+            text = say(texts, "invalid_input", name=call.name, problems=problems)
+            return Reject(Outcome.INVALID_INPUT, text)
+        if call.name in external:
+            return None
+        if call.name in loop.setup.gone:
+            return Reject(Outcome.UNKNOWN_TOOL, say(texts, "tool_gone", name=call.name))
+        known = ", ".join(sorted({*self.tools.names, *external})) or "none"
+        return Reject(Outcome.UNKNOWN_TOOL, say(texts, "unknown_tool", name=call.name, known=known))
+
+    def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
+        """Return a decision, an `Ask`, or None to let the call run. A policy that fails asks the caller."""
+        policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
+        if policy is None and isinstance(needs_approval, bool):
+            return Ask() if needs_approval else None
+        shown = ToolCall(call, loop.setup, loop.iterations)
+        if policy is not None:
+            opinion = yield from _asking_on_failure(policy, (shown, View(loop)))
+            if isinstance(opinion, Approve | Deny | Answer | Ask):
+                digest = getattr(opinion, "digest", None)
+                is_bound = digest is None or digest == shown.digest
+                return opinion if is_bound else Ask("the policy decided about another call", fresh=True)
+            if opinion is not None:
+                return Ask(f"the policy returned {type(opinion).__name__}, which is no decision", fresh=True)
+        if isinstance(needs_approval, bool):
+            return Ask() if needs_approval else None
+        needed = yield from _asking_on_failure(needs_approval, (shown,))
+        try:
+            return needed if isinstance(needed, Ask) else Ask() if needed else None
+        except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
+            return Ask(f"needs_approval gave an answer that raised {type(error).__name__}", fresh=True)
+
+
+def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Questions[Any]:
+    try:
+        return (yield function, arguments)
+    except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller decides
+        return Ask(f"the policy raised {type(error).__name__}", fresh=True)
+
+
+def _seconds(expires_in: Any) -> float | None:
+    """Return how long a policy lets a call wait. A value that is not a number of seconds lets it expire at once."""
+    if expires_in is None:
+        return None
+    is_number = isinstance(expires_in, int | float) and not isinstance(expires_in, bool)
+    return float(min(expires_in, LATEST)) if is_number and 0 <= expires_in < inf else 0.0
+
+
+def misfit(tool: AnyTool, given: Any) -> str | None:
+    """Return the problems of an input that does not fit a tool's schema, one on each line; None if it fits.
+
+    If the tool's own code raises (a validator, a default), the input does not fit either: the model is told.
+    """
+    try:
+        tool.prepare(given)
+    except InvalidInput as error:
+        problems = error.problems
+    except Exception as error:  # noqa: BLE001 - see above
+        problems = (f"input: it could not be checked: {describe_failure(error)}",)
+    else:
+        return None
+    return shortened("\n".join(f"- {problem}" for problem in problems))
+
+
+def filtering(
+    filters: Sequence[Callable[..., Any]], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
+) -> Questions[Result]:
+    """Ask each result filter in turn; each sees the content that the one before it left.
+
+    A filter that fails is logged, and changes nothing.
+
+    Args:
+        filters: `result_filters` of the configuration.
+        run: the run that ended. Its `result` is kept up to date, so that it is there if a later filter is cancelled.
+        result: its result. Errors are not filtered.
+        tell: is told of each change.
+
+    """
+    run.result = result
+    if result.outcome is not Outcome.RETURNED:
+        return result
+    call, iteration = ToolCall(run.call, run.setup, run.context.iteration), run.context.iteration
+    for each in filters:
+        name = type(each).__name__
+        try:
+            name = str(getattr(each, "__name__", name))
+            new = yield each, (call, decode(result.content))
+            if new is None:
+                continue
+            content = encode(sendable(run, new))
+        except Exception:
+            LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
+            continue
+        if content != result.content:
+            sizes = len(result.content), len(content)
+            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
+            run.result = result = evolve(result, content=content)
+    return result

@@ -1,0 +1,77 @@
+"""Calls of the caller's functions: policies, `stop_when`, result filters. Each of them may be declared async.
+
+A generator yields each question as a function with its arguments, and is sent the answer or thrown the exception. So
+the order of the questions is decided once, and a driver of either kind answers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from toolloop.tools.function import is_async, not_awaitable
+
+T = TypeVar("T")
+Question = tuple[Callable[..., Any], tuple[Any, ...]]
+Questions = Generator[Question, Any, T]
+
+
+def ask_each(questions: Questions[T], first: Question | None = None) -> T:
+    """Answer each question by calling its function.
+
+    Args:
+        questions: the generator of the questions.
+        first: the question that it has yielded already, if it has.
+
+    Returns:
+        The value that the generator returns.
+
+    """
+    try:
+        question = first or next(questions)
+        while True:
+            try:
+                answer = _call(*question)
+            except Exception as error:  # noqa: BLE001 - the generator decides what a failure means
+                question = questions.throw(error)
+            else:
+                question = questions.send(answer)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+async def await_each(questions: Questions[T], first: Question | None = None) -> T:
+    """Answer each question as `ask_each` does, and await the functions that are declared async."""
+    try:
+        question = first or next(questions)
+        while True:
+            try:
+                answer = await call_either(question[0], *question[1])
+            except Exception as error:  # noqa: BLE001 - as in `ask_each`
+                question = questions.throw(error)
+            else:
+                question = questions.send(answer)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return not_awaitable(function(*arguments), name_of(function))
+
+
+async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, and await it if it is declared async.
+
+    Raises:
+        TypeError: a plain function returned an awaitable.
+
+    """
+    value = function(*arguments)
+    return await value if is_async(function) else not_awaitable(value, name_of(function))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a callable, for an error."""
+    return str(getattr(function, "__qualname__", type(function).__name__))

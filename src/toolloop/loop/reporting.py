@@ -1,0 +1,207 @@
+"""What an event of the machine means to those who watch: the watch events of one step, over the whole tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve
+
+from toolloop.face.watch_events import (
+    BlocksLeftOut,
+    CallDecided,
+    CallFinished,
+    CallProposed,
+    CallStarted,
+    CallWaiting,
+    Compacted,
+    HistoryReplaced,
+    LoopDetected,
+    LoopFinished,
+    MessageHeld,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    ThinkingDropped,
+    WatchEvent,
+)
+from toolloop.machine import events as ev
+from toolloop.machine.loop import Finished, Judging, Loop, Round
+from toolloop.machine.machine import detected
+from toolloop.machine.replies import Reply, acceptable
+from toolloop.machine.state import State
+from toolloop.machine.stop_reasons import STOP_REASONS, ReplyAction
+from toolloop.machine.values import Call, Status
+from toolloop.requests.thinking import newly_left_out
+
+
+def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
+    """Return what an event of the machine means to those who watch, of each loop that it changed.
+
+    What happened in a loop comes before what happened inside its calls, and its end after that.
+    """
+    # An `Opened` inside a call is the start of that call.
+    place = event.path[:-1] if isinstance(event, ev.Opened) else event.path
+    seen: list[WatchEvent] = []
+    ends: list[WatchEvent] = []
+    for path, loop in after.loops.items():
+        old = before.loops.get(path)
+        if old is None or (old is loop and path != place):
+            continue
+        found = _happened(old, event, loop) if path == place else []
+        if old.round is not None and loop.round is not None and old.round.calls is not loop.round.calls:
+            found += _calls(old.round, event if path == place else None, loop.round, loop.iterations)
+        seen += _at(path, found)
+        if isinstance(loop.phase, Finished) and not isinstance(old.phase, Finished):
+            ends += _at(path, [LoopFinished(loop.iterations, loop.phase.termination)])
+    return [*seen, *reversed(ends)]
+
+
+def _at(path: tuple[str, ...], events: list[WatchEvent]) -> list[WatchEvent]:
+    return [evolve(event, path=path) for event in events] if path else events
+
+
+# --- what an event means in the loop in which it happened -------------------------------------------------------------
+
+
+def _happened(before: Loop, event: ev.Event, after: Loop) -> list[WatchEvent]:
+    report = _REPORTS.get(type(event))
+    return [] if report is None else report(before, event, after)
+
+
+def _requested(_before: Loop, _event: ev.Requested, after: Loop) -> list[WatchEvent]:
+    return [RequestStarted(after.iterations + 1)]
+
+
+def _replied(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:
+    usage = after.usage_log[-1]
+    seen: list[WatchEvent] = [RequestAnswered(after.iterations, usage.stop_reason, usage.usage, usage.seconds)]
+    calls = event.reply.calls() if after.round is None else after.round.calls
+    seen += _proposed(calls, after.iterations)
+    if kinds := _left_out(event.reply):
+        seen.append(BlocksLeftOut(after.iterations, kinds))
+    return seen + _compacted_by_api(before, event, after)
+
+
+def _request_failed(_before: Loop, event: ev.RequestFailed, after: Loop) -> list[WatchEvent]:
+    failure = event.failure
+    return [] if failure is None else [RequestFailed(after.iterations + 1, failure.message, failure.retryable)]
+
+
+def _continued(before: Loop, event: ev.Continued, after: Loop) -> list[WatchEvent]:
+    is_queued = len(after.queued) > len(before.queued)
+    return [MessageHeld(after.iterations, len(event.messages))] if is_queued else []
+
+
+def _judged(before: Loop, event: ev.Judged, after: Loop) -> list[WatchEvent]:
+    repeated = [] if event.stop else _repetition(before, event, after)
+    return [*repeated, *_compacted_by_api(before, event, after)]
+
+
+def _repetition(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
+    """Report a repetition, which counts once the round is judged; a journal may leave that out before a start."""
+    wanted = before.setup.loop_detection
+    found = detected(before) if wanted is not None and isinstance(before.phase, Judging) else None
+    if found is None or wanted is None:
+        return []
+    told = LoopDetected(after.iterations, found.tool_name, found.count, wanted.action)
+    return [told, MessageHeld(after.iterations, 1)] if wanted.action == "inject_warning" else [told]
+
+
+def _history_edited(before: Loop, event: ev.HistoryEdited, after: Loop) -> list[WatchEvent]:
+    if event.strategy is None:
+        return [_replaced(before, after), *_dropped(before, event, after)]
+    seen: list[WatchEvent] = []
+    if (spent := event.spent) is not None:
+        answered = RequestAnswered(after.iterations + 1, spent.stop_reason, spent.usage, spent.seconds, summary=True)
+        seen.append(answered)
+    if event.problem or after.messages is not before.messages:
+        seen.append(Compacted(after.iterations, event.strategy, event.before, event.after, event.problem))
+    return seen + _dropped(before, event, after)
+
+
+def _history_taken(before: Loop, event: ev.HistoryTaken, after: Loop) -> list[WatchEvent]:
+    seen: list[WatchEvent] = [_replaced(before, after)] if event.splices else []
+    known = {call.id for call in before.round.calls} if before.round is not None else set()
+    new = [call for call in after.round.calls if call.id not in known] if after.round is not None else []
+    return [*seen, *_dropped(before, event, after), *_proposed(new, after.iterations)]
+
+
+def _replaced(before: Loop, after: Loop) -> HistoryReplaced:
+    return HistoryReplaced(after.iterations, len(before.messages), len(after.messages))
+
+
+def _dropped(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
+    """Report the thinking that is stale from now on."""
+    count = newly_left_out(before, after)
+    return [ThinkingDropped(after.iterations, count)] if count else []
+
+
+def _compacted_by_api(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
+    """Report a reply that the parameter `compaction` asked for: the parameter is spent then."""
+    if after.setup.params is before.setup.params:
+        return []
+    used = after.usage_log[-1].usage
+    tokens = used.total_input_tokens
+    if after.messages is before.messages:
+        return [Compacted(after.iterations, "compaction", tokens, tokens, "the API gave no summary")]
+    return [Compacted(after.iterations, "compaction", tokens, used.output_tokens)]
+
+
+_REPORTS: dict[type[ev.Event], Callable[[Loop, Any, Loop], list[WatchEvent]]] = {
+    ev.Requested: _requested,
+    ev.Replied: _replied,
+    ev.RequestFailed: _request_failed,
+    ev.Continued: _continued,
+    ev.Judged: _judged,
+    ev.Started: _repetition,
+    ev.Opened: _repetition,
+    ev.Stopped: _compacted_by_api,
+    ev.HistoryEdited: _history_edited,
+    ev.HistoryTaken: _history_taken,
+    ev.Changed: _dropped,
+    ev.Woken: _dropped,
+}
+
+
+# --- what became of calls ---------------------------------------------------------------------------------------------
+
+
+def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> list[WatchEvent]:
+    """Report what became of the calls of a round. `event`: if it happened in their own loop."""
+    if isinstance(event, ev.HistoryTaken):  # the round is the caller's
+        return []
+    seen: list[WatchEvent] = []
+    took = event.took if isinstance(event, ev.Ended) else 0.0
+    for was, call in zip(old.calls, new.calls, strict=True):
+        if call is was:
+            continue
+        if call.decision is not None and call.decision is not was.decision:
+            seen.append(CallDecided(iteration, call.id, call.name, call.decision.kind, call.decision.by))
+        if call.status is was.status:
+            continue
+        if call.status is Status.WAITING:
+            seen.append(CallWaiting(iteration, call.id, call.name, str(call.why)))
+        if call.status is Status.RUNNING:
+            seen.append(CallStarted(iteration, call.id, call.name))
+        if call.result is not None:
+            outcome = str(call.result.outcome)
+            seen.append(CallFinished(iteration, call.id, call.name, outcome, call.result.is_error, took))
+    return seen
+
+
+def _proposed(calls: list[Call] | tuple[Call, ...], iteration: int) -> list[WatchEvent]:
+    return [CallProposed(iteration, call.id, call.name) for call in calls]
+
+
+def _left_out(reply: Reply) -> tuple[str, ...]:
+    """Return the kinds of the blocks of a joining reply that the API would refuse to take back."""
+    action = STOP_REASONS.get(reply.stop_reason or "", ReplyAction.END)
+    if action is ReplyAction.REFUSE:
+        return ()
+    joining = [block for block in reply.blocks if action is not ReplyAction.CUT or block["type"] != "tool_use"]
+    accepted = acceptable(joining, ends=action is not ReplyAction.PAUSE)
+    if len(accepted) == len(reply.blocks):
+        return ()
+    kept = {id(block) for block in accepted}
+    return tuple(block["type"] for block in reply.blocks if id(block) not in kept)

@@ -1,0 +1,130 @@
+"""What drives each loop of a tree: its tools, configuration, request maker, policies and compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import define, evolve
+
+from toolloop.face.config import LoopConfig
+from toolloop.face.tool_facts import definitions_in_order, facts_in_order
+from toolloop.loop.compacting import Compactor
+from toolloop.loop.policies import Policies
+from toolloop.loop.sub_loops import SubLoop
+from toolloop.machine.jsontext import decode
+from toolloop.machine.loop import Loop, round_of
+from toolloop.machine.setup import Setup
+from toolloop.machine.state import Path, State
+from toolloop.requests.params import RequestMaker, Secrets, external_names
+from toolloop.tools import ToolRegistry
+
+Observer = Callable[[Any], Any]
+
+
+@define(eq=False)
+class Runtime:
+    """What drives one loop.
+
+    Attributes:
+        within: the calls that the loop is inside of; see `Setup`.
+        requests: makes its requests.
+        policies: are asked about its calls.
+        compactor: decides when its history is compacted.
+        is_new: another driver began the loop, so its tools are still to be compared with those here.
+        is_unchecked: its tools changed, so its history is still to be checked against them.
+        secrets: gives the parameters that no store holds, by code of the caller; None if they are there.
+
+    """
+
+    tools: ToolRegistry
+    config: LoopConfig
+    within: tuple[tuple[int, str, int], ...]
+    requests: RequestMaker
+    policies: Policies
+    compactor: Compactor
+    is_new: bool = False
+    is_unchecked: bool = False
+    secrets: Callable[[], Secrets] | None = None
+
+    @classmethod
+    def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
+        """Return the runtime of a loop with this set-up."""
+        requests = RequestMaker(definitions_in_order(setup, tools), secrets)
+        return cls(
+            tools,
+            config,
+            setup.within,
+            requests,
+            Policies(tools, config),
+            Compactor(config.strategies(), tools, requests),
+        )
+
+    def external(self, setup: Setup) -> frozenset[str]:
+        """Return the names of the tools that only the parameters define."""
+        return external_names(decode(setup.params), self.tools.names) if '"tools"' in setup.params else frozenset()
+
+    def known_tools(self, loop: Loop) -> Collection[str] | None:
+        """Return the names of all tools that a result may refer to; None if they cannot all be known."""
+        defined = decode(loop.setup.params).get("tools") or ()
+        named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
+        if not named or any('"tool_addition"' in text for text in loop.messages):
+            return None
+        return frozenset(self.tools.names) | self.external(loop.setup)
+
+    def changed_setup(self, setup: Setup) -> Setup | None:
+        """Return the set-up of a loop with the tools and callables that are here; None if it has them already."""
+        wanted = evolve(
+            setup,
+            tools=facts_in_order(setup, self.tools),
+            gone=(setup.gone | {facts.name for facts in setup.tools}) - set(self.tools.names),
+            callables=self.config.callables(),
+        )
+        return None if wanted == setup else wanted
+
+
+class Runtimes:
+    """The runtimes of a tree of loops."""
+
+    def __init__(self, root: Runtime) -> None:
+        """Start with the runtime of the outermost loop."""
+        self.root = root
+        self._nested: dict[Path, Runtime] = {}
+
+    def at(self, state: State, path: Path) -> Runtime | None:
+        """Return the runtime of a loop; None if there is no such loop, or the tool of its call is gone."""
+        runtime = self.root
+        for depth, call_id in enumerate(path, 1):
+            above, loop = state.at(path[: depth - 1]), state.at(path[:depth])
+            round_ = None if above is None else round_of(above)
+            call = None if round_ is None else round_.find(call_id)
+            tool = None if call is None else runtime.tools.get(call.name)
+            if loop is None or call is None or not isinstance(tool, SubLoop):
+                return None
+            known = self._nested.get(path[:depth])
+            if known is None or known.within != loop.setup.within:
+                known = self.begin(loop.setup, tool, Secrets())
+                known.is_new = True
+                known.secrets = partial(tool.secrets, decode(call.effective_input))
+            runtime = known
+        return runtime
+
+    def begin(self, setup: Setup, tool: SubLoop, secrets: Secrets) -> Runtime:
+        """Make the runtime of a loop that begins inside a call of this tool."""
+        runtime = self._nested[setup.path] = Runtime.of(setup, tool.registry, tool.config, secrets)
+        return runtime
+
+    def keep(self, state: State, *, as_new: bool) -> None:
+        """Forget the loops that are gone. `as_new`: another driver may have driven the others meanwhile."""
+        self._nested = {path: runtime for path, runtime in self._nested.items() if path in state.loops}
+        for runtime in self._nested.values():
+            runtime.is_new = runtime.is_new or as_new
+
+    def observers(self, path: Path) -> Sequence[Observer]:
+        """Return the observers of a loop: its own, and those of all loops above it."""
+        if not path:
+            return self.root.config.observers
+        nested = (self._nested.get(path[:depth]) for depth in range(1, len(path) + 1))
+        inside = (runtime.config.observers for runtime in nested if runtime is not None)
+        return [*self.root.config.observers, *(observer for observers in inside for observer in observers)]

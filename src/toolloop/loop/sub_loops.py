@@ -1,0 +1,226 @@
+"""`sub_loop`: a tool whose call is a loop of its own. The handle of the outermost loop drives all loops of the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Never
+
+from attrs import evolve, field, frozen
+
+from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
+from toolloop.face.loop_params import Beginning, as_registry, begin_with
+from toolloop.face.tool_facts import facts_of
+from toolloop.machine import events as ev
+from toolloop.machine.errors import BadTool
+from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.limits import lesser
+from toolloop.machine.setup import Setup
+from toolloop.machine.values import Call
+from toolloop.messages.reading import is_blank
+from toolloop.requests.params import Secrets
+from toolloop.tools import InvalidInput, Tool, ToolRegistry
+from toolloop.tools.failures import shown
+from toolloop.tools.function import FunctionIntake, Intake, is_async, not_awaitable
+from toolloop.tools.json_schema import JsonSchema
+from toolloop.tools.signature import check_name, read_signature
+
+# How many loops may be nested, whatever `max_depth` says: each event holds the path of its loop.
+_DEEPEST = 32
+
+ParamsOf = Callable[[dict[str, JSON]], Mapping[str, Any]]
+
+
+def sub_loop(  # noqa: PLR0913 - what a tool has, and what a loop has
+    name: str,
+    description: str,
+    *,
+    params: Mapping[str, Any] | ParamsOf,
+    tools: Iterable[Any] | ToolRegistry = (),
+    config: LoopConfig = DEFAULT_CONFIG,
+    input_schema: Mapping[str, JSON] | None = None,
+    needs_approval: bool | Callable[[Any], Any] = False,
+) -> SubLoop:
+    """Make a tool whose call is a loop of its own, a child loop. The last text of the child is the call's result.
+
+    The handle of the outermost loop drives the child, and its caller decides the child's calls too: they are in
+    `pending`, with their `path`. Snapshots and journals hold the child inside the call. Its usage counts in the
+    parent's `total_usage` and budget.
+
+    Args:
+        name: the name by which the model calls it.
+        description: the description for the model.
+        params: the keyword arguments of `messages.create` for the child; or a plain function that takes the input of
+            the call and returns them. The function is called when the child begins. When a stored loop is opened, it
+            is called again for headers, timeouts and tokens alone. `messages` may be left out. Those of a mapping come
+            before the task: a user message with the `prompt` of the input, or else with the input as JSON. Those that
+            a function returns are the whole history.
+        tools: the child's tools, as for a handle; they may include other tools made by `sub_loop`.
+        config: the child's limits and callables. The parent's `max_depth` and `timeout` bind the child too; the
+            parent's `tool_timeout` does not.
+        input_schema: the JSON Schema of the input, an object (needs `jsonschema`). Without it the input is one text,
+            `prompt`.
+        needs_approval: whether a call waits for the caller's decision: a bool, or a predicate on the call.
+
+    Raises:
+        BadTool: the name, description, tools, schema or `needs_approval` are not valid.
+        InvalidHistory: the API would refuse the messages of `params`.
+        TypeError: `params` or `config` has the wrong type.
+        ValueError: a parameter is missing, is not the caller's to give, or would be refused by the API.
+        ImportError: there is an `input_schema`, and `jsonschema` is not installed.
+
+    """
+    check_name(name)
+    if not isinstance(description, str):
+        raise BadTool(f"description of {name} is {description!r}; it is a text", tool=name)
+    if not (isinstance(needs_approval, bool) or callable(needs_approval)):
+        raise BadTool(f"needs_approval of {name} is {needs_approval!r}; give a bool, or a predicate", tool=name)
+    if not isinstance(config, LoopConfig):
+        raise TypeError(f"config of the sub_loop {name!r} is a {type(config).__name__}; give a LoopConfig")
+    registry = as_registry(tools)
+    return SubLoop(
+        name,
+        description,
+        _undriven(name),
+        needs_approval,
+        "once",
+        is_async=False,
+        intake=_intake(name, description, input_schema),
+        registry=registry,
+        config=config,
+        params=_checked(params, registry, asked=_asked(name)),
+    )
+
+
+@frozen(eq=False, repr=False, slots=False)
+class SubLoop(Tool[..., Never]):
+    """A tool whose call is a loop of its own. `sub_loop` makes it. Only a loop can run it.
+
+    Attributes:
+        registry: the child's tools.
+        config: the child's limits and callables.
+
+    """
+
+    registry: ToolRegistry = field(kw_only=True)
+    config: LoopConfig = field(kw_only=True)
+    _params: Beginning | ParamsOf = field(kw_only=True)
+
+    def compared(self) -> dict[str, JSON]:
+        """Return the parts that are compared when a stored loop is opened: the definition, and what the child has."""
+        inner = [facts_of(tool) for tool in sorted(self.registry, key=lambda tool: tool.name)]
+        return {
+            "definition": self.definition(),
+            "inner tools": [[facts.name, facts.effect, facts.approval, facts.digest] for facts in inner],
+            "callables": sorted(self.config.callables()),
+            "parameters": self._params.stored if isinstance(self._params, Beginning) else None,
+        }
+
+    def begun(self, parent: Setup, iteration: int, call: Call, *, at: float) -> tuple[ev.Opened, Secrets]:
+        """Return the first event of the child, and the parameters that no journal stores.
+
+        Args:
+            parent: the setup of the call's loop.
+            iteration: the iteration that the call belongs to.
+            call: the call.
+            at: the time, in seconds since the epoch.
+
+        Raises:
+            InvalidHistory: the API would refuse the messages.
+            Exception: a `params` function raised it, or what that returned is not valid.
+
+        """
+        begins = self._begin(decode(call.effective_input))
+        messages = begins.messages or ()
+        begins.refuse_invalid(messages, self.registry, asked=_asked(self.name))
+        limits = self.config.limits()
+        deepest = lesser(parent.limits.max_depth, parent.depth - len(parent.within) + _DEEPEST)
+        setup = begins.setup(
+            self.registry,
+            self.config,
+            loop_id=parent.loop_id,
+            limits=evolve(limits, max_depth=lesser(limits.max_depth, deepest)),
+            depth=parent.depth + 1,
+            within=(*parent.within, (iteration, call.id, call.attempts + 1)),
+        )
+        return ev.Opened(setup=setup, messages=messages, at=at, path=setup.path), _copied(begins.secrets)
+
+    def secrets(self, input: dict[str, JSON]) -> Secrets:  # noqa: A002 - the API's own word for it
+        """Return the parameters that no journal stores, for a call with this input.
+
+        Raises:
+            Exception: as for `begun`.
+
+        """
+        return _copied(self._begin(input).secrets)
+
+    def _begin(self, given: dict[str, JSON]) -> Beginning:
+        """Return the parameters for an input, with the child's first messages."""
+        task = _message(_task(given))
+        if isinstance(self._params, Beginning):
+            return evolve(self._params, messages=(*(self._params.messages or ()), task))
+        params = not_awaitable(self._params(given), f"{_asked(self.name)}: the params function")
+        begins = begin_with(params, self.registry, asked=_asked(self.name))
+        return evolve(begins, messages=(task,)) if begins.messages is None else begins
+
+    def __repr__(self) -> str:
+        return f"<SubLoop {self.name}>"
+
+
+@frozen(eq=False)
+class _PromptIntake(FunctionIntake):
+    """Takes an input that is one text, the task."""
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """Return the arguments, or raise `InvalidInput`."""
+        fields = super().fit(given)
+        if is_blank(fields["prompt"]):
+            raise InvalidInput(self.name, [f"prompt: expected a text with words in it, got {shown(fields['prompt'])}"])
+        return fields
+
+
+def _intake(name: str, description: str, schema: Mapping[str, JSON] | None) -> Intake:
+    if schema is None:
+        return _PromptIntake(name, read_signature(_prompted, {}), description, {})
+    return JsonSchema.of(name, description, schema)
+
+
+def _prompted(prompt: Annotated[str, "The task, with everything that is needed for it."]) -> None:
+    """Define the schema by its signature. It never runs."""
+
+
+def _undriven(name: str) -> Callable[..., Never]:
+    def undriven(*_: object, **__: object) -> Never:
+        raise TypeError(f"the sub_loop {name!r} cannot be called: give it to a loop among its tools, which drives it")
+
+    return undriven
+
+
+def _checked(params: Any, registry: ToolRegistry, *, asked: str) -> Beginning | ParamsOf:
+    """Return a function as it is, and a mapping read and checked."""
+    if callable(params) and not isinstance(params, Mapping):
+        if is_async(params):
+            raise TypeError(f"{asked}: the params function is async, and nobody awaits it; give an ordinary one")
+        function: ParamsOf = params
+        return function
+    begins = begin_with(params, registry, asked=asked)
+    begins.refuse_invalid((*(begins.messages or ()), _message("the task")), registry, asked=asked)
+    return begins
+
+
+def _copied(secrets: Secrets) -> Secrets:
+    """Return a copy for one child: all children share the secrets of a mapping."""
+    return Secrets(dict(secrets.options), dict(secrets.mcp_tokens))
+
+
+def _asked(name: str) -> str:
+    return f"sub_loop({name!r})"
+
+
+def _task(given: Mapping[str, JSON]) -> str:
+    """Return the child's task: the prompt, if its input has one, or else the whole input."""
+    prompt = given.get("prompt")
+    return prompt if isinstance(prompt, str) and not is_blank(prompt) else encode(given)
+
+
+def _message(text: str) -> str:
+    return encode({"role": "user", "content": text})

@@ -1,0 +1,161 @@
+"""The calls of a tree of loops: how each starts, and what becomes of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import Any
+
+from attrs import evolve
+
+from toolloop.face.watch_events import CallProgress, CallStarted
+from toolloop.loop.in_progress import InProgress, one_question
+from toolloop.loop.operations import ToolRun
+from toolloop.loop.policies import filtering
+from toolloop.loop.runtimes import Runtime, Runtimes
+from toolloop.loop.sub_loops import SubLoop
+from toolloop.loop.tool_calls import failed, prepare_run
+from toolloop.machine import events as ev
+from toolloop.machine.calls import digest_of
+from toolloop.machine.effects import Conclude, RunCall
+from toolloop.machine.loop import Loop
+from toolloop.machine.queries import answer_of
+from toolloop.machine.tree import outstanding
+from toolloop.machine.values import Call, Outcome, Result, Status
+
+LOG = logging.getLogger("toolloop")
+
+
+class ToolRuns:
+    """Starts calls, and records their ends."""
+
+    def __init__(self, progress: InProgress, runtimes: Runtimes, caller_state: Any) -> None:
+        """`caller_state`: the caller's own object, which tools read as `ToolContext.state`."""
+        self._progress = progress
+        self._runtimes = runtimes
+        self._caller_state = caller_state
+
+    def begin(self, runtime: Runtime, loop: Loop, effect: RunCall) -> None:
+        """Start a call."""
+        call = _call(loop, effect.call_id)
+        tool = runtime.tools.get(call.name)
+        if isinstance(tool, SubLoop):
+            now, iteration = self._progress.journal.now(), _iteration(loop)
+            asking = one_question(partial(tool.begun, loop.setup, iteration, call, at=now))
+            finish = partial(self._begin_nested, effect, loop, call, tool)
+            self._progress.ask(effect.path, ("begin", *effect.path, call.id), asking, finish)
+        else:
+            self._start(runtime, loop, call)
+
+    def _start(self, runtime: Runtime, loop: Loop, call: Call) -> ToolRun:
+        """Record that a call starts."""
+        path, iteration, bus = loop.setup.path, _iteration(loop), self._progress.journal.bus
+        operation: ToolRun
+
+        def report(*progress: Any) -> None:
+            with self._progress.journal.lock:
+                if self._progress.is_awaited(operation):
+                    bus.tell(CallProgress(iteration, call.id, call.name, *progress, path=path))
+
+        run = prepare_run(
+            runtime.tools,
+            loop.setup,
+            iteration,
+            evolve(call, status=Status.RUNNING, attempts=call.attempts + 1),
+            known=partial(runtime.known_tools, loop),
+            caller_state=self._caller_state,
+            cancelled=lambda: not self._progress.is_awaited(operation),
+            report=report,
+        )
+        if self._runtimes.observers(path):
+            run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
+        operation = ToolRun(path, ("run", *path, call.id), run=run)
+        self._progress.add(operation)
+        digest = None if self._progress.journal.store is None else digest_of(loop.setup, iteration, call)
+        operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
+        return operation
+
+    def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
+        """Open the loop inside a call. What keeps it from opening is the result of the call."""
+        loop = self._progress.loop(effect.path)
+        runtime = self._runtimes.at(self._progress.state, effect.path)
+        if loop is None or runtime is None or effect not in outstanding(self._progress.state):
+            return
+        if loop.setup != seen.setup or _call(loop, call.id) != call:
+            return  # it is begun again, as it is now
+        if isinstance(came, Exception):
+            operation = self._start(runtime, loop, call)
+            self.record_end(operation, failed(operation.run, came), "step")
+            self._progress.drop(operation)
+        else:
+            opened, secrets = came
+            self._progress.record(opened)
+            self._runtimes.begin(opened.setup, tool, secrets)
+
+    def ended(self, operation: ToolRun, result: Result, *, is_awaited: bool) -> None:
+        """Record the result of a run, once the result filters have seen it."""
+        run = operation.run
+        run.took = round(time.monotonic() - operation.begun, 6)
+        may_count = self._progress.may_count(operation)
+        runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
+        filters = () if runtime is None else runtime.config.result_filters
+        if not is_awaited:
+            extra = {**self._progress.log_fields(operation.path), "call_id": run.call.id}
+            LOG.warning("a call ended too late to count", extra=extra)
+            if self._progress.journal.store is None and not may_count:
+                return  # a journal keeps late ends, too
+        if not filters or result.outcome is not Outcome.RETURNED:
+            self.record_end(operation, result)
+            return
+        asking = filtering(filters, run, result, self._progress.journal.bus.tell)
+        give_up = lambda: self.record_end(operation, run.result)  # noqa: E731 - two lines, and used once
+        self._progress.ask(operation.path, operation.key, asking, partial(self.record_end, operation), give_up)
+
+    def record_end(self, operation: ToolRun, result: Result | None, kind: Any = None) -> None:
+        """Record the end of a run. None: it was cancelled, and nobody knows what it did."""
+        run = operation.run
+        took = round(time.monotonic() - operation.begun, 6) if run.took is None else run.took
+        ended = ev.Ended(
+            run.call.id,
+            result,
+            took,
+            *run.identity,
+            above=run.setup.runs,
+            spent=tuple(run.spent),
+            path=operation.path,
+        )
+        self._progress.record(ended, kind)
+
+    def conclude(self, runtime: Runtime, loop: Loop, effect: Conclude) -> None:
+        """End a call whose loop is over, with what that came to."""
+        call, nested = _call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
+        result = answer_of(nested, loop.setup.texts)
+        finish = partial(self._concluded, effect, call.attempts, round(nested.active, 6))
+        if runtime.tools.get(call.name) is None:
+            finish(result)
+            return
+        known = partial(runtime.known_tools, loop)
+        run = prepare_run(runtime.tools, loop.setup, _iteration(loop), call, known=known)
+        asking = filtering(runtime.config.result_filters, run, result, self._progress.journal.bus.tell)
+        self._progress.ask(effect.path, ("conclude", *effect.path, call.id), asking, finish)
+
+    def _concluded(self, effect: Conclude, attempt: int, took: float, result: Result) -> None:
+        loop = self._progress.loop(effect.path)
+        if loop is None or effect not in outstanding(self._progress.state):
+            return
+        run, above = (_iteration(loop), attempt), loop.setup.runs
+        ended = ev.Ended(effect.call_id, result, took, *run, above=above, path=effect.path)
+        self._progress.record(ended, "step")  # it can be derived again
+
+
+def _call(loop: Loop, call_id: str) -> Call:
+    """Return a call of the open round."""
+    call = None if loop.round is None else loop.round.find(call_id)
+    if call is None:
+        raise AssertionError(f"the effect names {call_id!r}, which is not in the open round")
+    return call
+
+
+def _iteration(loop: Loop) -> int:
+    return 0 if loop.round is None else loop.round.iteration

@@ -1,0 +1,356 @@
+"""The life of a call: what policies, decisions, ends and other drivers make of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from attrs import evolve
+
+from toolloop.machine.errors import DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.machine.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.loop import Round
+from toolloop.machine.setup import Setup, Texts
+from toolloop.machine.texts import say
+from toolloop.machine.values import (
+    Call,
+    DecisionRecord,
+    Outcome,
+    PolicyResult,
+    Reject,
+    Result,
+    Status,
+    Wait,
+    Why,
+    same_json,
+)
+
+LATEST = 253_402_300_799.0  # the last moment that a date can name: in the year 9999
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+def to_judge(call: Call) -> bool:
+    """Return whether a policy must judge the call before it may start."""
+    return not call.judged and (call.status is Status.PROPOSED or call.status is Status.CLEARED)
+
+
+def refuse_strangers(round_: Round, names: Iterable[str]) -> None:
+    """Refuse results of policies for calls that are not to be judged.
+
+    A call whose grant expired at this very moment waits by now, and needs no result.
+
+    Raises:
+        UnknownCall: one of the names is not a call of the round that is to be judged.
+
+    """
+    known = {call.id for call in round_.calls if to_judge(call) or call.status is Status.WAITING}
+    if strangers := set(names) - known:
+        raise UnknownCall(
+            f"a policy result names {', '.join(sorted(strangers))}, which is not a call to be judged",
+            call=min(strangers),
+            known=tuple(call.id for call in round_.calls),
+        )
+
+
+def judge(  # noqa: PLR0911 - one return for each result
+    call: Call, result: PolicyResult | None, setup: Setup, now: float
+) -> Call:
+    """Return the call after the result of a policy; None lets it run."""
+    if result is None:
+        return evolve(call, judged=True, status=Status.CLEARED)
+    call, texts = evolve(call, judged=True), setup.texts
+    by_person = call.decision is not None and call.decision.by_person
+    match result:
+        case Wait(why=Why.APPROVAL) if by_person:  # a person's decision satisfies a policy that asks
+            return evolve(call, status=Status.CLEARED)
+        case Wait():
+            call = evolve(call, status=Status.WAITING, why=result.why, reason=result.reason, decision=None)
+            return evolve(call, expires_at=deadline(setup, now, result.expires_in))
+        case Reject() if call.started:
+            text = say(texts, "uncertain", reason="it could not be run again")
+            return settle(call, error_result(text, Outcome.UNCERTAIN))
+        case Reject():
+            return settle(call, error_result(result.text, result.outcome))
+        case DecisionRecord(kind="approve") if by_person:  # the input that a person approved is what runs
+            return evolve(call, status=Status.CLEARED)
+        case DecisionRecord(kind="approve"):
+            decision = evolve(result, by_policy=True)
+            return evolve(_edit(call, result.content), status=Status.CLEARED, decision=decision, judged=True)
+        case _:
+            return _settle_by(call, evolve(result, by_policy=True), texts)
+
+
+def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
+    """Return until when a call may wait that starts to wait now; None is without end."""
+    seconds = setup.decision_timeout if expires_in is None else expires_in
+    return None if seconds is None else min(now + seconds, LATEST)
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+# Which decisions each kind of waiting call takes. Only `rerun` runs a call a second time, never an approval.
+_TAKES = {
+    Why.APPROVAL: ("approve", "deny", "answer"),
+    Why.EXTERNAL: ("answer", "deny"),
+    Why.UNCERTAIN: ("rerun", "answer", "deny"),
+}
+_BECAUSE = {
+    Why.APPROVAL: "it waits for approval and never ran",
+    Why.EXTERNAL: "toolloop does not run its tool: the result comes from you",
+    Why.UNCERTAIN: "it was started and nobody saw it end: approving would run it a second time",
+}
+
+
+def digest_of(setup: Setup, iteration: int, call: Call) -> str:
+    """Return the digest that binds a decision to a call as it was shown.
+
+    It is the SHA-256 of the loop, the iteration, the path, the tool and the effective input. For a started call it
+    includes how often it was started: a decision about one run does not count for the next. In a loop inside a call it
+    includes which runs of which calls it is in, because ids may repeat.
+    """
+    places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration
+    parts: list[JSON] = [setup.loop_id, places, [*setup.path, call.id], call.name, decode(call.effective_input)]
+    if call.started:
+        parts.append(call.attempts)
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionRecord]]) -> Round:
+    """Return the round after decisions of the caller.
+
+    Raises:
+        UnknownCall: the call is not in this round, has its result, or expired.
+        DecisionConflict: the call is not as it was shown, or was decided otherwise.
+        IllegalCommand: the call does not wait, or does not take this kind of decision.
+
+    """
+    calls = {call.id: call for call in round_.calls}
+    for call_id, decision in decisions:
+        name = "/".join((*setup.path, call_id))
+        call = calls.get(call_id)
+        if call is None:
+            known = tuple("/".join((*setup.path, each.id)) for each in calls.values() if each.status is Status.WAITING)
+            raise UnknownCall(
+                f"{decision.kind} names the call {name!r}, which is not in the open round; "
+                f"the calls that wait are: {', '.join(known) or 'none'}",
+                call=name,
+                known=known,
+            )
+        _check_digest(name, call, decision, setup, round_.iteration)
+        if call.status is Status.WAITING:
+            calls[call_id] = _decided(name, call, decision, setup.texts)
+        else:
+            _check_repeat(name, call, decision)
+    return with_calls(round_, calls.values())
+
+
+def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup, iteration: int) -> None:
+    """Refuse a decision that is bound to the call as it no longer is.
+
+    A digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call that
+    waited for approval is refused once the call has run, even if the call then became uncertain and was denied as
+    such. The one other digest that counts is that of the decision which was taken, if both say the same: whoever
+    repeats a decision cannot know what became of the call.
+    """
+    if decision.digest is None or decision.digest == digest_of(setup, iteration, call):
+        return
+    taken = call.decision
+    if taken is not None and taken.digest == decision.digest and _says_same(call, taken, decision):
+        return
+    raise DecisionConflict(
+        f"{decision.kind} of the call {name!r} was made for the call as it was, and it has changed since (the digests "
+        "differ); look at handle.pending and decide on the calls that are there",
+        call=name,
+    )
+
+
+def _decided(name: str, call: Call, decision: DecisionRecord, texts: Texts) -> Call:
+    why = call.why or Why.APPROVAL
+    if decision.kind not in _TAKES[why]:
+        raise IllegalCommand(
+            f"{decision.kind} of the call {name!r} is not possible: {_BECAUSE[why]}. "
+            f"Possible: {', '.join(_TAKES[why])}",
+            state=str(call.status),
+            asked=decision.kind,
+            allowed=_TAKES[why],
+        )
+    match decision.kind:
+        case "approve":
+            return evolve(_edit(call, decision.content), status=Status.DECIDED, decision=decision)
+        case "rerun":
+            return evolve(call, status=Status.DECIDED, decision=decision)
+    return _settle_by(call, decision, texts)
+
+
+def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
+    """Refuse a decision on a call that does not wait, unless it repeats the one that was taken."""
+    if call.decision is not None:
+        if _says_same(call, call.decision, decision):
+            return
+        raise DecisionConflict(
+            f"the call {name!r} was decided already ({call.decision.kind}); {decision.kind} says something else, "
+            "and a decision cannot be taken back",
+            call=name,
+        )
+    if call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None:
+        when = datetime.fromtimestamp(call.expires_at, UTC).isoformat(timespec="seconds")
+        raise UnknownCall(
+            f"the call {name!r} expired at {when}: nobody decided on it in time, so {decision.kind} is too late. "
+            "It does not run; continue the loop",
+            call=name,
+            known=(),
+        )
+    if call.status is Status.SETTLED:
+        raise UnknownCall(f"the call {name!r} has its result; nothing is left to decide", call=name, known=())
+    raise IllegalCommand(
+        f"{decision.kind} of the call {name!r} is not possible: it is {call.status}, and does not wait for you. "
+        "Continue with next_turn(), or stop the loop",
+        state=str(call.status),
+        asked=decision.kind,
+        allowed=(),
+    )
+
+
+def _says_same(call: Call, taken: DecisionRecord, decision: DecisionRecord) -> bool:
+    """Return whether a decision says the same as the one that was taken on a call.
+
+    An approval says so, too, if it names the input that runs anyway.
+    """
+    named = call.input if decision.content is None else decision.content
+    if decision.kind == taken.kind == "approve" and same_json(named, call.effective_input):
+        return True
+    return taken.same_as(decision)
+
+
+def _edit(call: Call, content: str | None) -> Call:
+    """Return the call with another input. The history keeps the model's own; the proposed input is not an edit."""
+    if content is None or same_json(content, call.effective_input):
+        return call
+    return evolve(call, edited=None if same_json(content, call.input) else content, judged=False)
+
+
+def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
+    if decision.kind == "answer":
+        result = Result(decision.content or encode(""), decision.is_error, Outcome.ANSWERED)
+    elif call.started:
+        result = error_result(say(texts, "uncertain", reason=decision.reason), Outcome.UNCERTAIN)
+    else:
+        result = error_result(say(texts, "denied", reason=decision.reason), Outcome.DENIED)
+    return evolve(settle(call, result), decision=decision)
+
+
+def cleared(round_: Round) -> Round:
+    """Return the round in which the calls may start that the caller decided to run."""
+    calls = round_.calls
+    return with_calls(
+        round_, [evolve(call, status=Status.CLEARED) if call.status is Status.DECIDED else call for call in calls]
+    )
+
+
+# --- starts and ends -------------------------------------------------------------------------------------------------
+
+
+def startable(setup: Setup, round_: Round) -> list[Call]:
+    """Return the calls that may start now. Under `barrier` none may while a call waits."""
+    if setup.execution == "barrier" and any(call.status is Status.WAITING for call in round_.calls):
+        return []
+    return [call for call in round_.calls if call.status is Status.CLEARED]
+
+
+def ends(call: Call, attempt: int, result: Result | None) -> bool:
+    """Return whether the end of a run settles its call, even if that was already given up as interrupted.
+
+    After a `rerun`, and for a cancellation (`result` is None), only the newest run counts.
+    """
+    if call.status is Status.SETTLED or not 1 <= attempt <= call.attempts:
+        return False
+    if result is not None and (call.decision is None or call.decision.kind != "rerun"):
+        return True
+    return call.status is Status.RUNNING and attempt == call.attempts
+
+
+def ended(call: Call, result: Result | None, setup: Setup) -> Call:
+    """Return a call that ended. If it was cancelled (`result` is None), it is uncertain, unless it may be repeated."""
+    if result is not None:
+        return settle(call, result)
+    if setup.repeatable(call.name):
+        return settle(call, error_result(say(setup.texts, "cancelled"), Outcome.CANCELLED))
+    return mark_interrupted(call, setup)
+
+
+def settle(call: Call, result: Result) -> Call:
+    """Return the call with its one result. A loop inside it is over."""
+    return evolve(call, status=Status.SETTLED, result=result, has_loop=False)
+
+
+def error_result(text: str, outcome: Outcome) -> Result:
+    """Return an error result with one text."""
+    return Result(encode(text), is_error=True, outcome=outcome)
+
+
+def settle_open(round_: Round, texts: Texts) -> Round:
+    """Return the round with every open call settled: as not run, cancelled, or uncertain."""
+    return with_calls(round_, [_settle_open(call, texts) for call in round_.calls])
+
+
+def _settle_open(call: Call, texts: Texts) -> Call:
+    if call.status is Status.SETTLED:
+        return call
+    if call.status is Status.RUNNING:
+        return settle(call, error_result(say(texts, "cancelled"), Outcome.CANCELLED))
+    if call.started:
+        return settle(call, error_result(say(texts, "uncertain", reason="the loop stopped"), Outcome.UNCERTAIN))
+    return settle(call, error_result(say(texts, "not_run"), Outcome.NOT_RUN))
+
+
+# --- other drivers and copies ----------------------------------------------------------------------------------------
+
+
+def woken(call: Call, setup: Setup) -> Call:
+    """Return a call that another driver took over: a running one is interrupted, an open one is judged again."""
+    if call.status is Status.RUNNING:
+        return call if call.has_loop else mark_interrupted(call, setup)
+    return call if call.status is Status.SETTLED else evolve(call, judged=False)
+
+
+def mark_interrupted(call: Call, setup: Setup) -> Call:
+    """Return a running call whose end nobody will see: it may run again, or waits for the caller."""
+    if setup.repeatable(call.name):
+        return evolve(call, status=Status.CLEARED, judged=False, has_loop=False)
+    return _uncertain(call)
+
+
+def _uncertain(call: Call) -> Call:
+    """Return a started call that waits for the caller to say how it ended. It never expires: nobody else can know."""
+    lost = evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
+    return evolve(lost, reason=None, decision=None, expires_at=None)
+
+
+def ask_again(call: Call, setup: Setup, now: float) -> Call:
+    """Return an open call in a copy of its loop: a started one is uncertain there, every other one asks again."""
+    if call.status is Status.SETTLED:
+        return call
+    if call.started:
+        return _uncertain(call)
+    call = evolve(call, status=Status.WAITING, why=call.why or Why.APPROVAL, decision=None, edited=None)
+    return evolve(call, expires_at=deadline(setup, now))
+
+
+# --- rounds ----------------------------------------------------------------------------------------------------------
+
+
+def replace_call(round_: Round, call: Call) -> Round:
+    """Return the round with another version of one of its calls."""
+    return with_calls(round_, [call if call.id == other.id else other for other in round_.calls])
+
+
+def with_calls(round_: Round, calls: Iterable[Call]) -> Round:
+    """Return the round with other calls, or other versions of them."""
+    return Round(round_.iteration, round_.reply, tuple(calls))
+
+
+def is_settled(round_: Round) -> bool:
+    """Return whether every call has its result."""
+    return all(call.status is Status.SETTLED for call in round_.calls)

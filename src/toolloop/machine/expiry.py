@@ -1,0 +1,48 @@
+"""Time as an input: calls that waited too long for a decision are settled before the event's own rule is applied."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from toolloop.machine.calls import error_result, settle, with_calls
+from toolloop.machine.grants import ask_where_gone
+from toolloop.machine.loop import Judging, Loop, Running, Waiting
+from toolloop.machine.setup import Texts
+from toolloop.machine.texts import say
+from toolloop.machine.values import Call, Outcome, Status
+
+
+def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
+    """Return the loop at a time, after so many more active seconds. A time in the past counts as now."""
+    now, lasted = max(loop.now, at), max(0.0, seconds)  # in this order, NaN changes nothing
+    if now != loop.now or lasted:
+        loop = evolve(loop, now=now, active=loop.active + lasted)
+    return loop if loop.round is None else expire(loop)
+
+
+def expire(loop: Loop) -> Loop:
+    """Settle the calls whose deadline has passed, and let calls ask again whose grant has expired."""
+    if loop.round is None or not isinstance(loop.phase, Judging | Waiting | Running):
+        return loop
+    round_ = loop.round
+    if any(is_expired(call, loop.now) for call in round_.calls):
+        texts = loop.setup.texts
+        round_ = with_calls(
+            round_, [_expired(call, texts) if is_expired(call, loop.now) else call for call in round_.calls]
+        )
+    if loop.grants:
+        round_ = ask_where_gone(loop, round_)
+    return loop if round_ is loop.round else evolve(loop, round=round_)
+
+
+def is_expired(call: Call, now: float) -> bool:
+    """Return whether a waiting call has reached its deadline. A decision at the deadline is too late."""
+    return call.expires_at is not None and call.expires_at <= now and call.status is Status.WAITING
+
+
+def _expired(call: Call, texts: Texts) -> Call:
+    if call.started:  # it ran once, was interrupted, and asked whether it may run again
+        text = say(texts, "uncertain", reason="nobody decided in time whether it may run again")
+    else:
+        text = say(texts, "expired")
+    return settle(call, error_result(text, Outcome.EXPIRED))

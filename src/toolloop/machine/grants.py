@@ -1,0 +1,214 @@
+"""Standing grants: approvals that a person gave for later calls. The time is that of the loop.
+
+A pattern is matched as a set of places that advances with each character, not by a regular expression. The model writes
+the text, and no text may make matching slow.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Set as AbstractSet
+
+from attrs import evolve
+
+from toolloop.machine.calls import deadline
+from toolloop.machine.errors import IllegalCommand
+from toolloop.machine.jsontext import JSON, canonical, decode
+from toolloop.machine.loop import Loop, Round
+from toolloop.machine.values import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Wait, Why, same_json
+
+_PARTS = re.compile(r"\*\*+|[*?]|[^*?]")
+_PREFIX = re.compile(r"[^*?]*")
+_SEPARATORS = frozenset("/\\")
+_SEGMENTS = re.compile(r"[/\\]")
+_CODED = re.compile("%(2e|2f|5c)", re.IGNORECASE)  # an encoded dot or slash
+_ADDRESS = re.compile("(.*?://[^/]*)(.*)", re.DOTALL)  # a pattern up to its host, and the rest
+_HOST = re.compile("[^:/?#]+://[^/?#\\\\]*")
+
+
+def remember(loop: Loop, before: Round, after: Round) -> Loop:
+    """Return the loop with the grants that came with the approvals of these decisions.
+
+    Raises:
+        IllegalCommand: a grant for another tool that does not say what its input must match.
+
+    """
+    given = [
+        _given(loop, after, call, call.decision, call.decision.remember)
+        for was, call in zip(before.calls, after.calls, strict=True)
+        if was.status is Status.WAITING and call.decision is not None
+        if call.decision.kind == "approve" and call.decision.remember is not None
+    ]
+    return evolve(loop, grants=(*loop.grants, *given)) if given else loop
+
+
+def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec: GrantSpec) -> StandingGrant:
+    tool = spec.tool or call.name
+    if spec.match is None and tool != call.name:
+        raise IllegalCommand(
+            f"the grant given with the call {call.id!r} is for the tool {tool!r}, and the call is of {call.name!r}: "
+            "say what the input must match ({} is any input)",
+            state=str(call.status),
+            asked=decision.kind,
+            allowed=(),
+        )
+    return StandingGrant(
+        id=f"{round_.iteration}/{call.id}",
+        tool=tool,
+        match=spec.match,
+        exact=call.effective_input if spec.match is None else None,
+        uses=spec.uses,
+        expires_at=spec.expires_at,
+        by=decision.by,
+        reason=decision.reason,
+        at=loop.now,
+        call_id=call.id,
+    )
+
+
+def without_grant(loop: Loop, grant_id: str) -> Loop:
+    """Return the loop without a standing grant.
+
+    Raises:
+        IllegalCommand: there is no such grant.
+
+    """
+    kept = tuple(grant for grant in loop.grants if grant.id != grant_id)
+    if len(kept) == len(loop.grants):
+        known = tuple(grant.id for grant in loop.grants)
+        raise IllegalCommand(
+            f"there is no standing grant {grant_id!r}; there are: {', '.join(known) or 'none'}",
+            state=type(loop.phase).__name__,
+            asked="revoking a grant",
+            allowed=known,
+        )
+    return evolve(loop, grants=kept)
+
+
+def ask_where_gone(loop: Loop, round_: Round) -> Round:
+    """Return the round in which calls wait for the caller whose grant was revoked or has expired."""
+    standing = {None, *(grant.id for grant in _standing(loop))}
+    if all(_cleared_by(call) in standing for call in round_.calls):
+        return round_
+    expires_at = deadline(loop.setup, loop.now)
+    calls = (call if _cleared_by(call) in standing else _asking(call, expires_at) for call in round_.calls)
+    return evolve(round_, calls=tuple(calls))
+
+
+def _asking(call: Call, expires_at: float | None) -> Call:
+    return evolve(call, status=Status.WAITING, why=Why.APPROVAL, decision=None, expires_at=expires_at)
+
+
+def _cleared_by(call: Call) -> str | None:
+    """Return the id of the grant by which a call may start."""
+    return call.decision.grant if call.status is Status.CLEARED and call.decision is not None else None
+
+
+def _standing(loop: Loop) -> list[StandingGrant]:
+    return [grant for grant in loop.grants if grant.expires_at is None or grant.expires_at > loop.now]
+
+
+def satisfy(loop: Loop, call: Call, wait: Wait) -> tuple[Loop, Call] | None:
+    """Return the loop after a use of a standing grant, and the call that it clears; None if the call must wait.
+
+    A call that a grant cleared before, and that is judged again, does not use it up again. Its grant still stands, else
+    the call would wait (see `ask_where_gone`).
+    """
+    if wait.why is not Why.APPROVAL or wait.fresh:
+        return None
+    decision = call.decision
+    if decision is not None and decision.grant is not None:
+        return loop, _cleared(call, decision)
+    if decision is not None and decision.by_person:  # a decision on the call itself needs no grant
+        return None
+    found = next((grant for grant in _standing(loop) if grant.uses != 0 and allows(grant, call)), None)
+    if found is None:
+        return None
+    decision = DecisionRecord("approve", by=found.by, reason=found.reason, grant=found.id, at=loop.now)
+    return _use(loop, found), _cleared(call, decision)
+
+
+def _cleared(call: Call, decision: DecisionRecord) -> Call:
+    return evolve(call, status=Status.CLEARED, judged=True, decision=decision)
+
+
+def _use(loop: Loop, found: StandingGrant) -> Loop:
+    if found.uses is None:
+        return loop
+    used = evolve(found, uses=found.uses - 1)
+    return evolve(loop, grants=tuple(used if grant.id == found.id else grant for grant in loop.grants))
+
+
+def allows(grant: StandingGrant, call: Call) -> bool:
+    """Return whether a grant covers a call: its tool, and the input that would run."""
+    if grant.tool != call.name:
+        return False
+    if grant.match is None:
+        return same_json(grant.exact, call.effective_input)
+    given = decode(call.effective_input)
+    wanted = decode(grant.match)
+    return all(key in given and _fits(want, given[key]) for key, want in wanted.items())
+
+
+def _fits(wanted: JSON, given: JSON) -> bool:
+    if isinstance(wanted, str) and isinstance(given, str):
+        return matches(wanted, given)
+    return canonical(wanted) == canonical(given)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a whole text fits a pattern; see `Grant`.
+
+    A path with `.` or `..` can lead anywhere, and so can an address that hides its host. Only a pattern without
+    wildcards matches such texts.
+    """
+    if "*" not in pattern and "?" not in pattern:
+        return pattern == text
+    if _leads_anywhere(text):
+        return False
+    if "://" not in pattern:
+        return _takes(pattern, text)
+    wanted, found = _ADDRESS.fullmatch(pattern), _HOST.match(text)
+    if wanted is None or found is None or "@" in found[0]:
+        return False
+    return _takes(wanted[1], found[0]) and _takes(wanted[2], text[found.end() :])
+
+
+def _leads_anywhere(text: str) -> bool:
+    plain = unicodedata.normalize("NFKC", text)  # some characters are normalized to dots and slashes
+    segments = {segment.strip() for each in (text, plain) for segment in _SEGMENTS.split(each)}
+    return not segments.isdisjoint({".", ".."}) or "\0" in text or _CODED.search(plain) is not None
+
+
+def _takes(pattern: str, text: str) -> bool:
+    prefix = _PREFIX.match(pattern)[0]  # type: ignore[index]  # it always matches
+    if not text.startswith(prefix):  # compared at once, because a text may be long
+        return False
+    pattern, text = pattern[len(prefix) :], text[len(prefix) :]
+    if pattern == "**":
+        return True
+    parts = _PARTS.findall(pattern)
+    places = _over_stars(parts, {0})
+    for char in text:
+        places = _over_stars(parts, _after(parts, places, char))
+        if not places:
+            return False
+    return len(parts) in places
+
+
+def _over_stars(parts: list[str], places: AbstractSet[int]) -> set[int]:
+    """Return the places, and the one after each star, which may match nothing. No two stars are neighbours."""
+    return {*places, *(place + 1 for place in places if place < len(parts) and parts[place].startswith("*"))}
+
+
+def _after(parts: list[str], places: AbstractSet[int], char: str) -> set[int]:
+    """Return the places in a pattern that can be reached with one more character."""
+    after = set()
+    for place in places:
+        part = parts[place] if place < len(parts) else ""
+        if part.startswith("**") or (part == "*" and char not in _SEPARATORS):
+            after.add(place)
+        elif part == char or (part == "?" and char not in _SEPARATORS):
+            after.add(place + 1)
+    return after

@@ -1,0 +1,101 @@
+"""Replaced histories: by an edit, by a compaction, by the server, or by the caller of a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve
+
+from toolloop.machine.calls import is_settled
+from toolloop.machine.chain import Chain
+from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.loop import Finished, Judging, Loop, Round, Waiting
+from toolloop.machine.replies import calls_in, ends_in_reply
+from toolloop.machine.splicing import Splice, spliced
+from toolloop.machine.stop_reasons import PAUSE
+from toolloop.machine.thinking import mark_stale
+from toolloop.machine.values import Call, DecisionRecord, Status, same_json
+
+
+def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
+    """Return the loop with another closed history. After a limit it resumes from this history."""
+    messages = Chain(spliced(loop.messages, splices))
+    loop = evolve(loop, messages=messages, edited_at=loop.iterations)
+    if isinstance(phase := loop.phase, Finished) and (point := phase.resume_point):
+        point = evolve(point, messages=messages, unjoined=(), round=None, container=None, queued=loop.queued)
+        loop = evolve(loop, phase=evolve(phase, resume_point=point))
+    return mark_stale(loop, splices[0].start if splices else len(messages))
+
+
+# --- the server's compaction -----------------------------------------------------------------------------------------
+
+
+def is_compaction(loop: Loop) -> bool:
+    """Return whether the reply answers the parameter `compaction`: a block for the whole history, and no answer."""
+    if not isinstance(loop.phase, Judging) or loop.phase.action is not PAUSE or loop.unjoined:
+        return False
+    if '"compaction"' not in loop.setup.params or decode(loop.setup.params).get("compaction") is None:
+        return False
+    return bool(decode(loop.response or "{}").get("stop_reason") == "compaction")
+
+
+def compacted_by_server(loop: Loop) -> Loop:
+    """Replace the whole history by the server's block, and remove the parameter that asked for it.
+
+    A block without content says that the compaction failed, and the history stays (source: `BetaCompactionBlockParam`
+    of anthropic 2.12). The caller asked for the compaction, so it does not count as a pause.
+    """
+    params, reply = decode(loop.setup.params), loop.round.reply if loop.round else None
+    del params["compaction"]
+    setup = evolve(loop.setup, params=encode(params))
+    loop = evolve(loop, setup=setup, round=None, container=None, compacted=(), pauses=loop.pauses - 1)
+    if reply and any(block["type"] == "compaction" and block.get("content") for block in decode(reply)["content"]):
+        loop = rewritten(loop, (Splice(0, len(loop.messages), (reply,)),))
+    return evolve(loop, phase=Waiting("paused"))
+
+
+# --- the history of a runner's caller --------------------------------------------------------------------------------
+
+
+def known_calls(old: Round, reply: str) -> list[Call]:
+    """Return the calls of a reply, each as the old round knows it, if it is the same. Empty if it has no calls."""
+    blocks = decode(reply)["content"] if ends_in_reply((reply,)) else ()
+    return [_known(old, call) for call in (() if isinstance(blocks, str) else calls_in(blocks))]
+
+
+def _known(old: Round, call: Call) -> Call:
+    known = old.find(call.id)
+    return known if known and known.name == call.name and same_json(known.input, call.input) else call
+
+
+def run_again(calls: Iterable[Call], names: Sequence[str], now: float) -> list[Call]:
+    """Return the calls with those that are to run again without results. Late ends of earlier runs do not count."""
+    decision = DecisionRecord("rerun", at=now)
+    return [_fresh(evolve(call, run=call.run + 1, decision=decision)) if call.id in names else call for call in calls]
+
+
+def _fresh(call: Call) -> Call:
+    return evolve(call, status=Status.CLEARED, judged=True, why=None, reason=None, result=None, has_loop=False)
+
+
+def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:
+    """Return why a call cannot run again; None if it can."""
+    call = next((call for call in calls if call.id == call_id), None)
+    if call is None:
+        return f"{call_id!r} is not a call of the open round"
+    if call.result is None:
+        return f"the call {call_id!r} has no result yet: it is {call.status}, so it cannot run again"
+    return None if call.started else f"the call {call_id!r} never ran: its result is {call.result.outcome}"
+
+
+def has_joined(round_: Round, before: Sequence[str], after: Sequence[str]) -> bool:
+    """Return whether a round with all its results came to the end of the history; an equal one may have been in it."""
+    last = next((text for text in reversed(after) if ends_in_reply((text,))), None)
+    joined = last is not None and last == round_.reply and list(after).count(last) > list(before).count(last)
+    return joined and is_settled(round_)
+
+
+def unjoined_before_reply(loop: Loop) -> tuple[str, ...]:
+    """Return the unjoined messages before the reply that is open: a paused reply is one of them."""
+    is_paused = isinstance(loop.phase, Waiting) and loop.round is None and ends_in_reply(loop.unjoined)
+    return loop.unjoined[:-1] if is_paused else loop.unjoined

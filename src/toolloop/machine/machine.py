@@ -1,0 +1,601 @@
+"""The machine of one loop: which events a phase accepts, which loop follows, and what is to be done then.
+
+Law
+    `take(loop, event) -> loop` is the only way a loop changes. An event says what happened. The table says which events
+    a phase accepts, and a rule makes the loop that follows. Any other event is refused, and changes nothing.
+    `outstanding(loop) -> effects` says what is to be done. It is derived from the loop each time, so another process
+    that takes the loop over knows what to do without being told.
+
+Theory
+    It is the caller's turn in `Waiting`, `Finished` and `Failed`. A driver works in the other phases. Commands to a
+    working driver are accepted at once and take effect at the next possible place: injected messages after the reply,
+    a stop at the end of the request. A turn starts with a request. It ends with `TurnEnded`, or with a reply after
+    which nothing runs.
+    Actions on the outside world are recorded before they happen (`Requested`, `Started`), their results when they
+    come. So the loop shows a driver that takes over what may have happened without it: a request is lost and is made
+    again; a call that ran may be repeated, or is uncertain.
+    Closed rounds are the history. The open round is beside it and joins as a whole, so no call is left without its
+    result. A replaced history changes nothing else: no call, no wait, no limit. Only the caller of a runner replaces
+    the open round with it (`HistoryTaken`).
+    Time is an input. Each event may carry it, and `advance_time` applies it before the rule: a deadline binds even if
+    nobody recorded a tick.
+    The first end of a call is its result. An end that names its run can arrive at any time, and changes nothing if it
+    is too late.
+    The journal is the list of events. A judgement that lets every call run is left out of it, because the first start
+    implies it.
+    The rules never see a path: `tree` routes the events of loops inside calls.
+
+Limits of the model
+    If a tool is killed while it runs, the machine cannot know whether it had its effects. The call is then uncertain
+    (`Why.UNCERTAIN`), and waits for the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import asdict, evolve, frozen
+
+from toolloop.machine import events as ev
+from toolloop.machine import history_edits as edits
+from toolloop.machine import limits
+from toolloop.machine.calls import (
+    cleared,
+    decide,
+    ended,
+    ends,
+    is_settled,
+    judge,
+    refuse_strangers,
+    replace_call,
+    startable,
+    to_judge,
+    with_calls,
+    woken,
+)
+from toolloop.machine.chain import Chain
+from toolloop.machine.effects import CancelRequest, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.errors import ProtocolError
+from toolloop.machine.grants import ask_where_gone, remember, satisfy, without_grant
+from toolloop.machine.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
+from toolloop.machine.loop import (
+    Failed,
+    Failure,
+    Finished,
+    Judging,
+    Loop,
+    Phase,
+    Ready,
+    Repetition,
+    Requesting,
+    Round,
+    Running,
+    TooDeep,
+    Waiting,
+    round_of,
+)
+from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
+from toolloop.machine.repetition import count_round, repeated, warn, without_warning
+from toolloop.machine.replies import Reply, action_of, assistant_message, drop_unfinished
+from toolloop.machine.setup import Setup
+from toolloop.machine.splicing import common, spliced
+from toolloop.machine.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
+from toolloop.machine.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
+from toolloop.machine.thinking import all_messages, mark_stale, same_prefix
+from toolloop.machine.usage import IterationUsage
+from toolloop.machine.values import Call, PolicyResult, Status, Wait
+
+_NO_ROUND = Round(0, None)
+_ALL_MAY_RUN = ev.Judged()
+
+# --- requests and replies --------------------------------------------------------------------------------------------
+
+
+def send(loop: Loop, event: ev.Requested) -> Loop:
+    """Start a request, unless a limit forbids it."""
+    if limits.too_deep(loop) or limits.before_request(loop):
+        raise not_possible(loop, event, "a limit forbids the request")
+    # Messages may have been dropped when they joined the history; only the reply is at the next place.
+    stale = min(loop.stale_thinking, len(loop.messages) + len(loop.unjoined))
+    return evolve(loop, phase=Requesting(), stale_thinking=stale)
+
+
+def take_reply(loop: Loop, event: ev.Replied) -> Loop:
+    """Take a reply: its stop reason decides (`stop_reasons`). A stop that the caller asked for meanwhile follows it."""
+    then = _read(loop, event.reply, event.took or event.seconds)
+    asked = loop.phase
+    if isinstance(asked, Requesting) and asked.stopping and not isinstance(then.phase, Finished):
+        return _stopped(then, asked.reason)
+    return then
+
+
+def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
+    counted: dict[str, Any] = {
+        "response": reply.text,
+        "usage_log": loop.usage_log.append(reply.entry(loop.iterations + 1, seconds)),
+        "total_usage": loop.total_usage + reply.usage,
+        "iterations": loop.iterations + 1,
+        "turn_iterations": loop.turn_iterations + 1,
+    }
+    try:
+        action = action_of(reply)
+    except ProtocolError as error:
+        return evolve(loop, phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
+    counted["pauses"] = loop.pauses + 1 if action is PAUSE else 0
+    if action is REFUSE:
+        why = reply.stop_details or {}
+        kept = join(loop, drop_unfinished(loop.unjoined), **counted)
+        return finish(kept, Refused(why.get("category"), why.get("explanation")))
+    if action is CUT:
+        cut = assistant_message(reply.blocks, calls=False)
+        kept = join(loop, [*loop.unjoined, *([cut] if cut else [])], **counted)
+        return finish(kept, Truncated(str(reply.stop_reason)))
+    text = assistant_message(reply.blocks, ends=action is not PAUSE)
+    round_ = Round(loop.iterations + 1, text, reply.calls())
+    container = reply.container or loop.container  # a reply that resumes a turn may leave it out
+    loop = evolve(loop, container=container, round=round_, phase=Judging(action), **counted)
+    return loop if action is RUN or "stop_when" in loop.setup.callables else _conclude(loop)
+
+
+def _action(loop: Loop) -> ReplyAction | None:
+    return loop.phase.action if isinstance(loop.phase, Judging) else None
+
+
+def _conclude(loop: Loop) -> Loop:
+    """Pause or end the loop after a reply without calls."""
+    if edits.is_compaction(loop):
+        return edits.compacted_by_server(loop)
+    if _action(loop) is PAUSE:
+        unjoined = (*loop.unjoined, *([loop.round.reply] if loop.round and loop.round.reply else []))
+        container = loop.container if unjoined else None
+        return evolve(loop, unjoined=unjoined, round=None, container=container, phase=Waiting("paused"))
+    queued = without_warning(loop)
+    # The model has not answered queued user messages, so the loop continues. A system message alone waits for one.
+    is_answered = all(map(is_system, queued))
+    loop = settled_and_joined(evolve(loop, queued=queued), phase=Ready())
+    return finish(loop, NaturalEnd()) if is_answered else loop
+
+
+def fail(loop: Loop, event: ev.RequestFailed) -> Loop:
+    """Take the end of a request without a reply. If the caller stopped the loop meanwhile, it ends."""
+    if isinstance(loop.phase, Requesting) and loop.phase.stopping:
+        return end(loop, StopCondition(loop.phase.reason))
+    return proceed(loop) if event.failure is None else evolve(loop, phase=Failed(event.failure))
+
+
+# --- judging and running ---------------------------------------------------------------------------------------------
+
+
+def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
+    """Take the results of the policies. A call without one may run."""
+    if event.stop:
+        return _stopped(loop, event.reason)
+    if _action(loop) is not RUN:
+        return _conclude(loop)
+    if (found := detected(loop)) is not None:
+        if _stops_at(loop, found):
+            return end(loop, found)
+        loop = warn(loop, found)
+    results, round_ = dict(event.results), loop.round or _NO_ROUND
+    if results:
+        refuse_strangers(round_, results)
+    asked, calls = len(round_.having(Status.WAITING)), []
+    for call in round_.calls:
+        judged = call
+        if to_judge(call):
+            loop, judged = _judged(loop, call, results.get(call.id))
+        calls.append(judged)
+    round_ = with_calls(round_, calls)
+    waits = len(round_.having(Status.WAITING))
+    # An edit or a grant can satisfy a policy that asks. Then no further call waits, and the others go on.
+    if 0 < waits <= asked and (startable(loop.setup, round_) or round_.having(Status.RUNNING)):
+        waits = 0
+    return evolve(loop, round=round_, phase=Waiting("decision_required") if waits else Running())
+
+
+def _judged(loop: Loop, call: Call, result: PolicyResult | None) -> tuple[Loop, Call]:
+    """Return the loop after the use of a grant, and the call after the result of its policy."""
+    granted = satisfy(loop, call, result) if loop.grants and isinstance(result, Wait) else None
+    return granted or (loop, judge(call, result, loop.setup, loop.now))
+
+
+def detected(loop: Loop) -> LoopDetected | None:
+    """Return the repetition that the newest round makes, if it is to be reported. Nothing of it was judged yet."""
+    if loop.round is None or _action(loop) is not RUN:
+        return None
+    return repeated(loop.setup.loop_detection, loop.repetition, loop.round.calls)
+
+
+def _stops_at(loop: Loop, found: LoopDetected | None) -> bool:
+    wanted = loop.setup.loop_detection
+    return found is not None and wanted is not None and wanted.action == "stop"
+
+
+def start(loop: Loop, event: ev.Started) -> Loop:
+    """Start a call. The journal leaves out a judgement that lets every call run: the first start implies it."""
+    before = loop
+    if isinstance(loop.phase, Judging):
+        loop = take_judgement(loop, _ALL_MAY_RUN)
+    round_ = loop.round if loop.round and isinstance(loop.phase, Running) else _NO_ROUND
+    call = next((call for call in startable(loop.setup, round_) if call.id == event.call_id), None)
+    if call is None:
+        raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
+    started = evolve(call, status=Status.RUNNING, attempts=call.attempts + 1)
+    return evolve(loop, started=loop.started.append(call.id), round=replace_call(round_, started))
+
+
+def end_call(loop: Loop, event: ev.Ended) -> Loop:
+    """End a call. The first end is its result; an end that names its run may come too late, and is ignored then.
+
+    After a limit, calls that still run end in the round with which the loop resumes.
+    """
+    for entry in event.spent:
+        loop = spend(loop, evolve(entry, path=(event.call_id, *entry.path)))
+    round_ = round_of(loop) or _NO_ROUND
+    call = round_.find(event.call_id)
+    if event.iteration == event.attempt == 0:
+        if call is None or call.status is not Status.RUNNING:
+            raise not_possible(loop, event, f"{event.call_id!r} is not a call that runs")
+    elif call is None or event.iteration != round_.iteration or not ends(call, event.attempt, event.result):
+        return loop
+    return with_round(loop, replace_call(round_, ended(call, event.result, loop.setup)))
+
+
+def spend(loop: Loop, entry: IterationUsage) -> Loop:
+    """Return the loop with one more answered request in its usage."""
+    return evolve(loop, usage_log=loop.usage_log.append(entry), total_usage=loop.total_usage + entry.usage)
+
+
+def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
+    """End the turn: the round closes, calls wait for the caller, or a limit was met."""
+    round_ = loop.round
+    if round_ is not None and is_settled(round_):
+        return close_round(loop, round_)
+    if outstanding(loop) != (EndTurn(),):
+        raise not_possible(loop, event, "something can still be done, or is in progress")
+    if round_ is None:
+        reached = limits.before_request(loop)
+        return evolve(loop, phase=TooDeep()) if limits.too_deep(loop) or reached is None else end(loop, reached)
+    unfinished = round_.having(Status.RUNNING) or startable(loop.setup, round_)
+    if unfinished and (reached := limits.out_of_time(loop) or limits.over_budget(loop, limits.BEFORE_TOOLS)):
+        return end(loop, reached)
+    return evolve(loop, phase=Waiting("decision_required"))
+
+
+# --- the caller ------------------------------------------------------------------------------------------------------
+
+
+def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
+    """Apply decisions of the caller: all of them, or none."""
+    if loop.round is None:
+        raise not_allowed(loop, event, allowed(loop))
+    # A decision is not older than the call it decides, whatever the clock says.
+    decisions = [(call_id, evolve(decision, at=loop.now)) for call_id, decision in event.decisions]
+    round_ = decide(loop.setup, loop.round, decisions)
+    return evolve(remember(loop, loop.round, round_), round=round_)
+
+
+def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
+    """Continue or retry, with the messages that the caller injects. While a driver works, they are only queued."""
+    if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, Waiting | Failed):
+        raise not_allowed(loop, event, allowed(loop))
+    if event.messages:
+        loop = evolve(loop, queued=(*loop.queued, *event.messages))
+    if isinstance(loop.phase, Waiting):
+        return proceed(clear_decided(loop))
+    return proceed(loop) if isinstance(loop.phase, Ready | Failed) else loop
+
+
+def clear_decided(loop: Loop) -> Loop:
+    """Let the calls start that the caller decided to run.
+
+    Raises:
+        UndecidedCalls: calls wait for a decision, and the others may not run before it (`execution="barrier"`).
+
+    """
+    if loop.round is None:
+        return loop
+    undecided = tuple(call.id for call in loop.round.having(Status.WAITING))
+    if undecided and loop.setup.execution == "barrier":
+        raise undecided_calls(undecided)
+    return evolve(loop, round=cleared(loop.round))
+
+
+def proceed(loop: Loop) -> Loop:
+    """Continue with the open round, or with a request. Queued messages join now if they can."""
+    if loop.round is not None:
+        return evolve(loop, phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
+    if loop.queued and not loop.unjoined:
+        return join(loop, (), phase=Ready())
+    return evolve(loop, phase=Ready())
+
+
+def stop(loop: Loop, event: ev.Stopped) -> Loop:
+    """End the loop for its caller. A request in progress is finished first; the first reason counts."""
+    if isinstance(loop.phase, Requesting):
+        return loop if loop.phase.stopping else evolve(loop, phase=Requesting(stopping=True, reason=event.reason))
+    return _stopped(loop, event.reason)
+
+
+def _stopped(loop: Loop, reason: str | None) -> Loop:
+    return end(edits.compacted_by_server(loop) if edits.is_compaction(loop) else loop, StopCondition(reason))
+
+
+def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
+    """Begin a further user turn: iterations, pauses, active time and repetitions are counted from zero again."""
+    kept = Chain(loop.messages[: last_user_turn(loop.messages)]) if event.replace_last else loop.messages
+    return evolve(
+        loop,
+        messages=kept.extend((*event.messages, *loop.queued)),
+        stale_thinking=min(loop.stale_thinking, len(kept)),
+        compacted=() if event.replace_last else loop.compacted,
+        phase=Ready(),
+        queued=(),
+        turn_iterations=0,
+        pauses=0,
+        active=0.0,
+        repetition=Repetition(),
+    )
+
+
+def change(loop: Loop, event: ev.Changed) -> Loop:
+    """Change parameters or limits, from the next request on. If a limit ended the loop, new limits resume it.
+
+    A container that the caller names, or removes, replaces the one in which code waits.
+    """
+    params, set_limits = event.params or loop.setup.params, event.limits or loop.setup.limits
+    loop = _set_up(loop, evolve(loop.setup, params=params, limits=set_limits))
+    phase = loop.phase
+    if "container" in event.names:
+        if isinstance(phase, Finished) and phase.resume_point:
+            phase = evolve(phase, resume_point=evolve(phase.resume_point, container=None))
+        loop = evolve(loop, container=None, phase=phase)
+    if event.limits is None or not isinstance(phase, Finished) or phase.resume_point is None:
+        return loop
+    return proceed(evolve(loop, **asdict(phase.resume_point, recurse=False)))
+
+
+def _set_up(loop: Loop, setup: Setup) -> Loop:
+    is_same = same_prefix(loop.setup, setup, is_stale=loop.stale_thinking > 0)
+    loop = evolve(loop, setup=setup)
+    return loop if is_same else mark_stale(loop)
+
+
+def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
+    """Replace the closed history, for the caller or by a compaction between turns."""
+    if event.strategy is None:
+        return edits.rewritten(evolve(loop, compacted=()), event.splices)
+    if event.spent is not None:
+        loop = spend(loop, event.spent)
+    if not isinstance(loop.phase, Ready):  # somebody stopped the loop while the summary was written
+        return loop
+    noted = dict(loop.compacted) | {event.strategy: event.after}
+    loop = evolve(loop, compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
+    return edits.rewritten(loop, event.splices) if event.splices else loop
+
+
+def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:
+    """Revoke a grant: no call runs by it any more, not even a call that it had cleared."""
+    loop = without_grant(loop, event.grant_id)
+    round_ = round_of(loop)
+    return loop if round_ is None else with_round(loop, ask_where_gone(loop, round_))
+
+
+# --- the caller of a runner ------------------------------------------------------------------------------------------
+
+
+def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
+    """Replace the history, the open round and the pause by a history of the caller's own.
+
+    Calls of the open round that it still has stay as they are, so none runs twice. The others are gone and do not run.
+    """
+    old = loop.round or _NO_ROUND
+    calls = edits.known_calls(old, event.reply) if event.reply else []
+    if event.reply and not calls:
+        raise not_possible(loop, event, "the reply is not an assistant message with calls")
+    if why := next(filter(None, (edits.why_not_again(call_id, calls) for call_id in event.rerun)), None):
+        raise not_possible(loop, event, why)
+    unjoined = edits.unjoined_before_reply(loop) if event.keeps_unjoined else ()
+    after = evolve(
+        loop,
+        messages=Chain(spliced(loop.messages, event.splices)),
+        unjoined=unjoined,
+        queued=without_warning(loop),  # a warning is about a round that is gone, or is judged again
+        container=loop.container if unjoined or any(old.find(call.id) is call for call in calls) else None,
+        compacted=(),
+        edited_at=loop.iterations,
+    )
+    if event.reply:
+        after = _shown(after, Round(loop.iterations, event.reply, tuple(edits.run_again(calls, event.rerun, loop.now))))
+    else:
+        if edits.has_joined(old, loop.messages, after.messages):  # it still counts as a round that may be repeated
+            repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)
+            after = evolve(after, repetition=repetition, queued=loop.queued)
+        after = proceed(evolve(after, round=None))
+    return mark_stale(after, common(all_messages(loop), all_messages(after)))
+
+
+def _shown(loop: Loop, round_: Round) -> Loop:
+    """Return the loop with a round that its caller has seen, and whose calls are not all judged."""
+    running = round_.having(Status.RUNNING)
+    if not (running and isinstance(loop.phase, Judging | Running)):
+        if round_.having(Status.WAITING):
+            return evolve(loop, round=round_, phase=Waiting("decision_required"))
+        round_ = cleared(round_)  # the loop goes on from here without another command
+    loop = evolve(loop, round=round_)
+    return proceed(loop) if running else evolve(loop, phase=Judging())
+
+
+# --- another driver --------------------------------------------------------------------------------------------------
+
+
+def wake(loop: Loop, event: ev.Woken) -> Loop:
+    """Hand the loop to another driver: running calls are interrupted, and policies judge the other open ones again."""
+    setup = event.setup or loop.setup
+    if setup.within != loop.setup.within:
+        raise not_possible(loop, event, "the setup is that of a loop in another place")
+    loop = _set_up(loop, setup)
+    if isinstance(loop.phase, Requesting):
+        return fail(loop, ev.RequestFailed())
+    if (round_ := round_of(loop)) is None:
+        return loop
+    loop = with_round(loop, with_calls(round_, [woken(call, setup) for call in round_.calls]))
+    return proceed(loop) if isinstance(loop.phase, Running) else loop
+
+
+def with_round(loop: Loop, round_: Round) -> Loop:
+    """Return the loop with another version of the round of `round_of`."""
+    if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
+        return evolve(loop, phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
+    return evolve(loop, round=round_)
+
+
+def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:
+    """Change nothing: what expires has done so already, as before any other event."""
+    return loop
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Rule:
+    """What follows an event in a phase: a function, and the phases to which it may lead."""
+
+    apply: Callable[[Loop, Any], Loop]
+    to: tuple[type[Phase], ...]
+
+
+def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool = True) -> dict[type[ev.Event], Rule]:
+    """Return the rules of a phase, with those for events that change a loop in any phase without leaving it."""
+    anywhere: dict[type[ev.Event], Callable[[Loop, Any], Loop]] = {
+        ev.Ended: end_call,
+        ev.Changed: change,
+        ev.GrantRevoked: revoke,
+        ev.Woken: wake,
+        ev.Ticked: let_time_pass,
+    }
+    row = {event: Rule(apply, (phase,)) for event, apply in anywhere.items()}
+    if is_open:
+        row[ev.HistoryEdited] = Rule(edit_history, (phase,))
+        row[ev.HistoryTaken] = Rule(take_history, (Ready, Judging, Waiting, Running))
+        row[ev.Stopped] = Rule(stop, (Finished,))
+    return row | rules
+
+
+TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
+    Ready: _row(
+        Ready,
+        {
+            ev.Requested: Rule(send, (Requesting,)),
+            ev.TurnEnded: Rule(end_turn, (Finished, TooDeep)),
+            ev.Continued: Rule(continue_loop, (Ready,)),
+            ev.HistoryTaken: Rule(take_history, (Ready, Judging)),
+        },
+    ),
+    Requesting: _row(
+        Requesting,
+        {
+            ev.Replied: Rule(take_reply, (Judging, Waiting, Ready, Finished, Failed)),
+            ev.RequestFailed: Rule(fail, (Failed, Ready, Finished)),
+            ev.Continued: Rule(continue_loop, (Requesting,)),
+            ev.Stopped: Rule(stop, (Requesting,)),
+            ev.Woken: Rule(wake, (Ready, Finished)),
+        },
+        is_open=False,
+    ),
+    Judging: _row(
+        Judging,
+        {
+            ev.Judged: Rule(take_judgement, (Running, Waiting, Ready, Finished)),
+            ev.Started: Rule(start, (Running,)),
+            ev.Decided: Rule(decide_calls, (Judging,)),
+            ev.Continued: Rule(continue_loop, (Judging,)),
+        },
+    ),
+    Running: _row(
+        Running,
+        {
+            ev.Started: Rule(start, (Running,)),
+            ev.TurnEnded: Rule(end_turn, (Waiting, Finished, Failed)),
+            ev.Decided: Rule(decide_calls, (Running,)),
+            ev.Continued: Rule(continue_loop, (Running,)),
+            ev.Woken: Rule(wake, (Running, Judging)),
+        },
+    ),
+    Waiting: _row(
+        Waiting,
+        {
+            ev.Decided: Rule(decide_calls, (Waiting,)),
+            ev.Continued: Rule(continue_loop, (Ready, Judging, Running)),
+        },
+    ),
+    Finished: _row(
+        Finished,
+        {
+            ev.FollowedUp: Rule(follow_up, (Ready,)),
+            ev.Changed: Rule(change, (Finished, Ready, Judging, Running)),
+            ev.HistoryEdited: Rule(edit_history, (Finished,)),
+        },
+        is_open=False,
+    ),
+    Failed: _row(Failed, {ev.Continued: Rule(continue_loop, (Ready, Judging, Running))}),
+    TooDeep: {},
+}
+
+
+def take(loop: Loop, event: ev.Event) -> Loop:
+    """Return the loop after an event of its own.
+
+    Raises:
+        CallerError: the event is not possible here; the loop is as before.
+
+    """
+    rule = TRANSITIONS[type(loop.phase)].get(type(event))
+    if rule is None:
+        raise not_allowed(loop, event, allowed(loop))
+    return rule.apply(loop, event)
+
+
+def outstanding(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
+    """Return what is to be done now; nothing while it is the caller's turn, or everything possible is in progress.
+
+    Args:
+        loop: the loop alone, without the loops inside its calls.
+        tools: how many more tools the loops above it allow; None is no limit.
+
+    """
+    match loop.phase:
+        case Ready():
+            return (EndTurn(),) if limits.too_deep(loop) or limits.before_request(loop) else (SendRequest(),)
+        case Requesting():
+            return (CancelRequest(),) if limits.out_of_time(loop) else ()
+        case Judging():
+            return (_to_judge(loop),)
+        case Running():
+            return _to_run(loop, tools)
+    return ()
+
+
+def _to_judge(loop: Loop) -> Judge:
+    over = _action(loop) is not RUN or _stops_at(loop, detected(loop))
+    calls = () if over or loop.round is None else loop.round.calls
+    stop_when = "stop_when" in loop.setup.callables and all(call.status is Status.PROPOSED for call in calls)
+    return Judge(tuple([call.id for call in calls if to_judge(call)]), stop_when)
+
+
+def _to_run(loop: Loop, tools: int | None) -> tuple[Effect, ...]:
+    if loop.round is None or limits.out_of_time(loop):
+        return (EndTurn(),)
+    running = len(loop.round.having(Status.RUNNING))
+    places = loop.setup.max_parallel_tools
+    free = limits.lesser(tools, limits.room_for_tools(loop))
+    free = limits.lesser(free, None if places is None else max(0, places - running))
+    effects = tuple([RunCall(call.id) for call in startable(loop.setup, loop.round)[:free]])
+    return effects or (() if running else (EndTurn(),))
+
+
+def allowed(loop: Loop) -> tuple[str, ...]:
+    """Return what a caller may ask for in a loop, as the caller would say it."""
+    return commands_in(loop, TRANSITIONS[type(loop.phase)])

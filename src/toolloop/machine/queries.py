@@ -1,0 +1,202 @@
+"""What is asked of a tree of loops: which loops are in it, what waits for the caller, what is due, what came of one.
+
+A loop is at work while it is Ready, Requesting, Judging or Running. A loop inside a call never waits for a command; it
+stands still only while calls of it wait for the caller, or where its request failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from attrs import asdict, evolve
+
+from toolloop.machine import events as ev
+from toolloop.machine.expiry import expire
+from toolloop.machine.jsontext import decode, encode, well_formed
+from toolloop.machine.loop import (
+    Failed,
+    Finished,
+    Judging,
+    Loop,
+    Ready,
+    Requesting,
+    Round,
+    Running,
+    TooDeep,
+    Waiting,
+    round_of,
+)
+from toolloop.machine.setup import Texts
+from toolloop.machine.state import Path, State
+from toolloop.machine.terminations import NaturalEnd, Refused, StopCondition
+from toolloop.machine.texts import say
+from toolloop.machine.values import Call, Outcome, Result, Status
+
+Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]
+
+
+# --- which loops are there -------------------------------------------------------------------------------------------
+
+
+def open_round(loop: Loop) -> Round | None:
+    """Return the open round of a loop that goes on with it by itself, or by a decision."""
+    return loop.round if isinstance(loop.phase, Judging | Running | Waiting) else None
+
+
+def is_at_work(loop: Loop) -> bool:
+    """Return whether time counts for a loop inside a call: it waits for nobody."""
+    return isinstance(loop.phase, Ready | Requesting | Judging | Running)
+
+
+def children(state: State, path: Path, round_: Round | None) -> list[tuple[Path, Loop]]:
+    """Return the loops inside the running calls of a round of the loop at `path`, in the model's order."""
+    if len(state.loops) == 1 or round_ is None:
+        return []
+    below = [(*path, call.id) for call in round_.calls if call.has_loop and call.status is Status.RUNNING]
+    return [(each, state.loops[each]) for each in below]
+
+
+def driven(state: State) -> list[tuple[Path, Loop]]:
+    """Return the outermost loop and those inside calls of open rounds: parents first, calls in the model's order."""
+    return list(_walk(state, (), only_open=True))
+
+
+def everywhere(state: State) -> list[tuple[Path, Loop]]:
+    """Return the same, and the loops inside calls of a round with which a failed or limited loop may continue."""
+    return list(_walk(state, (), only_open=False))
+
+
+def driven_at(state: State, path: Path) -> Loop | None:
+    """Return the loop at a path; None where there is none, or where a loop above it is not Running."""
+    above = [state.at(path[:depth]) for depth in range(len(path))]
+    return state.at(path) if all(loop and isinstance(loop.phase, Running) for loop in above) else None
+
+
+def _walk(state: State, path: Path, *, only_open: bool) -> Iterator[tuple[Path, Loop]]:
+    loop = state.loops[path]
+    yield path, loop
+    for below, _ in children(state, path, open_round(loop) if only_open else round_of(loop)):
+        yield from _walk(state, below, only_open=only_open)
+
+
+# --- what they wait for ----------------------------------------------------------------------------------------------
+
+
+def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
+    """Return the calls that wait for the caller, with the paths of their loops: in the loop at `path`, and below."""
+    return [
+        (each, call)
+        for each, loop in _walk(state, path, only_open=True)
+        if (round_ := open_round(loop)) is not None
+        for call in round_.having(Status.WAITING)
+    ]
+
+
+def under_way(state: State) -> bool:
+    """Return whether something was begun whose end is not known yet: a request, or a call, anywhere in the tree."""
+    return any(isinstance(loop.phase, Requesting) or runs_calls(loop) for _, loop in driven(state))
+
+
+def runs_calls(loop: Loop) -> bool:
+    """Return whether a loop has calls that run and have no loop inside."""
+    if loop.round is None or not isinstance(loop.phase, Running):
+        return False
+    return any(not call.has_loop for call in loop.round.having(Status.RUNNING))
+
+
+def status_of(state: State) -> Standing:
+    """Return in one word whose turn it is: what a store lists loops by."""
+    if waiting(state):
+        return "needs_decision"
+    match state.root.phase:
+        case Waiting():
+            return "needs_command"
+        case Finished() | Failed() | TooDeep():
+            return "ended"
+    return "running" if under_way(state) else "runnable"
+
+
+def next_deadline(state: State) -> float | None:
+    """Return when the first of the waiting calls expires, in seconds since the epoch; None if none ever does."""
+    return min((call.expires_at for _, call in waiting(state) if call.expires_at is not None), default=None)
+
+
+def is_due(state: State, now: float) -> bool:
+    """Return whether time alone changes something by then: a wait is over, or a grant by which a call was to start."""
+    later = [evolve(loop, now=max(loop.now, now)) for _, loop in driven(state)]
+    return any(expire(loop) is not loop for loop in later)
+
+
+def time_left(state: State, path: Path = ()) -> float | None:
+    """Return in how many seconds the next loop at work has used up its time; None if none ever does."""
+    loop = state.loops[path]
+    if not is_at_work(loop):  # time stands still for the loops inside its calls, too
+        return None
+    timeout = loop.setup.limits.timeout
+    own = None if timeout is None or timeout <= loop.active else timeout - loop.active
+    times = (own, *(time_left(state, below) for below, _ in children(state, path, loop.round)))
+    return min((seconds for seconds in times if seconds is not None), default=None)
+
+
+def implied(event: ev.Event, following: ev.Event) -> bool:
+    """Return whether a journal may leave an event out, because the one that follows it implies it."""
+    match event, following:
+        case ev.Judged(results=(), stop=False, seconds=0), ev.Started() | ev.Opened():
+            where = following.path[:-1] if isinstance(following, ev.Opened) else following.path  # inside its call
+            return following.at >= event.at and where == event.path
+    return False
+
+
+# --- what came of a loop inside a call -------------------------------------------------------------------------------
+
+
+def is_over(loop: Loop) -> bool:
+    """Return whether a loop inside a call has come to its end. A failure that can be tried again is none."""
+    match loop.phase:
+        case Failed(failure=failure):
+            return not failure.retryable
+        case Finished() | TooDeep():
+            return True
+    return False
+
+
+def answer_of(loop: Loop, texts: Texts) -> Result:
+    """Return the result of a call whose loop is over: its last text, or why there is none.
+
+    What a loop said before an end that it did not choose is not its answer: the result says so, and is an error.
+    """
+    text = _last_text(loop)
+    chosen = isinstance(loop.phase, Finished) and isinstance(loop.phase.termination, NaturalEnd | StopCondition)
+    if chosen and text:
+        return Result(encode(text))
+    if text:
+        return _error(say(texts, "cut_short", reason=_reason(loop), text=text))
+    silent = say(texts, "no_answer", reason=_reason(loop))
+    return Result(encode(silent)) if chosen else _error(silent)
+
+
+def _reason(loop: Loop) -> str:
+    match loop.phase:
+        case Finished(termination=NaturalEnd()):
+            return "it said nothing"
+        case Finished(termination=ended):
+            details = asdict(ended, filter=lambda _, value: value is not None)
+            more = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in details.items())
+            return ended.kind.replace("_", " ") + (f" ({more})" if more else "")
+        case Failed(failure=failure):
+            return f"its model request failed: {failure.message}"
+    return f"it is nested too deep: {loop.setup.depth}, and {loop.setup.limits.max_depth} is the limit"
+
+
+def _error(text: str) -> Result:
+    return Result(encode(text), is_error=True, outcome=Outcome.FAILED)
+
+
+def _last_text(loop: Loop) -> str:
+    """Return the text of the last reply, if that joined the history of its loop."""
+    if not isinstance(loop.phase, Finished) or isinstance(loop.phase.termination, Refused) or loop.response is None:
+        return ""
+    blocks = decode(loop.response)["content"]
+    texts = (block["text"] for block in blocks if block["type"] == "text" and block["text"].strip())
+    return well_formed("\n".join(texts))  # the model may write what the API does not take back

@@ -1,0 +1,69 @@
+"""The errors for events that are not possible in a loop, in the words of those who asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from toolloop.machine import events as ev
+from toolloop.machine.errors import IllegalCommand, UndecidedCalls
+from toolloop.machine.loop import Failed, Loop, Waiting
+
+# How a caller asks for each event; only drivers record the others.
+_ASKED: dict[type[ev.Event], tuple[str, ...]] = {
+    ev.Continued: ("continue_loop()", "inject_and_continue()"),
+    ev.Stopped: ("stop()",),
+    ev.Decided: ("a decision",),
+    ev.HistoryEdited: ("an edit of the history",),
+    ev.Changed: ("update_params()", "extend()"),
+    ev.FollowedUp: ("follow_up()",),
+    ev.GrantRevoked: ("revoking a grant",),
+}
+
+
+def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]:
+    """Return what a caller may ask for in a loop whose phase knows these events."""
+    words = [word for event, words in _ASKED.items() if event in known for word in words]
+    if isinstance(loop.phase, Failed):
+        words[:2] = ["retry()"]
+    elif not isinstance(loop.phase, Waiting) and ev.Continued in known:
+        words.remove("continue_loop()")  # nothing waits for it; messages are queued
+    if loop.round is None and ev.Decided in known:
+        words.remove("a decision")
+    return (*words, "fork()") if words else ()
+
+
+def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> IllegalCommand:
+    """Make the error for an event that the phase of a loop does not know."""
+    phase, asked = type(loop.phase).__name__, _asked(event)
+    return IllegalCommand(
+        f"{asked} is not possible while the loop is {phase}; possible now: {', '.join(allowed) or 'nothing'}",
+        state=phase,
+        asked=asked,
+        allowed=allowed,
+    )
+
+
+def _asked(event: ev.Event) -> str:
+    match event:
+        case ev.Continued(messages=()):
+            return "continue_loop()"
+        case ev.Changed(limits=None):
+            return "update_params()"
+    return _ASKED.get(type(event), (type(event).__name__,))[-1]
+
+
+def not_possible(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
+    """Make the error for an event that the phase of a loop knows, but whose content does not fit the loop."""
+    phase, asked = type(loop.phase).__name__, type(event).__name__
+    return IllegalCommand(
+        f"{asked} is not possible while the loop is {phase}: {why}", state=phase, asked=asked, allowed=()
+    )
+
+
+def undecided_calls(names: tuple[str, ...]) -> UndecidedCalls:
+    """Make the error for a loop that cannot go on before these calls are decided."""
+    return UndecidedCalls(
+        f"the loop cannot go on while calls wait for a decision: {', '.join(names)}. Approve, deny or answer each, or "
+        'set execution="ready" to run the others meanwhile',
+        calls=names,
+    )

@@ -1,0 +1,293 @@
+"""Replies: reading them, and making messages of the history from their blocks.
+
+A reply joins verbatim: every block, known or not, keeps its type, place, key order and integer sizes. The exceptions
+are blocks that the API would refuse (source: rules 12 to 14 and 23 of the Messages API): blank text, thinking at the
+end, and, once the turn is closed, server calls without a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import field, frozen
+
+from toolloop.machine.errors import ProtocolError
+from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.stop_reasons import END, PAUSE, RUN, STOP_REASONS, ReplyAction
+from toolloop.machine.usage import IterationUsage, Usage
+from toolloop.machine.values import Call
+
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_SERVER_WORDS = tuple(f'"{kind}"' for kind in sorted(_SERVER_CALLS))
+_RESUMED = ('_tool_use"', '"code_execution')  # one of them is in each message that only a resumption may follow
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_ASSISTANT = '{"role":"assistant","content":'
+
+
+@frozen
+class Reply:
+    """An answered request.
+
+    Attributes:
+        text: the whole reply as JSON text, verbatim.
+        blocks: its content, decoded; read it, never change it.
+        container: the id of the container in which its code ran.
+
+    """
+
+    text: str
+    blocks: Sequence[JSON] = field(eq=False, repr=False)
+    stop_reason: str | None = None
+    model: str | None = None
+    request_id: str | None = None
+    usage: Usage = field(factory=Usage)
+    stop_details: Mapping[str, JSON] | None = field(default=None, eq=False, repr=False)
+    container: str | None = None
+
+    def entry(self, iteration: int, seconds: float) -> IterationUsage:
+        """Return its entry of the usage log."""
+        return IterationUsage(iteration, self.model, self.stop_reason, self.request_id, self.usage, seconds)
+
+    def calls(self) -> tuple[Call, ...]:
+        """Return its client calls in the model's order. The server runs its own calls."""
+        return calls_in(self.blocks)
+
+
+def calls_in(blocks: Iterable[JSON]) -> tuple[Call, ...]:
+    """Return the client calls in blocks of a reply, in their order."""
+    return tuple(
+        Call(
+            id=block["id"],
+            name=block["name"],
+            input=encode(block["input"]),
+            by_code=_by_code(block),
+            toolset=block["toolset_name"] if isinstance(block.get("toolset_name"), str) else None,
+        )
+        for block in blocks
+        if block["type"] == "tool_use"
+    )
+
+
+def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = None) -> Reply:
+    """Read the JSON of an API message.
+
+    Args:
+        body: the message.
+        text: its JSON text as received; without it the message is encoded.
+        request_id: the API's id of the request, for the record.
+
+    Raises:
+        ProtocolError: it is not a message. Fields that are only recorded (model, usage, details) are left out if they
+            are malformed; they stay in the text.
+
+    """
+    blocks = _checked(body.get("content") if isinstance(body, Mapping) else None)
+    stop_reason = body.get("stop_reason")
+    if not (stop_reason is None or isinstance(stop_reason, str)):
+        raise ProtocolError("the reply has a stop reason that is not a string", retryable=True)
+    try:
+        whole = encode(dict(body)) if text is None else text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the reply is not JSON: {error}") from error
+    return Reply(
+        text=whole,
+        blocks=blocks,
+        stop_reason=stop_reason,
+        model=_word(body.get("model")),
+        request_id=_word(request_id),
+        usage=Usage.read(body.get("usage")),
+        stop_details=_words(body.get("stop_details")),
+        container=_container(body.get("container")),
+    )
+
+
+def _checked(blocks: JSON) -> list[JSON]:
+    """Return the content of a reply after checking the fields that the loop reads."""
+    if not isinstance(blocks, list) or not all(map(_is_block, blocks)):
+        raise ProtocolError(
+            "the reply has no list of content blocks, so it is not a message of the API", retryable=True
+        )
+    calls = []
+    for block in blocks:
+        kind = block["type"]
+        if kind == "text":
+            if not isinstance(block.get("text"), str):
+                raise ProtocolError("the reply has a text block without a text", retryable=True)
+        elif kind == "tool_use" or kind in _SERVER_CALLS:
+            calls.append(block)
+        elif not isinstance(block.get("tool_use_id"), str | None):
+            raise ProtocolError("the reply has a result of a call whose id is not a string", retryable=True)
+    for block in calls:
+        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), Mapping)):
+            raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
+    if len(calls) > 1 and len({block["id"] for block in calls}) < len(calls):
+        raise ProtocolError("the reply has two calls with the same id", retryable=True)
+    return blocks
+
+
+def _is_block(value: JSON) -> bool:
+    return isinstance(value, Mapping) and isinstance(kind := value.get("type"), str) and bool(kind)
+
+
+def _by_code(block: JSON) -> bool:
+    return str(_mapping(block.get("caller")).get("type")).startswith("code_execution")
+
+
+def _mapping(value: JSON) -> Mapping[str, JSON]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _container(value: JSON) -> str | None:
+    name = _mapping(value).get("id")
+    return name if _filled(name) else None
+
+
+def _words(value: JSON) -> Mapping[str, JSON]:
+    said = _mapping(value)
+    return {name: _word(text) for name, text in said.items()} if said else said
+
+
+def _filled(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool = True) -> str | None:
+    """Return the text of the assistant message made of a reply's blocks; None if none of them may be sent back.
+
+    Args:
+        blocks: the reply's content.
+        calls: False leaves out client calls, for a reply in which they may be cut off.
+        ends: False keeps thinking at the end, for a paused reply, which the next one continues.
+
+    """
+    kept = acceptable([block for block in blocks if calls or block["type"] != "tool_use"], ends=ends)
+    return f"{_ASSISTANT}{encode(kept)}}}" if kept else None
+
+
+def acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
+    """Return the blocks that the API accepts back: no blank text, no thinking at the end of the model's turn."""
+    kept = [block for block in blocks if block["type"] != "text" or str(block.get("text", "")).strip()]
+    while ends and kept and kept[-1]["type"] in _THINKING:
+        kept.pop()
+    return kept
+
+
+def ended(messages: Sequence[str]) -> list[str]:
+    """Return the messages of a finished turn. If a paused reply is last, they lack the thinking at its end."""
+    kept = list(messages)
+    while ends_in_reply(kept):
+        blocks = _blocks(kept[-1])
+        left = acceptable(blocks)
+        if len(left) == len(blocks):
+            break
+        kept[-1:] = [f"{_ASSISTANT}{encode(left)}}}"] if left else []
+    return kept
+
+
+def ends_in_reply(messages: Sequence[str]) -> bool:
+    """Return whether the last message is the model's: a paused reply that must be resumed."""
+    return bool(messages) and messages[-1].startswith(_ASSISTANT)
+
+
+def ends_in_server_call(message: str) -> bool:
+    """Return whether the last block of a message is a server call; the API accepts a paused reply that ends so."""
+    blocks = _blocks(message)
+    return bool(blocks) and blocks[-1]["type"] in _SERVER_CALLS
+
+
+def open_server_calls(messages: Iterable[str]) -> set[str]:
+    """Return the ids of the server calls without a result in these messages."""
+    texts = list(messages)
+    if not any(word in text for text in texts for word in _SERVER_WORDS):  # the usual case decodes nothing
+        return set()
+    blocks = [block for text in texts for block in _blocks(text)]
+    done = {block.get("tool_use_id") for block in blocks if block["type"] != "tool_result"}
+    return {block["id"] for block in blocks if block["type"] in _SERVER_CALLS} - done
+
+
+def drop_unfinished(unjoined: Sequence[str]) -> list[str]:
+    """Return the unjoined messages that may join the history when a turn is over.
+
+    A paused reply that was not resumed may not: it is the beginning of an answer. Nor may open server calls, nor calls
+    made by them, with their results: the API accepts only the resumption after them (source: rules 23 and 25).
+    """
+    kept = list(unjoined)
+    while ends_in_reply(kept):
+        kept.pop()
+    return without_open_calls(kept)
+
+
+def without_open_calls(messages: Sequence[str]) -> list[str]:
+    """Return the messages without calls that only a resumption may follow, and without messages that are then empty."""
+    if not any(word in text for text in messages for word in _RESUMED):  # nearly always, and nothing is decoded
+        return list(messages)
+    kept = _without(messages, open_server_calls(messages))
+    while lost := _answered_code_calls(kept):
+        kept = _without(kept, lost)
+    return kept
+
+
+def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
+    """Return the messages without these calls and their results.
+
+    Later thinking is removed too, because its prefix has changed (source: rule 29).
+    """
+    if not lost:
+        return list(messages)
+    kept, bound = [], False
+    for text in messages:
+        message, blocks, left = decode(text), _blocks(text), []
+        for block in blocks:
+            if _own_id(block) in lost:
+                bound = True
+            elif not (bound and block["type"] in _THINKING):
+                left.append(block)
+        if len(left) < len(blocks) and message["role"] == "assistant":
+            left = acceptable(left)
+        if left:
+            kept.append(encode({**message, "content": left}))
+    return kept
+
+
+def _answered_code_calls(messages: Sequence[str]) -> set[str]:
+    """Return the ids of calls made by code if their results come last: only the next reply may follow those."""
+    if not messages or ends_in_reply(messages):
+        return set()
+    last_reply = next((text for text in reversed(messages) if text.startswith(_ASSISTANT)), None)
+    if last_reply is None or '"code_execution' not in last_reply:
+        return set()
+    return {block["id"] for block in _blocks(last_reply) if block["type"] == "tool_use" and _by_code(block)}
+
+
+def _blocks(text: str) -> list[JSON]:
+    content = decode(text)["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _own_id(block: JSON) -> str | None:
+    identity: str | None = block.get("tool_use_id") if block["type"] == "tool_result" else block.get("id")
+    return identity
+
+
+def action_of(reply: Reply) -> ReplyAction:
+    """Return what becomes of a reply. An unknown stop reason ends the loop, and no call runs.
+
+    Raises:
+        ProtocolError: there is no stop reason, or it is `tool_use` and there is no call.
+
+    """
+    if reply.stop_reason is None:
+        raise ProtocolError("the reply has no stop reason: it was cut off on the way", retryable=True)
+    action = STOP_REASONS.get(reply.stop_reason, END)
+    if action is not RUN and action is not PAUSE:
+        return action
+    for block in reply.blocks:
+        if block["type"] == "tool_use":
+            return RUN
+    if action is RUN:
+        raise ProtocolError("the reply stopped for tool_use and has no tool_use block", retryable=True)
+    return action

@@ -1,0 +1,33 @@
+"""The stop reasons: all of the API's words in one table, and what each means for the loop.
+
+Source: `StopReason` and `BetaStopReason` of anthropic-sdk; a test compares the table with them, so that a new reason
+fails the build instead of a user's loop.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ReplyAction(Enum):
+    """What is done with a reply."""
+
+    RUN = "run its calls"
+    END = "end the loop"
+    PAUSE = "send it back, so that the server continues"
+    CUT = "end the loop: it was cut off, and no call in it may run"
+    REFUSE = "end the loop: it is a refusal, and nothing of it joins the history"
+
+
+RUN, END, PAUSE, CUT, REFUSE = ReplyAction
+
+STOP_REASONS: dict[str, ReplyAction] = {
+    "tool_use": RUN,
+    "end_turn": END,
+    "stop_sequence": END,
+    "pause_turn": PAUSE,
+    "compaction": PAUSE,
+    "max_tokens": CUT,
+    "model_context_window_exceeded": CUT,
+    "refusal": REFUSE,
+}

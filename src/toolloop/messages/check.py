@@ -1,0 +1,71 @@
+"""Check whether the API would accept a history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from toolloop.machine.jsontext import well_formed
+from toolloop.messages.pairing import check_open_calls, check_pairing
+from toolloop.messages.parameters import check_parameters, check_references
+from toolloop.messages.reading import after_compaction, message_path, role_of, runs_of
+from toolloop.messages.rules import Findings, Level, Problem
+from toolloop.messages.shape import check_shape
+from toolloop.messages.turns import check_turns
+
+
+def check(messages: Any, *, model: str | None = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
+    """Find what the API would refuse in a history, as far as that can be known without it.
+
+    The history is judged as the messages of a request: models without prefill refuse one that ends in an assistant
+    message. It never raises for JSON values. Its time is linear in the size of the history.
+
+    Args:
+        messages: plain JSON values; indices in the problems are those of this list.
+        model: the id of the model. The rules that depend on the model need a known one.
+        tools: the definitions of the tools of the request; None if they are not known.
+        thinking: the `thinking` parameter of the request.
+
+    Returns:
+        The problems: first those of tools and thinking, then of shapes, then of order. The API is certain to refuse
+        those of the level `error`. If a message is not JSON, shapes and order are not checked.
+
+    """
+    findings = Findings()
+    check_parameters(findings, model=model, tools=tools, thinking=thinking)
+    if not isinstance(messages, list | tuple):
+        check_shape(messages, findings)
+    elif (plain := _as_json(messages, findings)) is not None:
+        check_shape(plain, findings)
+        findings.problems.extend(check_order(plain, model=model, tools=tools, thinking=thinking))
+        check_references(runs_of(plain), findings, tools=tools)
+    return findings.problems
+
+
+def _as_json(messages: Sequence[Any], findings: Findings) -> list[Any] | None:
+    """Return the messages as they arrive at the API; None if one of them is not JSON."""
+    plain = []
+    for number, message in enumerate(messages):
+        try:
+            text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+            plain.append(json.loads(well_formed(text)))
+        except (TypeError, ValueError, RecursionError) as error:
+            findings.add("not-encodable", message_path(number), f"the message is not JSON: {error}")
+            continue
+        if well_formed(text) != text:
+            # In a reply the API wrote it, and takes it back as an escape.
+            level: Level = "warning" if role_of(message) == "assistant" else "error"
+            findings.add("not-encodable", message_path(number), "a text has half of a surrogate pair", level=level)
+    return plain if len(plain) == len(messages) else None
+
+
+def check_order(messages: list[Any], *, model: Any = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
+    """Check the order of messages and blocks, and that each call has its result."""
+    findings = Findings()
+    runs = runs_of(messages)
+    live = after_compaction(runs)
+    check_pairing(live, findings)
+    check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
+    check_open_calls(live, findings, tools=tools)
+    return findings.problems

@@ -1,0 +1,10 @@
+"""OpenTelemetry spans of loops, by the GenAI conventions: `pip install 'toolloop[otel]'`."""
+
+try:
+    from toolloop.otel.spans import OpenTelemetry
+except ImportError as missing:
+    raise ImportError(
+        f"toolloop.otel needs opentelemetry-api ({missing}): pip install 'toolloop[otel]'", name=missing.name
+    ) from missing
+
+__all__ = ["OpenTelemetry"]

@@ -1,0 +1,261 @@
+"""An observer that makes a span for each loop, model request and tool run.
+
+A request's or tool's span begins in the thread or task that sends the request or runs the tool, through `around`, so it
+is the current span there. Its result comes as an event. Events alone never begin a span: in a stored loop they may tell
+what other processes do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+from toolloop.face.watch_events import (
+    CallFinished,
+    CallStarted,
+    CallWaiting,
+    Delta,
+    LoopFinished,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    WatchEvent,
+)
+from toolloop.loop.event_bus import WatchedLoop
+from toolloop.machine.errors import ModelError
+from toolloop.machine.jsontext import decode
+from toolloop.machine.loop import Failed, Loop, Round, Waiting, round_of
+from toolloop.machine.state import Path
+from toolloop.machine.usage import Usage
+from toolloop.otel import attributes
+
+
+class OpenTelemetry:
+    """An observer that makes spans by the GenAI conventions: `LoopConfig(observers=[OpenTelemetry()])`.
+
+    One instance serves any number of loops. It makes a span for each loop (`invoke_agent`), each model request
+    (`chat MODEL`) and each run of a tool (`execute_tool NAME`). While a request is sent or a tool runs, its span is the
+    current one, in each thread or task.
+
+    The span of a loop is a child of the span that is current when the loop begins in this process.
+    `gen_ai.conversation.id`, the loop id, joins the traces of a loop that several processes drive.
+
+    Args:
+        tracer_provider: makes the spans; None means the global one at the time when a loop begins.
+
+    """
+
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
+        """Store the provider."""
+        self._tracer_provider = tracer_provider
+
+    def for_loop(self, loop: WatchedLoop) -> Callable[[WatchEvent], None]:
+        """Return the observer of one loop. The loop calls it once."""
+        return _LoopSpans(loop, trace.get_tracer("toolloop", tracer_provider=self._tracer_provider))
+
+
+@define(eq=False)
+class _Open:
+    """A span that has not ended."""
+
+    span: Span
+    error: str | None = None
+    usage: Usage = field(factory=Usage)
+    begun: int = field(factory=time.time_ns)
+    is_streamed: bool = False
+
+    def end(self) -> None:
+        if self.error is not None:
+            self.span.set_status(Status(StatusCode.ERROR))
+            self.span.set_attribute("error.type", self.error)
+        self.span.end()
+
+
+class _LoopSpans:
+    """The spans of one loop, and of the loops inside its calls: by the path of the loop, or of the call."""
+
+    def __init__(self, loop: WatchedLoop, tracer: trace.Tracer) -> None:
+        self._loop = loop
+        self._tracer = tracer
+        self._loops: dict[Path, _Open] = {}
+        self._requests: dict[Path, _Open] = {}
+        self._tools: dict[Path, _Open] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, event: WatchEvent) -> None:
+        with self._lock:
+            match event:
+                case Delta():
+                    self._streamed(event)
+                case RequestAnswered():
+                    self._answered(event)
+                case RequestFailed():
+                    self._failed(event)
+                case CallFinished() if (*event.path, event.call_id) in self._tools:
+                    self._end_tool((*event.path, event.call_id), event.outcome, is_error=event.is_error)
+                case CallWaiting() if (*event.path, event.call_id) in self._tools:  # nobody saw its end
+                    self._end_tool((*event.path, event.call_id), "uncertain", is_error=True)
+                case LoopFinished():
+                    self._finished(event)
+
+    def close(self) -> None:
+        """End all spans: the handle was closed."""
+        with self._lock:
+            self._end_below(())
+
+    @contextmanager
+    def around(self, event: RequestStarted | CallStarted) -> Generator[None, None, None]:
+        """Make the span of a request or a tool the current one while it is sent or runs."""
+        is_request = isinstance(event, RequestStarted)
+        key = event.path if isinstance(event, RequestStarted) else (*event.path, event.call_id)
+        opened = self._requests if is_request else self._tools
+        with self._lock:
+            work = self._begin_request(event) if isinstance(event, RequestStarted) else self._tool(key)
+        token = contexts.attach(set_span_in_context(work.span))
+        try:
+            yield
+        except BaseException as error:
+            kind = error.kind if isinstance(error, ModelError) else None  # the API's own name of the failure
+            work.error = kind or type(error).__qualname__
+            raise
+        finally:
+            if trace.get_current_span() is work.span:  # not if the task is closed from another one
+                contexts.detach(token)
+            with self._lock:
+                if is_request and work.error is not None and opened.get(key) is work:
+                    opened.pop(key).end()
+                    if key in self._loops:
+                        self._loops[key].error = work.error
+
+    # --- events ---
+
+    def _streamed(self, event: Delta) -> None:
+        work = self._requests.get(event.path)
+        if work is not None and not work.is_streamed:
+            work.is_streamed = True
+            seconds = (time.time_ns() - work.begun) / 1e9
+            work.span.set_attributes({"gen_ai.request.stream": True, "gen_ai.response.time_to_first_chunk": seconds})
+
+    def _answered(self, event: RequestAnswered) -> None:
+        work = self._requests.pop(event.path, None)
+        if work is None:
+            return  # another process sent it
+        for loop in self._above(event.path):
+            loop.usage += event.usage
+            loop.error = None
+        work.span.set_attribute("gen_ai.response.finish_reasons", [str(event.stop_reason)])
+        work.span.set_attributes(attributes.of_usage(event.usage))
+        answered = self._loop.at(event.path)
+        if answered is not None and answered.usage_log and (model := answered.usage_log[-1].model) is not None:
+            work.span.set_attribute("gen_ai.response.model", model)
+        if answered is not None and answered.response is not None and not event.summary:
+            work.span.set_attribute("gen_ai.response.id", str(decode(answered.response).get("id")))
+        work.end()
+
+    def _failed(self, event: RequestFailed) -> None:
+        loops = self._above(event.path)
+        error = loops[0].error if loops else None
+        if (work := self._requests.pop(event.path, None)) is not None:  # the reply was invalid
+            error = work.error = "ProtocolError"
+            work.end()
+        for loop in loops:
+            loop.error = error or "ModelError"
+        root = self._loop.at(())
+        if root is not None and isinstance(root.phase, Failed):
+            self._end_below(())
+
+    def _finished(self, event: LoopFinished) -> None:
+        if (work := self._loops.get(event.path)) is not None:
+            work.span.set_attribute("toolloop.termination", event.termination.kind)
+            work.span.set_attribute("toolloop.iterations", event.iteration)
+            work.error = None
+            self._end_below(event.path)
+
+    # --- spans ---
+
+    def _begin_loop(self, path: Path) -> _Open:
+        """Return the span of the loop at a path; it begins with the first request or tool run in this process."""
+        if path in self._loops:
+            return self._loops[path]
+        found = {**attributes.common("invoke_agent", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
+        model = self._params(path).get("model")
+        if isinstance(model, str):
+            found["gen_ai.request.model"] = model
+        name = "invoke_agent"
+        if path:
+            found["gen_ai.agent.name"] = self._name(path)
+            name += f" {found['gen_ai.agent.name']}"
+        context = set_span_in_context(self._tool(path).span) if len(path) > self._loop.depth else None
+        self._loops[path] = _Open(self._tracer.start_span(name, context, attributes=found))
+        return self._loops[path]
+
+    def _begin_request(self, event: RequestStarted) -> _Open:
+        loop = self._begin_loop(event.path)
+        found = {**attributes.common("chat", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
+        found["toolloop.iteration"] = event.iteration
+        # Another model may write a summary.
+        found |= {"toolloop.summary": True} if event.summary else attributes.of_request(self._params(event.path))
+        name = " ".join(["chat", *([found["gen_ai.request.model"]] if "gen_ai.request.model" in found else [])])
+        span = self._tracer.start_span(name, set_span_in_context(loop.span), SpanKind.CLIENT, found)
+        if event.path in self._requests:
+            self._requests.pop(event.path).end()  # the loop no longer waits for it
+        self._requests[event.path] = work = _Open(span)
+        return work
+
+    def _tool(self, path: Path) -> _Open:
+        """Return the span of the call at a path."""
+        if path not in self._tools:
+            loop, name = self._begin_loop(path[:-1]), self._name(path)
+            found = attributes.common("execute_tool", self._loop.loop_id)
+            found |= {"gen_ai.tool.name": name, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": path[-1]}
+            context = set_span_in_context(loop.span)
+            self._tools[path] = _Open(self._tracer.start_span(f"execute_tool {name}", context, attributes=found))
+        return self._tools[path]
+
+    def _end_tool(self, path: Path, outcome: str, *, is_error: bool) -> None:
+        self._end_below(path)  # of a call that is a loop
+        work = self._tools.pop(path)
+        known = None if outcome == "timed_out" else work.error  # a timeout cancels the tool
+        work.error = (known or outcome) if is_error else None
+        work.span.set_attribute("toolloop.outcome", outcome)
+        work.end()
+
+    def _end_below(self, path: Path) -> None:
+        """End the spans of the loop at a path and of all that is inside it, the innermost first."""
+        for opened, least in ((self._requests, 0), (self._tools, 1), (self._loops, 0)):
+            inside = [key for key in opened if key[: len(path)] == path and len(key) >= len(path) + least]
+            for key in sorted(inside, key=len, reverse=True):
+                work = opened.pop(key)
+                if opened is self._loops:
+                    work.span.set_attributes(attributes.of_usage(work.usage))
+                work.end()
+
+    def _above(self, path: Path) -> list[_Open]:
+        """Return the open spans of the loop at a path and of the loops around it, the innermost first."""
+        paths = (path[:depth] for depth in range(len(path), -1, -1))
+        return [self._loops[each] for each in paths if each in self._loops]
+
+    # --- the loop as it is now ---
+
+    def _params(self, path: Path) -> dict[str, Any]:
+        loop = self._loop.at(path)
+        return {} if loop is None else decode(loop.setup.params)
+
+    def _name(self, path: Path) -> str:
+        """Return the name of the tool of the call at a path."""
+        loop = self._loop.at(path[:-1])
+        round_ = None if loop is None else round_of(loop) or _closed_round(loop)
+        call = None if round_ is None else round_.find(path[-1])
+        return "" if call is None else call.name
+
+
+def _closed_round(loop: Loop) -> Round | None:
+    return loop.phase.closed if isinstance(loop.phase, Waiting) else None

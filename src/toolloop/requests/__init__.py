@@ -1,0 +1,1 @@
+"""Model requests: parameters, and messages that are encoded once."""

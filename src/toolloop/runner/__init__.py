@@ -1,0 +1,1 @@
+"""The for-loop face: `ToolRunner` and `AsyncToolRunner`."""

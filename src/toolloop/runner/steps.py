@@ -1,0 +1,347 @@
+"""The steps of a runner: to the next reply, and to the results of the calls that the history ends with.
+
+A runner is a driver that stops earlier than a handle: before a reply with calls is judged, because its caller sees it
+first, and where a response is asked for before the round is closed. Between two steps the caller may make another
+history (see `caller_history`), which the loop takes over. Each step yields what is to be done, a drive or a question to
+the caller, as a function with its arguments: so one order of steps serves both runners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from toolloop.face.decisions import refuse_invalid, refuse_last_word
+from toolloop.face.loop_params import all_params, begin_with, missing
+from toolloop.loop.assembly import Assembly
+from toolloop.loop.handle import HandleBase
+from toolloop.loop.journal import LOG
+from toolloop.loop.message_edits import outgoing
+from toolloop.loop.questions import Questions
+from toolloop.machine import events as ev
+from toolloop.machine.calls import is_settled
+from toolloop.machine.effects import Effect, EndTurn, Judge, SendRequest
+from toolloop.machine.errors import IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.machine.history_edits import why_not_again
+from toolloop.machine.joining import answer_to
+from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.loop import Failed, Finished, Judging, Loop, Ready, TooDeep, Waiting
+from toolloop.machine.queries import open_round
+from toolloop.machine.replies import ends_in_server_call
+from toolloop.machine.state import State
+from toolloop.machine.stop_reasons import ReplyAction
+from toolloop.machine.tree import outstanding, step
+from toolloop.machine.values import Continue, Status
+from toolloop.requests.params import Secrets
+from toolloop.runner.caller_history import CallerHistory, Texts, open_calls, taking
+
+_STEP = "the next step of the runner"
+_RETRY = "generate_tool_response(retry=...)"
+# What may be decided of a call that waits, by why it does.
+_MAY = {"external": "Answer or Deny", "uncertain": "Rerun, Answer or Deny"}
+_MAY_ELSE = "Approve, Deny or Answer"
+
+
+class RunnerSteps:
+    """What both runners do.
+
+    Attributes:
+        assembly: the parts of the loop.
+        handle: for reads and commands.
+        history: what the caller sees and changes.
+
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        handle: HandleBase,
+        drive: Callable[[RunnerSteps], Any],
+        ask: Callable[[Any], Any] | None,
+    ) -> None:
+        """`drive`: drives until `rests`, sync or async. `ask`: decides calls that wait; None: nobody does."""
+        self.assembly = assembly
+        self.handle = handle
+        self.history = CallerHistory()
+        self._drive = drive
+        self._ask = ask
+        self._stops_before: type[Effect] = Judge
+        self._seen = 0  # how many replies the caller has seen
+        self._is_busy = False
+        self._is_over = False  # the caller was told that the loop has ended
+        assembly.engine.holds = self._holds
+
+    @property
+    def loop(self) -> Loop:
+        """Return the outermost loop, as it is now."""
+        return self.assembly.journal.state.root
+
+    # --- what the caller says ---
+
+    @contextmanager
+    def at_work(self, asked: str) -> Iterator[None]:
+        """Let one caller at a time work with the runner."""
+        self._refuse_at_work(asked, "One may at a time")
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
+
+    def _refuse_at_work(
+        self, asked: str, how: str = "Change the history between two steps, in the body of the loop"
+    ) -> None:
+        if self._is_busy:
+            may = ("params", "pending", "decide()")
+            raise _not_possible(f"{asked}: the runner is at work. {how}", self.loop, asked, *may)
+
+    def params(self) -> dict[str, Any]:
+        """Return the parameters of requests, with the history as the caller sees it."""
+        loop = self.loop
+        given = self.assembly.runtimes.root.requests.given(loop.setup.params)
+        return {**given, "messages": [decode(text) for text in self.history.shown(loop)]}
+
+    def append(self, messages: Sequence[Any]) -> None:
+        """Append messages to the history."""
+        self._refuse_at_work("append_messages()")
+        texts = self.history.to_texts(messages)
+        for number, text in enumerate(texts):
+            if not isinstance(decode(text), dict):
+                raise TypeError(f"messages[{number}] is no message; give each as an argument of its own")
+        if texts:
+            self.history.change(self.loop, (*self.history.shown(self.loop), *texts))
+
+    def set_params(self, params: Any) -> None:
+        """Replace all parameters, and the history."""
+        asked = "set_messages_params()"
+        self._refuse_at_work(asked)
+        given = params(self.params()) if callable(params) else params
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{asked}: params is a {type(given).__name__}; give a mapping, or a function of one")
+        if "messages" not in given:
+            raise missing("messages")
+        texts = self.history.to_texts(given["messages"])
+        rest = {name: value for name, value in given.items() if name != "messages"}
+        begins = begin_with(rest, self.assembly.parts.tools, asked=asked)
+        journal, requests = self.assembly.journal, self.assembly.runtimes.root.requests
+        old = _by_name(decode(self.loop.setup.params), requests.secrets)
+        new = _by_name(begins.stored, begins.secrets)
+        if changed := tuple(name for name in {**old, **new} if old.get(name) != new.get(name)):
+            journal.record(ev.Changed(encode(begins.stored), changed, at=journal.now()))
+            requests.update(begins.secrets, changed)
+            self.history.is_tuned = True
+        self.history.change(self.loop, texts)
+
+    # --- the steps ---
+
+    def advance(self, stops_before: type[Judge | SendRequest]) -> Questions[bool]:
+        """Come to the next reply, or to where the request for it is to be sent. Return False if the loop has ended."""
+        self._take_over()
+        if not (has_ended := isinstance(self.loop.phase, Finished)):
+            self._retry()
+        self._stops_before = stops_before
+        while not (has_ended or self.has_reply() or (isinstance(self.loop.phase, Ready) and self.rests())):
+            yield from self._go_on()
+            has_ended = isinstance(self.loop.phase, Finished)
+        self._is_over = has_ended and not self.has_reply()
+        return not self._is_over
+
+    def respond(self, retry: Iterable[str]) -> Questions[dict[str, JSON] | None]:
+        """Run the calls with which the history ends. Return the user message that answers them; None: there are none.
+
+        Args:
+            retry: the ids of calls to run again.
+
+        """
+        if isinstance(retry, str) or not isinstance(retry, Iterable):
+            raise TypeError(f"retry is a {type(retry).__name__}; give a list of call ids")
+        again, texts = list(retry), None if isinstance(self.loop.phase, Finished) else self.history.ahead()
+        if is_open := texts is None or bool(open_calls(texts)):
+            if texts is not None:
+                self.take(texts)
+                self.history.is_ahead = True
+            if self.loop.round is not None:
+                self._retry()  # what failed is inside a call
+        round_ = open_round(self.loop) if is_open else None
+        known = () if round_ is None else tuple(call.id for call in round_.calls)
+        if strangers := [name for name in again if name not in known]:
+            raise UnknownCall(
+                f"{_RETRY} names {', '.join(map(repr, strangers))}: no open call of the history. "
+                f"Those are: {', '.join(known) or 'none'}",
+                call=strangers[0],
+                known=known,
+            )
+        if round_ is None or not known:
+            return None
+        settled = [call for call in round_.calls if call.id in again and call.status is Status.SETTLED]
+        for call in settled:
+            if why := why_not_again(call.id, round_.calls):
+                text = f"{_RETRY}: {why}. Append another result yourself"
+                raise _not_possible(text, self.loop, _RETRY, "generate_tool_response()", "append_messages()")
+        yield from self._settle()
+        if settled:
+            journal, ran = self.assembly.journal, tuple(call.id for call in settled)
+            journal.record(ev.HistoryTaken((), round_.reply, keeps_unjoined=True, rerun=ran, at=journal.now()))
+            yield from self._settle()
+        return self._response()
+
+    def _settle(self) -> Questions[None]:
+        """Run the open round until each call has its result."""
+        self._stops_before = EndTurn
+        while not self._is_settled() and open_round(self.loop) is not None:
+            yield from self._go_on()
+
+    def _go_on(self) -> Questions[None]:
+        """Do the next thing: ask the caller, go on with the loop where it waits, or drive it to where it rests."""
+        if isinstance(self.loop.phase, Waiting):
+            self.handle.tick(self.assembly.journal.now())
+            if self.handle.pending:
+                yield from self._ask_about()
+            else:
+                self.handle.resume(Continue())
+        else:
+            yield self._drive, (self,)
+            self.raise_failure()
+
+    def _ask_about(self) -> Questions[None]:
+        """Let the caller decide the calls that wait, if they said how."""
+        turn, loop = self.handle.pending_turn, self.handle
+        if turn is not None and self._ask is not None:
+            yield self._ask, (turn,)
+        if turn is None or turn.is_spent or not loop.pending:
+            return
+        waiting = {"/".join(call.path): call for call in loop.pending}
+        named = ", ".join(f"{call.name} ({name}: {call.why})" for name, call in waiting.items())
+        whys = dict.fromkeys(str(call.why) for call in loop.pending)
+        may = "; ".join(f"{why}: {_MAY.get(why, _MAY_ELSE)}" for why in whys)
+        is_in = self.history.reply is None or not self.history.leaves_out(self.history.mine or ())
+        results = "results" if is_in else "message, results"
+        raise UndecidedCalls(
+            f"the runner cannot go on while calls wait for a decision: {named}. Decide them with "
+            f"runner.decide({{id: decision}}) ({may}), or answer all calls of the reply yourself with "
+            f"append_messages({results}), and iterate again; or give ToolRunner(ask=...). Nothing is lost",
+            calls=tuple(waiting),
+        )
+
+    def _is_settled(self) -> bool:
+        return self.loop.round is not None and is_settled(self.loop.round)
+
+    def _response(self) -> dict[str, JSON] | None:
+        """Return the message with the results of the round, as it joins the history."""
+        loop = self.loop  # if it has ended meanwhile, its open calls did not run, and the message is in the history
+        answer: dict[str, JSON] = decode(loop.messages[-1] if loop.round is None else answer_to(loop, loop.round))
+        return answer if answer["role"] == "user" else None
+
+    def _retry(self) -> None:
+        if isinstance(self.loop.phase, Failed):
+            self.handle.retry()
+
+    def raise_failure(self) -> None:
+        """Raise what failed, if something did. A reply that makes no sense is not shown later."""
+        if isinstance(self.loop.phase, Failed | TooDeep):
+            self._seen = self.loop.iterations
+            raise self.handle.into_result().error or AssertionError("a failed loop has an error")
+
+    # --- whose history counts ---
+
+    def _take_over(self) -> None:
+        """The body of the loop is over: its history counts, or else the reply joins.
+
+        Raises:
+            InvalidHistory: the API would refuse it; all stands as it was, to be mended.
+
+        """
+        history, loop = self.history, self.loop
+        texts, has_ended = history.changed(), isinstance(loop.phase, Finished)
+        if texts is not None:
+            if has_ended and not self._is_over:
+                history.stands = texts  # nothing of it is sent or run
+            else:
+                self.take(texts)
+        elif history.is_ahead and not has_ended:
+            self.take(history.kept())
+        elif history.is_tuned and not has_ended:
+            self._refuse_invalid(loop)
+        if texts is not None and history.leaves_out(texts):
+            LOG.warning(
+                "the caller changed the %s in this iteration, and the reply is not among the messages: it is left "
+                "out, and none of its calls runs",
+                "parameters" if history.mine is None else "messages",
+                extra={"loop_id": self.handle.loop_id},
+            )
+        history.over()
+
+    def take(self, texts: Texts) -> None:
+        """Let the loop take a history over. The calls that it ends with are the open round."""
+        journal, history = self.assembly.journal, self.history
+        with journal.lock:
+            before, now = journal.state, journal.now()
+            texts, events = history.without_ended(before.root, texts), list[ev.Event]()
+            if isinstance(before.root.phase, Finished):  # a further user turn
+                events.append(ev.FollowedUp((), at=now))
+            then = step(before, events[0]) if events else before
+            events.append(taking(then.root, texts, now))
+            loop = step(then, events[-1]).root
+            self._refuse_invalid(loop)
+            if isinstance(loop.phase, Ready) and not loop.unjoined and not ends_in_server_call(texts[-1]):
+                params = decode(loop.setup.params)
+                refuse_last_word(texts, list(before.root.messages), params, asked=_STEP)
+            for event in events:
+                journal.record(event)
+        history.stands = None
+        if history.reply is None:
+            history.mine = None
+
+    def _refuse_invalid(self, loop: Loop) -> None:
+        params = all_params(decode(loop.setup.params), self.assembly.parts.tools)
+        refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=_STEP)
+
+    # --- replies ---
+
+    def has_reply(self) -> bool:
+        """Return whether there is a reply that the caller has not seen."""
+        return self.loop.iterations > self._seen and not isinstance(self.loop.phase, Failed)
+
+    def show(self) -> dict[str, JSON]:
+        """Return the reply that the caller sees from now on."""
+        self._seen = self.loop.iterations
+        self.assembly.journal.bus.drain()
+        self.history.show(self.loop)
+        reply: dict[str, JSON] = decode(self.loop.response or "{}")
+        return reply
+
+    def send(self) -> None:
+        """Let the request go out that a step stopped before, with the parameters as they are now."""
+        if self._stops_before is SendRequest:
+            self._stops_before, self.history.is_tuned = Judge, False
+
+    # --- where a drive stops ---
+
+    def rests(self) -> bool | None:
+        """Return True if nothing is left to do, or all that is waits for the caller."""
+        state = self.assembly.journal.state
+        return all(self._holds(state, effect) for effect in outstanding(state)) or None
+
+    def _holds(self, state: State, effect: Effect) -> bool:
+        """Return whether an effect waits for the caller."""
+        loop = state.root
+        match effect:
+            case SendRequest(path=()):
+                self.history.asked = loop
+                return self._stops_before is SendRequest
+            case Judge(path=()):
+                runs = isinstance(loop.phase, Judging) and loop.phase.action is ReplyAction.RUN
+                return runs and loop.iterations > self._seen
+            case EndTurn(path=()):
+                return self._stops_before is EndTurn and self._is_settled()
+        return False
+
+
+def _by_name(stored: Mapping[str, JSON], secrets: Secrets) -> dict[str, Any]:
+    """Return parameters with what no store keeps of them, to be compared."""
+    return {**stored, **secrets.options, "mcp_servers": (stored.get("mcp_servers"), secrets.mcp_tokens)}
+
+
+def _not_possible(text: str, loop: Loop, asked: str, *allowed: str) -> IllegalCommand:
+    return IllegalCommand(text, state=type(loop.phase).__name__, asked=asked, allowed=allowed)

@@ -1,0 +1,242 @@
+"""What a streaming runner yields: one reply while it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Self
+
+from toolloop.face.watch_events import WatchEvent
+from toolloop.loop.operations import exhaust
+from toolloop.loop.streaming import AsyncTurnStream, AsyncUnread, TurnStream, Unread
+from toolloop.machine.errors import IllegalCommand
+from toolloop.machine.jsontext import JSON
+from toolloop.machine.loop import Finished
+from toolloop.runner.steps import RunnerSteps
+
+_UNENDED = (
+    "get_final_message(): this stream did not come to its end, for its request failed or it was left; iterate the "
+    "runner again for another one"
+)
+_ENDED = (
+    "get_final_message(): there is no message, for the loop ended before this reply was in; into_result().termination "
+    "says why"
+)
+_OUTSIDE = (
+    "reading the stream: events are read inside of `async with stream:`, where the tasks of the reply end. "
+    "get_final_message() needs none"
+)
+_READING = "reading the stream"
+
+
+def drive(steps: RunnerSteps) -> None:
+    """Drive a runner to where it rests."""
+    exhaust(_driving(steps))
+
+
+async def drive_async(steps: RunnerSteps, unread: AsyncUnread | None = None) -> Any:
+    """Drive an async runner to where it rests. `unread`: of a reader, who reads what happens."""
+    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
+
+    await anyio.lowlevel.checkpoint()  # others have their turn, also if nothing ever waits
+    with steps.assembly.read_by(unread):
+        return await steps.assembly.driver.drive(steps.rests)
+
+
+def _driving(steps: RunnerSteps, unread: Unread | None = None) -> Generator[None, None, Any]:
+    with steps.assembly.read_by(unread):
+        return (yield from steps.assembly.driver.drive(steps.rests))
+
+
+class _Reply:
+    """What both kinds share: whose reply it is, and whether it is in."""
+
+    def __init__(self, steps: RunnerSteps) -> None:
+        """Made by a runner; nothing is sent before it is read."""
+        self._steps = steps
+        self._is_over = False
+        self._final: dict[str, JSON] | None = None
+        if steps.has_reply():  # it came before, and then a `stop_when` raised
+            self._came()
+
+    def _came(self) -> None:
+        """Everything was read: show what came of it, unless the runner was closed meanwhile."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._steps.raise_failure()
+        if self._steps.has_reply():
+            self._final = self._steps.show()
+
+    def _message(self) -> dict[str, JSON]:
+        if self._final is not None:
+            return self._final
+        if isinstance(self._steps.loop.phase, Finished):
+            raise _not_possible(_ENDED, "get_final_message()", "into_result()")
+        raise _not_possible(_UNENDED, "get_final_message()", "iterating the runner")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {'over' if self._is_over else 'in progress'}>"
+
+
+class ReplyStream(_Reply):
+    """A reply while it comes in: iterate its events, those of `ToolLoopHandle.stream_turn`.
+
+    In a `with` statement, leaving it reads the rest, or hangs up if an exception is raised.
+    """
+
+    def __init__(self, steps: RunnerSteps) -> None:
+        """Made by a runner; nothing is sent before it is read."""
+        super().__init__(steps)
+        unread = Unread(steps.assembly.driver.notifier)
+        self._events = TurnStream(_driving(steps, unread), unread, steps.assembly.engine.timer)
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        return self
+
+    def __next__(self) -> WatchEvent:
+        """The next event.
+
+        Raises:
+            ModelError, ProtocolError: the request failed, or broke off.
+
+        """
+        if self._is_over:
+            raise StopIteration
+        with self._steps.at_work(_READING):
+            self._steps.send()
+            try:
+                event = next(self._events, None)
+            except BaseException:
+                self.hang_up()
+                raise
+            if event is None:
+                self._came()
+                raise StopIteration
+        return event
+
+    def get_final_message(self) -> dict[str, JSON]:
+        """Read the rest, and give the whole reply.
+
+        Raises:
+            ModelError, ProtocolError: as reading.
+            IllegalCommand: the stream was left before its end, its request has failed, or the loop ended meanwhile.
+
+        """
+        self.finish()
+        return self._message()
+
+    def finish(self) -> None:
+        """Read the rest."""
+        for _ in self:
+            pass
+
+    def hang_up(self) -> None:
+        """Give the request up, if it is in progress."""
+        self._is_over = True
+        self._events.leave()
+
+    def __enter__(self) -> Self:
+        """Begin; nothing is sent by that."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Read the rest; or hang up, if an exception is raised."""
+        if error[0] is None:
+            self.finish()
+        else:
+            self.hang_up()
+
+
+class AsyncReplyStream(_Reply):
+    """The same for `AsyncToolRunner`: `async with stream:`, and in it `async for event in stream`.
+
+    The events are read in there alone, for the tasks of a reply that is under way are ended where it is left. Leaving
+    it reads the rest, or hangs up if an exception is raised. `get_final_message()` needs no such block.
+    """
+
+    def __init__(self, steps: RunnerSteps) -> None:
+        """Made by a runner; nothing is sent before it is read."""
+        super().__init__(steps)
+        self._unread = AsyncUnread()
+        drives = partial(drive_async, steps, self._unread)
+        self._events = AsyncTurnStream(drives, self._unread, steps.assembly.engine.timer)
+        self._open: ExitStack | None = None  # while it may be read
+
+    def __aiter__(self) -> AsyncIterator[WatchEvent]:
+        return self
+
+    async def __anext__(self) -> WatchEvent:
+        """The next event.
+
+        Raises:
+            ModelError, ProtocolError: the request failed, or broke off.
+            IllegalCommand: it is read outside of `async with stream:`.
+
+        """
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._open is None:
+            raise _not_possible(_OUTSIDE, _READING, "async with stream", "get_final_message()")
+        with self._steps.at_work(_READING):
+            self._steps.send()
+            try:
+                event = await anext(self._events, None)
+            except Exception:
+                self._is_over = True
+                raise
+            if event is None:
+                self._came()
+                raise StopAsyncIteration
+        return event
+
+    async def get_final_message(self) -> dict[str, JSON]:
+        """Read the rest, and give the whole reply. See `ReplyStream.get_final_message`."""
+        await self.finish()
+        return self._message()
+
+    async def finish(self) -> None:
+        """Read the rest."""
+        if self._open is None:
+            async with self:  # to leave it is to read it
+                return
+        async for _ in self:
+            pass
+
+    def hang_up(self) -> None:
+        """Let the reading end, in whatever task it is. The request is given up where the `async with` is left."""
+        self._is_over = True
+        self._events.wake()
+
+    async def __aenter__(self) -> Self:
+        """Begin; nothing is sent by that.
+
+        Raises:
+            IllegalCommand: somebody is in it already.
+
+        """
+        if self._open is not None:
+            text = "`async with stream:` is open already; read in there"
+            raise _not_possible(text, "async with stream", "reading it")
+        if not self._is_over:
+            self._open = ExitStack()
+            self._open.enter_context(self._unread.notifier.listening())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Read the rest; or hang up, if an exception is raised."""
+        if self._open is None:
+            return
+        with self._open:
+            try:
+                if error[0] is None:
+                    await self.finish()
+            finally:
+                self._is_over = True
+                await self._events.leave()
+                self._open = None
+
+
+def _not_possible(text: str, asked: str, *allowed: str) -> IllegalCommand:
+    return IllegalCommand(text, state="streaming", asked=asked, allowed=allowed)

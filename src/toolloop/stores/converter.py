@@ -1,0 +1,307 @@
+"""How the machine's values are written as JSON objects and read back: cattrs, made strict.
+
+A field that has its default is left out. An unknown field and a value of another type are refused. An integer may come
+as 60.0 and a float as 60, because some JSON libraries have one kind of number. There are two converters with the same
+hooks: the fast one reads, and the detailed one explains why reading failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cache
+from math import isfinite
+from operator import attrgetter
+from types import GenericAlias, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+import attrs
+
+from toolloop.machine import events as ev
+from toolloop.machine.chain import Chain
+from toolloop.machine.errors import ToolLoopError, UnreadableSnapshot
+from toolloop.machine.jsontext import JSON, decode
+from toolloop.machine.loop import Loop, Phase, ResumePoint, Round
+from toolloop.machine.replies import Reply, read_reply
+from toolloop.machine.setup import Setup
+from toolloop.machine.splicing import Splice
+from toolloop.machine.state import Path, State
+from toolloop.machine.stop_reasons import ReplyAction
+from toolloop.machine.terminations import Termination
+from toolloop.machine.values import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+# The fields that hold JSON texts. A field with several texts holds messages; a `content` is that of a result, or an
+# input.
+_JSON_FIELDS: dict[type, tuple[str, ...]] = {
+    ev.Opened: ("messages",),
+    ev.Continued: ("messages",),
+    ev.FollowedUp: ("messages",),
+    ev.HistoryTaken: ("reply",),
+    ev.Changed: ("params",),
+    Splice: ("messages",),
+    Setup: ("params",),
+    Loop: ("messages", "unjoined", "queued", "response"),
+    ResumePoint: ("messages", "unjoined", "queued"),
+    Round: ("reply",),
+    DecisionRecord: ("content",),
+    Result: ("content",),
+    GrantSpec: ("match",),
+    StandingGrant: ("match", "exact"),
+    Call: ("input", "edited"),
+}
+
+Hook = Callable[[Any, Any], Any]
+
+
+class _Unfit(ValueError):
+    """A value does not fit its field; the message is complete."""
+
+
+def write(value: Any, kind: Any = None) -> dict[str, JSON]:
+    """Return the fields of a value that differ from their defaults. `kind`: its class, or a union with a tag."""
+    fields: dict[str, JSON] = _converter().unstructure(value, unstructure_as=kind or type(value))
+    return fields
+
+
+def read(fields: JSON, kind: Any, what: str) -> Any:
+    """Return the value with these fields.
+
+    Args:
+        fields: what `write` returned, after a round through JSON.
+        kind: the class, or a union with a tag.
+        what: the subject of the error.
+
+    Raises:
+        UnreadableSnapshot: the fields do not fit; the message names each of them and the reason.
+
+    """
+    try:
+        return _converter().structure(fields, kind)
+    except RecursionError as error:
+        raise UnreadableSnapshot(f"{what} cannot be read: it is nested too deeply") from error
+    except Exception as error:  # from cattrs, from a class or from a hook: the fields do not fit
+        raise UnreadableSnapshot(f"{what} cannot be read: {'; '.join(_reasons(fields, kind, error))}") from error
+
+
+def _reasons(fields: JSON, kind: Any, error: Exception) -> list[str]:
+    from cattrs import transform_error  # noqa: PLC0415 - cattrs is imported when it is first needed
+
+    try:
+        _converter(detailed=True).structure(fields, kind)
+    except Exception as explained:  # noqa: BLE001 - cattrs collects all errors with their paths
+        error = explained
+    return transform_error(error, path=getattr(kind, "__name__", "$"), format_exception=_explain)
+
+
+def _explain(error: BaseException, kind: type | None) -> str:
+    from cattrs.v import format_exception  # noqa: PLC0415 - likewise
+
+    return str(error) if isinstance(error, _Unfit | ToolLoopError) else format_exception(error, kind)
+
+
+@cache
+def _converter(*, detailed: bool = False) -> Converter:
+    from cattrs import Converter  # noqa: PLC0415 - likewise
+
+    converter = Converter(
+        omit_if_default=True,
+        forbid_extra_keys=True,
+        detailed_validation=detailed,
+        unstruct_collection_overrides={tuple: list, frozenset: sorted},
+    )
+    converter.register_structure_hook(str, _text)
+    converter.register_structure_hook(int, _integer)
+    converter.register_structure_hook(bool, _truth)
+    converter.register_structure_hook(float, _number)
+    converter.register_structure_hook_factory(_is_a(tuple, frozenset, Chain), lambda kind: _sequence(converter, kind))
+    converter.register_unstructure_hook_factory(
+        _is_a(Chain), lambda kind: converter.gen_unstructure_iterable(kind, list)
+    )
+    converter.register_unstructure_hook(StrEnum, lambda item: item.value)
+    converter.register_structure_hook(ReplyAction, lambda value, _: _action(value))
+    converter.register_unstructure_hook(ReplyAction, lambda action: action.name)
+    converter.register_structure_hook(Reply, _reply)
+    converter.register_unstructure_hook(Reply, _from_reply)
+    _register_tagged(converter, Termination, "kind", attrgetter("kind"))
+    _register_tagged(converter, PolicyResult, "result", attrgetter("__name__"))
+    _register_tagged(converter, Phase, "name", attrgetter("__name__"))
+    converter.register_structure_hook(State, lambda value, _: _state(converter, value))
+    converter.register_unstructure_hook(State, lambda state: _loops(converter, state))
+    converter.register_structure_hook_factory(_JSON_FIELDS.__contains__, lambda kind: _checked(converter, kind))
+    return converter
+
+
+# --- plain values, and sequences of them ------------------------------------------------------------------------------
+
+
+def _text(value: JSON, kind: type[Any]) -> Any:
+    if type(value) is not str:
+        raise _unfit("a string", value)
+    return value if kind is str else kind(value)  # a StrEnum
+
+
+def _integer(value: JSON, _: Any) -> int:
+    if type(value) is int or (type(value) is float and value.is_integer()):
+        return int(value)
+    raise _unfit("an integer", value)
+
+
+def _number(value: JSON, _: Any) -> float:
+    if type(value) in (float, int) and isfinite(number := float(value)):
+        return number
+    raise _unfit("a finite number", value)
+
+
+def _truth(value: JSON, _: Any) -> bool:
+    if type(value) is not bool:
+        raise _unfit("true or false", value)
+    return value
+
+
+def _unfit(expected: str, value: JSON) -> _Unfit:
+    return _Unfit(f"expected {expected}, got {type(value).__name__}")
+
+
+def _reply(value: JSON, _: Any) -> Reply:
+    if type(value) is not dict or not {"message"} <= value.keys() <= {"request_id", "message"}:
+        raise _unfit("a reply with request_id and message", value)
+    request_id, text = value.get("request_id"), _text(value["message"], str)
+    return read_reply(decode(text), text=text, request_id=None if request_id is None else _text(request_id, str))
+
+
+def _from_reply(reply: Reply) -> dict[str, JSON]:
+    named = {} if reply.request_id is None else {"request_id": reply.request_id}
+    return {**named, "message": reply.text}
+
+
+def _action(value: JSON) -> ReplyAction:
+    if value not in ReplyAction.__members__:
+        raise _Unfit(f"{value!r} is no action; it may be {', '.join(ReplyAction.__members__)}")
+    return ReplyAction[value]
+
+
+def _is_a(*generic: Any) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) in generic
+
+
+def _sequence(converter: Converter, kind: Any) -> Hook:
+    make, parts = get_origin(kind), get_args(kind)
+    if make is tuple and Ellipsis not in parts:
+        return lambda value, _: tuple(
+            converter.structure(item, part) for item, part in zip(_list(value, len(parts)), parts, strict=True)
+        )
+    listed = GenericAlias(list, parts[:1])
+    hook = converter.get_structure_hook(listed)
+    return lambda value, _: make(hook(_list(value), listed))
+
+
+def _list(value: JSON, length: int | None = None) -> list[JSON]:
+    if type(value) is not list or length not in (None, len(value)):
+        raise _unfit("a list" if length is None else f"a list of {length} items", value)
+    return value
+
+
+# --- a state: a list of its loops, parents first ----------------------------------------------------------------------
+
+
+def _loops(converter: Converter, state: State) -> dict[str, JSON]:
+    listed = sorted(state.loops.items(), key=lambda item: len(item[0]))
+    return {"loops": [{"path": [*path], **converter.unstructure(loop, unstructure_as=Loop)} for path, loop in listed]}
+
+
+def _state(converter: Converter, value: JSON) -> State:
+    if type(value) is not dict or value.keys() != {"loops"}:
+        raise _unfit("an object with loops", value)
+    loops: dict[Path, Loop] = {}
+    for number, item in enumerate(_list(value["loops"])):
+        if type(item) is not dict or "path" not in item:
+            raise _Unfit(f"loops[{number}] is not an object with a path")
+        path = converter.structure(item["path"], Path)
+        if path in loops or (path[:-1] not in loops if path else loops):
+            raise _Unfit(f"loops[{number}] is not the next: each loop comes once, after the one that it runs inside of")
+        loops[path] = converter.structure({name: part for name, part in item.items() if name != "path"}, Loop)
+    if not loops:
+        raise _Unfit("'loops' is empty")
+    return State(loops)
+
+
+# --- unions, and texts that hold JSON ---------------------------------------------------------------------------------
+
+
+def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callable[[type[Any]], str]) -> None:
+    """Write and read the classes of a union, or None where it is allowed, as objects whose tag names the class."""
+    kinds = {name_of(kind): kind for kind in get_args(union)}
+
+    def structure(value: JSON, of: Any) -> Any:
+        if value is None and NoneType in get_args(of):
+            return None
+        if type(value) is not dict:
+            raise _unfit("an object", value)
+        fields = dict(value)
+        name = fields.pop(tag, None)
+        if not isinstance(name, str) or name not in kinds:  # cattrs would raise a bare KeyError
+            raise _Unfit(f"{tag!r} is {name!r}; it may be {', '.join(kinds)}")
+        return converter.structure(fields, kinds[name])
+
+    def unstructure(value: Any) -> Any:
+        if value is None:
+            return None
+        return {tag: name_of(type(value)), **converter.unstructure(value, unstructure_as=type(value))}
+
+    def is_it(kind: Any) -> bool:
+        return get_origin(kind) in (Union, UnionType) and {*get_args(kind)} - {NoneType} == {*kinds.values()}
+
+    converter.register_structure_hook_func(is_it, structure)
+    converter.register_unstructure_hook_func(is_it, unstructure)
+
+
+def _checked(converter: Converter, kind: type[Any]) -> Hook:
+    """Refuse a value with a text that is not the JSON it should be: it would make a request that cannot be sent."""
+    from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415 - likewise
+
+    attrs.resolve_types(kind)
+    plain = make_dict_structure_fn(kind, converter)
+
+    def structure(value: JSON, _: Any) -> Any:
+        made = plain(value, kind)
+        for name in _JSON_FIELDS[kind]:
+            found = getattr(made, name)
+            if isinstance(found, str):
+                is_sound = _is_sound(_decoded(found), name, kind)
+            else:
+                is_sound = all(_is_message(_decoded(text)) for text in found or ())
+            if not is_sound:
+                raise _Unfit(f"{name!r} holds a text that is not the JSON it should be")
+        return made
+
+    return structure
+
+
+def _decoded(text: str) -> JSON:
+    try:
+        text.encode()  # requests are UTF-8: only an escape can carry a lone surrogate
+        return decode(text)
+    except (ValueError, RecursionError):
+        return None  # which none of the fields may hold
+
+
+def _is_sound(value: JSON, name: str, kind: type) -> bool:
+    return (isinstance(value, dict) and kind is not Result) or (name == "content" and _is_content(value))
+
+
+def _is_message(value: JSON) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and _is_content(value.get("content"))
+
+
+def _is_content(value: JSON) -> bool:
+    """Return whether a value is the content of a message or a result: a text, or a list of blocks."""
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_block, value)))
+
+
+def _is_block(value: JSON) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        return False
+    return value["type"] != "text" or isinstance(value.get("text"), str)

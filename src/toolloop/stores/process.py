@@ -1,0 +1,125 @@
+"""The name of the process that holds a lease, by which other processes find out whether it still runs.
+
+A process id is not enough: the system uses it again, and on another machine or in another container it belongs to
+another process. So the name also contains the host, its boot id, the PID namespace and the start time of the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+_PROC = Path("/proc")
+
+
+@cache
+def this_process() -> str:
+    """Return the name of this process: one line of JSON."""
+    stat = _stat_of(os.getpid())
+    name = {**_here(), "pid": os.getpid(), "start": None if stat is None else _start(stat)}
+    return json.dumps(name, separators=(",", ":"))
+
+
+def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
+    """Return whether a process still runs, as far as that is certain.
+
+    Args:
+        owner: the name that `this_process()` returned there; text after it is ignored.
+
+    Returns:
+        "alive" or "gone" for a process of this host, boot and PID namespace; "unknown" for any other, and where the
+        system does not tell.
+
+    """
+    name = _parts(owner)
+    pid = name.get("pid")
+    here = _here()
+    if sys.platform == "linux" and None in here.values():
+        return "unknown"  # /proc is not mounted
+    if type(pid) is not int or pid < 1 or any(name.get(key) != value for key, value in here.items()):
+        return "unknown"
+    if not _exists(pid):
+        return "gone"
+    now = _stat_of(pid)
+    if now is None or name.get("start") is None:
+        return "unknown"
+    return "alive" if name["start"] == _start(now) and not _is_zombie(now) else "gone"
+
+
+def describe(owner: str) -> str:
+    """Return an owner as a reader should see it."""
+    name = _parts(owner)
+    return f"process {name['pid']} on {name['host']}" if {"pid", "host"} <= name.keys() else owner
+
+
+def _parts(owner: str) -> dict[str, Any]:
+    try:
+        name, _ = json.JSONDecoder().raw_decode(owner)
+    except (ValueError, RecursionError):
+        return {}
+    return name if isinstance(name, dict) else {}
+
+
+@cache
+def _here() -> dict[str, str | None]:
+    """Return the host, boot and PID namespace in which the process ids of this process are valid."""
+    boot = _read(_PROC / "sys/kernel/random/boot_id")
+    return {"host": platform.node(), "boot": boot, "pids": _target(_PROC / "self/ns/pid")}
+
+
+def _exists(pid: int) -> bool:
+    """Return whether a process with this id exists, or may exist."""
+    if sys.platform == "win32":
+        return True  # os.kill would end it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _start(stat: list[str]) -> int:
+    """Return the start time of a process, in ticks since the boot."""
+    return int(stat[19])
+
+
+def _is_zombie(stat: list[str]) -> bool:
+    """Return whether all threads of a process have ended, and its parent has not collected its exit status."""
+    return stat[0] in "ZX" and int(stat[17]) <= 1
+
+
+def _stat_of(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the third on, or None. See proc(5)."""
+    # In a container, /proc may be that of another PID namespace.
+    if _target(_PROC / "self") != str(os.getpid()):
+        return None
+    text = _read(_PROC / str(pid) / "stat")
+    # The second field is the name of the program in parentheses, which may contain any character.
+    return text.rpartition(")")[2].split() if text else None
+
+
+def _target(link: Path) -> str | None:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+if hasattr(os, "register_at_fork"):
+    # A child may be in another PID namespace.
+    os.register_at_fork(after_in_child=this_process.cache_clear)
+    os.register_at_fork(after_in_child=_here.cache_clear)

@@ -1,0 +1,213 @@
+"""JSON Schema and validation of a function's parameters, by pydantic, which is imported when a schema is first used.
+
+Input is validated as JSON, strictly: `"5"` and `true` are not integers; 5.0 is one, as in JSON Schema. Extra fields are
+refused, except where a pydantic model allows them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from attrs import frozen
+
+from toolloop.machine.errors import BadTool
+from toolloop.machine.jsontext import JSON, encode
+from toolloop.tools.class_fields import FieldTypes, default_json
+from toolloop.tools.failures import InvalidInput, path_text, shown
+from toolloop.tools.signature import check_properties, resolve
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+_ABSENT: Any = object()
+
+
+@frozen(eq=False, repr=False, slots=False)
+class Arguments:
+    """The schema of a function's parameters, and the validation of a call's input.
+
+    Args:
+        tool: the tool's name, for errors.
+        parameters: the parameters that the model fills in.
+        texts: descriptions of parameters; the annotation's own text comes first.
+        names: globals and locals, for annotations that are still strings.
+        closed: whether objects with named fields refuse others, for `strict` of the API.
+
+    """
+
+    tool: str
+    parameters: Sequence[inspect.Parameter]
+    texts: Mapping[str, str]
+    names: tuple[dict[str, Any], Mapping[str, Any]]
+    closed: bool = False
+
+    def schema(self) -> JSON:
+        """Return the JSON Schema of the input: the same text from run to run.
+
+        Raises:
+            BadTool: an annotation has no schema; the message names the parameter.
+
+        """
+        schema = self._described(self._adapter)
+        check_properties(schema, self.tool)
+        for name, described in schema.get("properties", {}).items():
+            if name in self.texts:
+                described.setdefault("description", self.texts[name])
+        if self.closed:
+            _close(schema)
+        return schema
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """Return the arguments for a call's input, defaults filled in.
+
+        Raises:
+            InvalidInput: it does not fit; `problems` names every field that is wrong.
+            BadTool: as for `schema`.
+
+        """
+        from pydantic import ValidationError  # noqa: PLC0415 - pydantic is slow to import
+
+        if not isinstance(given, Mapping):
+            raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
+        adapter = self._adapter
+        try:
+            text = encode(_with_integers(dict(given)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(self.tool, [f"input: not JSON: {error}"]) from error
+        try:
+            # As JSON, for a set comes as an array and a date as a text: only then pydantic takes these strictly.
+            fields: dict[str, Any] = adapter.validate_json(text, strict=True, extra="forbid" if self.closed else None)
+        except ValidationError as error:
+            raise InvalidInput(self.tool, _problems(error, dict(given))) from error
+        except Exception as error:  # of a validator or of what makes a default
+            raise InvalidInput(self.tool, [f"input: {type(error).__name__}: {error}"]) from error
+        return fields
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        try:
+            return self._made(self.parameters)
+        except Exception as error:
+            raise self._refusal(error) from error
+
+    def _made(self, parameters: Sequence[inspect.Parameter]) -> TypeAdapter[Any]:
+        from pydantic import TypeAdapter  # noqa: PLC0415 - pydantic is slow to import
+
+        # pydantic reads and validates the parameters of a function. The tool's own function must not run yet, so this
+        # one stands in for it.
+        def arguments(**given: Any) -> dict[str, Any]:
+            return given
+
+        types = FieldTypes(self.names[1])
+        known = [
+            each.replace(
+                annotation=types.map(resolve(each.annotation, *self.names)),
+                kind=each.kind if each.kind is each.VAR_KEYWORD else each.KEYWORD_ONLY,
+            )
+            for each in parameters
+        ]
+        arguments.__dict__["__signature__"] = inspect.Signature(known)
+        arguments.__annotations__ = {each.name: each.annotation for each in known}
+        adapter: TypeAdapter[Any] = TypeAdapter(
+            cast("Any", arguments), config={"allow_inf_nan": False, "defer_build": True}
+        )
+        adapter.rebuild(_types_namespace={**self.names[0], **self.names[1]})
+        return adapter
+
+    def _described(self, adapter: TypeAdapter[Any]) -> JSON:
+        try:
+            schema = adapter.json_schema(schema_generator=_generator())
+            encode(schema)
+        except Exception as error:  # pydantic and the caller's own classes raise anything
+            raise self._refusal(error) from error
+        return schema
+
+    def _refusal(self, error: Exception) -> BadTool:
+        """Return the error that says why there is no schema; it names the first parameter that has none by itself."""
+        named = next((each.name for each in self.parameters if self._fails(each)), None)
+        text = str(getattr(error, "message", error)).partition("\n")[0].rstrip(". ")
+        return BadTool(
+            f"{self.tool} cannot be a tool: there is no schema of "
+            f"{'its parameters' if named is None else f'its parameter {named!r}'}: {text}. "
+            "Take JSON types, attrs classes, dataclasses, TypedDict, enums or pydantic models, and define or import "
+            "them where the module is run",
+            tool=self.tool,
+        )
+
+    def _fails(self, parameter: inspect.Parameter) -> bool:
+        try:
+            self._made([parameter]).json_schema(schema_generator=_generator())
+        except Exception:  # noqa: BLE001 - whatever pydantic raises, this is the parameter
+            return True
+        return False
+
+
+def _generator() -> Any:
+    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - pydantic is slow to import
+    from pydantic_core import PydanticSerializationError  # noqa: PLC0415 - likewise
+
+    class Generator(GenerateJsonSchema):
+        """Without titles, which repeat the names; and with defaults that are the same from run to run."""
+
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - pydantic's own notation
+
+        def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic calls it so
+            return False
+
+        def encode_default(self, dft: Any) -> Any:
+            try:
+                return default_json(dft)
+            except ValueError as error:
+                raise PydanticSerializationError(str(error)) from error
+
+    return Generator
+
+
+def _close(schema: JSON) -> None:
+    """Close every object with named fields, in place."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for each in schema:
+            _close(each)
+
+
+def _with_integers(value: JSON) -> JSON:
+    """Return a copy with 5 for 5.0: JSON Schema does not tell them apart."""
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _problems(error: ValidationError, given: JSON) -> list[str]:
+    """Return one text per field: its path, pydantic's message, and the value; messages of a union are joined."""
+    found: dict[str, tuple[list[str], JSON]] = {}
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        path, value = _in_input(each["loc"], given)
+        if each["type"].startswith("missing"):
+            path, value = [*path, each["loc"][-1]], _ABSENT
+        if each["loc"][-1:] == ("[key]",):  # the name of a field is wrong, not its value
+            value = path[-1]
+        found.setdefault(path_text(path), ([], value))[0].append(each["msg"])
+    return [
+        f"{path}: {' or '.join(dict.fromkeys(messages))}" + ("" if value is _ABSENT else f", got {shown(value)}")
+        for path, (messages, value) in found.items()
+    ]
+
+
+def _in_input(loc: Sequence[str | int], value: JSON) -> tuple[list[str | int], JSON]:
+    """Return the part of a location that is in the input, and the value there; it also names branches of unions."""
+    path: list[str | int] = []
+    for step in loc:
+        is_item = isinstance(value, list) and isinstance(step, int) and step < len(value)
+        if is_item or (isinstance(value, dict) and step in value):
+            path.append(step)
+            value = value[step]
+    return path, value

@@ -1,0 +1,114 @@
+"""Input judged by a JSON Schema that somebody else wrote, by `jsonschema`, which is imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from toolloop.machine.errors import BadTool
+from toolloop.machine.jsontext import JSON, encode, plain
+from toolloop.tools.failures import InvalidInput, path_text, shortened, shown
+from toolloop.tools.signature import check_properties
+
+# Keywords that the API does not take at the top of an input schema.
+_COMBINED = ("anyOf", "oneOf", "allOf")
+# How long the message about one field may be: jsonschema repeats the value in it.
+_LONGEST_MESSAGE = 400
+
+
+@frozen(eq=False)
+class JsonSchema:
+    """The intake of a tool whose JSON Schema was given.
+
+    Attributes:
+        tool: the tool's name.
+        description: the description for the model.
+        schema: the schema; draft 2020-12 unless its `$schema` says otherwise.
+
+    """
+
+    tool: str
+    description: str
+    schema: dict[str, JSON]
+    _validator: Any
+
+    @classmethod
+    def of(cls, tool: str, description: str, given: object) -> JsonSchema:
+        """Read a schema.
+
+        Raises:
+            BadTool: it is not the JSON Schema of an object, or the API does not take one of its properties.
+            ImportError: `jsonschema` is not installed.
+
+        """
+        try:
+            from jsonschema import (  # type: ignore[import-untyped] # noqa: PLC0415 - an extra, and without types
+                Draft202012Validator,
+                SchemaError,
+            )
+            from jsonschema.validators import validator_for  # type: ignore[import-untyped] # noqa: PLC0415 - likewise
+            from referencing import Registry  # noqa: PLC0415 - jsonschema brings it
+        except ImportError as missing:
+            raise ImportError(
+                f"the input_schema of {tool!r} needs jsonschema ({missing}): pip install 'toolloop[schema]'",
+                name=missing.name,
+            ) from missing
+        try:
+            schema: JSON = plain(given, "input_schema")
+        except TypeError as error:
+            raise _refusal(tool, str(error)) from error
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            raise _refusal(tool, 'the input_schema must be the JSON Schema of an object: {"type": "object", ...}')
+        try:
+            kind = validator_for(schema, default=Draft202012Validator)
+            kind.check_schema(schema)
+        except SchemaError as error:
+            why = f"the input_schema is not a JSON Schema, at {error.json_path}: {shortened(error.message)}"
+            raise _refusal(tool, why) from error
+        except (TypeError, ValueError, AttributeError) as error:  # of a `$schema` or `$id` that is not an address
+            raise _refusal(tool, f"the input_schema is not a JSON Schema: {error}") from error
+        check_properties(schema, tool)
+        # With a registry of its own, no reference is looked up on the network.
+        return cls(tool, description, schema, kind(schema, registry=Registry()))
+
+    def definition(self) -> JSON:
+        """Return the definition that goes into `tools`, keys always in this order.
+
+        The API takes no `anyOf`, `oneOf` or `allOf` at the top of a schema; they go into the description.
+        """
+        combined = {key: self.schema[key] for key in _COMBINED if key in self.schema}
+        also = f"The input must also fit this JSON Schema: {encode(combined)}" if combined else ""
+        description = "\n\n".join(filter(None, (self.description, also)))
+        described = {"description": description} if description else {}
+        schema = {key: value for key, value in self.schema.items() if key not in combined}
+        return {"name": self.tool, **described, "input_schema": schema}
+
+    def fit(self, given: object) -> dict[str, Any]:
+        """Return the input, or raise `InvalidInput`, which names every field that is wrong."""
+        from referencing.exceptions import Unresolvable  # noqa: PLC0415 - jsonschema brings it
+
+        if not isinstance(given, Mapping):
+            raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
+        try:
+            fields: dict[str, Any] = plain(given, "input")
+        except TypeError as error:
+            raise InvalidInput(self.tool, [f"input: {error}"]) from error
+        try:
+            errors = sorted(self._validator.iter_errors(fields), key=lambda error: list(map(str, error.absolute_path)))
+        except (Unresolvable, RecursionError) as error:
+            raise InvalidInput(self.tool, [f"input: the schema of this tool cannot be used: {error}"]) from error
+        if errors:
+            raise InvalidInput(self.tool, [_problem(error) for error in errors])
+        return fields
+
+
+def _problem(error: Any) -> str:
+    """Return the path and the message of an error; of a union, what each branch says."""
+    message = " or ".join(dict.fromkeys(map(_problem, error.context))) if error.context else error.message
+    return f"{path_text(error.absolute_path)}: {shortened(message, _LONGEST_MESSAGE)}"
+
+
+def _refusal(tool: str, why: str) -> BadTool:
+    return BadTool(f"{tool} cannot be a tool: {why}", tool=tool)

@@ -1,0 +1,323 @@
+"""Tools of MCP servers as tools of a loop: `pip install 'toolloop[mcp]'`.
+
+`open_mcp` (for `ToolLoopHandle`) and `aopen_mcp` (for `AsyncToolLoopHandle`) connect to a server and return its tools;
+`mcp_tools` returns the tools of an open client. The list of tools is read once: it does not change while a loop runs.
+
+A server's annotations of its tools, such as `readOnlyHint`, are only hints (source: MCP specification), so they change
+nothing here: the caller says which tools need approval.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from anyio import BrokenResourceError, ClosedResourceError, move_on_after
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.lowlevel import checkpoint
+from attrs import evolve, field, frozen
+
+from toolloop.machine.errors import BadTool
+from toolloop.machine.jsontext import JSON
+from toolloop.machine.setup import ToolEffect
+from toolloop.tools.failures import ToolError
+from toolloop.tools.function import Tool
+from toolloop.tools.json_schema import JsonSchema
+from toolloop.tools.options import check_effect, check_timeout
+from toolloop.tools.responses.content import plain_text_of
+from toolloop.tools.responses.types import EmptyResponse, FileResponse, JsonResponse, LinkResponse, RawOutputs
+from toolloop.tools.signature import check_name
+
+try:
+    import jsonschema as _  # type: ignore[import-untyped] # noqa: F401 - the other half of the extra; it has no types
+    from mcp import Client, MCPError, types
+except ImportError as missing:
+    raise ImportError(
+        f"toolloop.tools.mcp needs the extra 'mcp' ({missing}): pip install 'toolloop[mcp]'", name=missing.name
+    ) from missing
+
+if TYPE_CHECKING:
+    from toolloop.tools.context import ToolContext
+
+__all__ = ["McpOptions", "aopen_mcp", "mcp_tools", "open_mcp"]
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+# How many seconds pass before a call that waits in a thread notices that it was cancelled.
+_POLL_SECONDS = 0.25
+_DID_NOT_RUN = "The connection to the MCP server is closed, so this call did not run."
+_CANCELLED = "This call to the MCP server was cancelled while it ran. It may have had effects."
+
+
+class McpOptions(TypedDict, total=False):
+    """Options for all tools of a server.
+
+    Attributes:
+        needs_approval: whether a call waits for the caller's decision, or a predicate on the call; False if left out.
+        effect: whether a call may run again, as for `tool`; `"once"` if left out.
+        prefix: put before each name, so that two servers may have tools of one name.
+        only: the tools to take, by the names that the server gives them; all of them if left out.
+        timeout: seconds that a call may take; None means the loop's limit.
+
+    """
+
+    needs_approval: bool | Callable[[Any], Any]
+    effect: ToolEffect
+    prefix: str
+    only: Iterable[str] | None
+    timeout: float | None
+
+
+async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> list[Tool[..., Any]]:
+    """Return the tools of an MCP client, for `AsyncToolLoopHandle`. They work as long as the client is open.
+
+    A character that the API does not accept in a name becomes an underscore. Input is validated by the server's schema
+    before a call waits for approval.
+
+    Args:
+        client: an entered `mcp.Client`.
+        options: see `McpOptions`.
+
+    Raises:
+        BadTool: a tool cannot be one of the API's, or an option is wrong; the message says which and what to do.
+
+    """
+    check_timeout(options.get("timeout"), "the MCP tools")
+    check_effect(options.get("effect", "once"), "the MCP tools")
+    page = await client.list_tools()
+    found = list(page.tools)
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        found += page.tools
+    if (only := options.get("only")) is not None:
+        only = set(only)
+        if unknown := sorted(only.difference(each.name for each in found)):
+            names = ", ".join(each.name for each in found) or "none"
+            raise BadTool(f"the MCP server has no tool {unknown[0]!r}; it has: {names}", tool=unknown[0])
+        found = [each for each in found if each.name in only]
+    return [_as_tool(client, each, **options) for each in found]
+
+
+@asynccontextmanager
+async def aopen_mcp(
+    server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
+) -> AsyncIterator[list[Tool[..., Any]]]:
+    """Connect to an MCP server and give its tools, for `AsyncToolLoopHandle`; leaving it closes the connection.
+
+    Args:
+        server: an `mcp.Client` that is not entered yet, or anything that `mcp.Client` accepts: an
+            `mcp.StdioServerParameters` (the program to start), an address, a transport, an in-process server.
+        connect_timeout: seconds until the server must have listed its tools; None for no limit.
+        options: see `McpOptions`.
+
+    Raises:
+        BadTool: as for `mcp_tools`.
+        TimeoutError: the server did not list its tools in time.
+        Exception: any other error of `mcp`, which may come in an exception group.
+
+    """
+    stack = AsyncExitStack()
+    # The scope is around the caller's block too, for it must not cross the scopes that the client opens.
+    with move_on_after(connect_timeout) as scope:
+        try:
+            client = await stack.enter_async_context(server if isinstance(server, Client) else Client(server))
+            tools = await mcp_tools(client, **options)
+            await checkpoint()  # the last moment to be too late
+            scope.deadline = math.inf
+            yield tools
+        finally:
+            # Not `async with`: the task groups inside would wrap an exception of the caller's block into groups.
+            await stack.aclose()
+    if scope.cancelled_caught:
+        raise TimeoutError(
+            f"the MCP server did not list its tools within {connect_timeout:g} seconds. Read its standard error, or "
+            "give a longer connect_timeout=, or None to wait without a limit"
+        )
+
+
+@contextmanager
+def open_mcp(
+    server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
+) -> Iterator[list[Tool[..., Any]]]:
+    """Connect to an MCP server and give its tools, for `ToolLoopHandle`; leaving it closes the connection.
+
+    The connection lives in an event loop in a thread of its own, and the tools may be called from any thread. A call
+    that is cancelled is cancelled at the server, too.
+
+    Args:
+        server: as for `aopen_mcp`.
+        connect_timeout: likewise.
+        options: see `McpOptions`.
+
+    Raises:
+        BadTool: as for `mcp_tools`.
+        TimeoutError: as for `aopen_mcp`.
+
+    """
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(aopen_mcp(server, connect_timeout=connect_timeout, **options)) as tools,
+    ):
+        calls = _Calls(portal)
+        try:
+            yield [evolve(each, function=partial(calls.run, each.function), is_async=False) for each in tools]
+        finally:
+            calls.cancel()
+
+
+@frozen(eq=False)
+class _Calls:
+    """The calls from any thread that run in the event loop of a portal."""
+
+    _portal: BlockingPortal
+    _running: set[Future[Any]] = field(factory=set, init=False)
+
+    def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
+        """Run a call there, and cancel it there if it is cancelled here."""
+        try:
+            future = self._portal.start_task_soon(call, arguments, context)
+        except RuntimeError as error:  # the portal has stopped
+            raise ToolError(_DID_NOT_RUN) from error
+        self._running.add(future)
+        try:
+            while not (future.done() or (context is not None and context.cancelled)):
+                wait([future], timeout=_POLL_SECONDS)
+            future.cancel()  # does nothing to one that is done
+            return future.result()
+        except CancelledError as error:
+            raise ToolError(_CANCELLED) from error
+        finally:
+            future.cancel()  # after a KeyboardInterrupt
+            self._running.discard(future)
+
+    def cancel(self) -> None:
+        """Cancel the calls that still run; the threads that wait for them get an error."""
+        for future in tuple(self._running):
+            future.cancel()
+
+
+def _as_tool(  # noqa: PLR0913 - one for each option
+    client: Client,
+    found: types.Tool,
+    *,
+    needs_approval: bool | Callable[[Any], Any] = False,
+    effect: ToolEffect = "once",
+    prefix: str = "",
+    only: Iterable[str] | None = None,  # noqa: ARG001 - applied before
+    timeout: float | None = None,
+) -> Tool[..., Any]:
+    name = prefix + _NOT_IN_NAMES.sub("_", found.name)
+    title = found.title or (found.annotations.title if found.annotations else None)
+    description = found.description or title or ""
+    try:
+        check_name(name)
+        intake = _McpIntake(JsonSchema.of(name, description, {"type": "object", **found.input_schema}))
+    except BadTool as error:
+        raise BadTool(
+            f"the MCP tool {found.name!r} cannot be used: {error}. Leave it out with only=, or change the prefix",
+            tool=found.name,
+        ) from error
+    return Tool(
+        name,
+        description,
+        _McpCall(client, found.name),
+        needs_approval,
+        effect,
+        is_async=True,
+        intake=intake,
+        contexts=("context",),
+        timeout=timeout,
+    )
+
+
+@frozen
+class _McpIntake:
+    """The intake of an MCP tool: the arguments are one mapping, as the server names them."""
+
+    _schema: JsonSchema
+
+    def definition(self) -> JSON:
+        """Return the definition that goes into `tools`."""
+        return self._schema.definition()
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """Return the arguments, or raise `InvalidInput`."""
+        return {"arguments": self._schema.fit(given)}
+
+
+@frozen
+class _McpCall:
+    """A tool of a client, called in the event loop of the client."""
+
+    client: Client
+    name: str
+
+    async def __call__(self, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
+        """Call the tool; its progress is reported through the context.
+
+        Raises:
+            ToolError: the server says that the tool failed, or the connection is closed.
+            Exception: any other error of the client, such as a result that it cannot read.
+
+        """
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if context is not None:
+                context.report(message, progress=progress, total=total)
+
+        try:
+            _ = self.client.session  # raises if the client was left
+        except RuntimeError as error:
+            raise ToolError(_DID_NOT_RUN) from error
+        try:
+            result = await self.client.call_tool(self.name, dict(arguments), progress_callback=report)
+        except (ClosedResourceError, BrokenResourceError) as error:
+            raise ToolError(_DID_NOT_RUN) from error
+        except MCPError as error:
+            if error.code != types.CONNECTION_CLOSED:
+                raise
+            raise ToolError(
+                f"The MCP server did not say how the call ended ({error}). It may have had effects."
+            ) from error
+        return _returned(result)
+
+
+def _returned(result: types.CallToolResult) -> object:
+    """Return a result as a tool returns it; structured content counts only alone: servers repeat it as text.
+
+    Raises:
+        ToolError: the server says that the tool failed; with its text.
+
+    """
+    parts = [_part(each) for each in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [JsonResponse(result.structured_content)]
+    if result.is_error:  # its content holds only text (source: anthropic-sdk 2.11)
+        text = "\n".join(map(plain_text_of, parts)).strip()
+        raise ToolError(text or "The MCP server says that the tool failed, and gives no reason.")
+    if len(parts) > 1:
+        return RawOutputs(parts)
+    return parts[0] if parts else EmptyResponse()
+
+
+def _part(content: types.ContentBlock) -> Any:
+    match content:
+        case types.TextContent():
+            return content.text
+        case types.ImageContent() | types.AudioContent():
+            return _file(content.type, content.mime_type, content.data)
+        case types.ResourceLink():
+            return LinkResponse(content.name, str(content.uri))
+    resource = content.resource
+    if isinstance(resource, types.TextResourceContents):
+        return resource.text
+    return _file(str(resource.uri).rpartition("/")[2] or "resource", resource.mime_type, resource.blob)
+
+
+def _file(name: str, mime_type: str | None, blob: str) -> FileResponse:
+    return FileResponse(name, mime_type or "application/octet-stream", base64.b64decode(blob))

@@ -1,1 +1,0 @@
-"""What a function asks for: its signature, its JSON Schema, and arguments made of a call's input."""

@@ -1,0 +1,89 @@
+"""Tools made with `anthropic.beta_tool`, taken as they are, without importing the SDK."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from attrs import frozen
+
+from toolloop.machine.errors import BadTool
+from toolloop.machine.jsontext import JSON, plain
+from toolloop.tools.arguments import Arguments
+from toolloop.tools.failures import InvalidInput, shown
+from toolloop.tools.function import Tool, is_async
+from toolloop.tools.signature import check_name
+
+
+def as_tool(obj: object) -> Tool[..., Any]:
+    """Return a `Tool` as it is, and a tool of the anthropic SDK wrapped: no approval needed, effect `"once"`.
+
+    An SDK tool is known by its public methods (`name`, `to_dict()`, `call(input)`). One made of a function is
+    validated as one made with `@tool`, and runs its function directly: `call` would validate again, less strictly,
+    and would report a validation error of the function's own as invalid input (anthropic-sdk 2.11).
+
+    Raises:
+        BadTool: it is neither.
+
+    """
+    if isinstance(obj, Tool):
+        return obj
+    call, to_dict = getattr(obj, "call", None), getattr(obj, "to_dict", None)
+    if isinstance(obj, type) or not (callable(call) and callable(to_dict)):
+        raise _refusal(obj)
+    definition = plain(to_dict())
+    name = check_name(getattr(obj, "name", None))
+    function = getattr(obj, "func", None)
+    intake = SdkIntake(name, definition, None if function is None else _arguments(name, function))
+    function = function or call
+    return Tool(name, definition.get("description", ""), function, False, "once", is_async(function), intake)
+
+
+@frozen
+class SdkIntake:
+    """The intake of an SDK tool, whose definition is sent verbatim.
+
+    Attributes:
+        name: the tool's name.
+        fields: its `to_dict()`.
+        arguments: the parameters of its function; None for a tool whose schema only the API knows.
+
+    """
+
+    name: str
+    fields: dict[str, JSON]
+    arguments: Arguments | None
+
+    def definition(self) -> JSON:
+        """Return the definition that goes into `tools`."""
+        return self.fields
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """Return the arguments, or raise `InvalidInput`."""
+        if self.arguments is not None:
+            return self.arguments.fit(given)
+        if not isinstance(given, Mapping):
+            raise InvalidInput(self.name, [f"input: expected an object, got {shown(given)}"])
+        return {"input": dict(given)}
+
+
+def _arguments(name: str, function: Callable[..., Any]) -> Arguments:
+    """Return the parameters as the SDK takes them: with `**kwargs` and parameters without annotation."""
+    untyped = inspect.Parameter.empty
+    parameters = [
+        parameter.replace(annotation=Any if parameter.annotation is untyped else parameter.annotation)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+    known = cast("dict[str, Any]", getattr(inspect.unwrap(function), "__globals__", {}))
+    return Arguments(name, parameters, {}, (known, {}))
+
+
+def _refusal(obj: object) -> BadTool:
+    if isinstance(obj, Mapping):
+        name = str(obj.get("name", "?"))
+        return BadTool(f"the definition of {name} is not a tool that can run: put it into params['tools']", tool=name)
+    name = getattr(obj, "__name__", type(obj).__name__)
+    remedy = f"decorate it with @tool, or give tool({name})" if callable(obj) else "give a function made with @tool"
+    return BadTool(f"{name} is not a tool: {remedy}", tool=name)

@@ -1,0 +1,225 @@
+"""Reads a function that is to be a tool: its name, parameters, annotations and docstring. Does not import pydantic."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import typing
+from typing import Annotated, Any
+
+from attrs import frozen
+
+from toolloop.machine.errors import BadTool
+from toolloop.tools.context import ToolContext
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from toolloop.machine.jsontext import JSON
+
+# The names that the API accepts for a tool (source: messages-api, `tools`), and for a property at the top of an input
+# schema (source: refusals of the live API as reported to claude-code #79418 and n8n #30590).
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+_REFUSED: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of values; a tool's input is an object with named fields",
+    inspect.Parameter.VAR_KEYWORD: "takes any name; a tool's input has named fields",
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only; a tool's input is given by name",
+}
+
+
+@frozen
+class Signature:
+    """The parts of a function that make a tool.
+
+    Attributes:
+        name: the function's own name.
+        doc: its docstring.
+        parameters: the parameters that the model fills in; annotations may still hold names to resolve.
+        texts: the descriptions that annotations give, by parameter.
+        contexts: the parameters that take the `ToolContext`.
+        names: the globals and locals that annotations may refer to.
+
+    """
+
+    name: str
+    doc: str | None
+    parameters: tuple[inspect.Parameter, ...]
+    texts: Mapping[str, str]
+    contexts: tuple[str, ...]
+    names: tuple[dict[str, Any], Mapping[str, Any]]
+
+
+def check_name(name: object) -> str:
+    """Return the name of a tool, or raise `BadTool` if the API does not accept it."""
+    if isinstance(name, str) and _TOOL_NAME.fullmatch(name):
+        return name
+    raise BadTool(
+        f"{name!r} cannot be the name of a tool: the API takes 1 to 64 letters, digits, underscores and hyphens. "
+        "Give another one with @tool(name=...)",
+        tool=str(name),
+    )
+
+
+def check_properties(schema: Mapping[str, JSON], tool: str) -> None:
+    """Raise `BadTool` if the API does not accept the name of a property of an input schema."""
+    for name in schema.get("properties", {}):
+        if not _PROPERTY_NAME.fullmatch(name):
+            raise BadTool(
+                f"{tool} cannot be a tool: the API does not accept {name!r} as the name of a parameter; it takes 1 to "
+                "64 ASCII letters, digits, underscores, dots and hyphens. Rename it, or give it an alias",
+                tool=tool,
+            )
+
+
+def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signature:
+    """Read a function, bound method, `functools.partial` or callable object.
+
+    Args:
+        fn: the function. The arguments that a partial binds are hidden from the model.
+        outer: the local names where the tool is made, for annotations that are strings.
+
+    Raises:
+        BadTool: it cannot be a tool; the message names the parameter.
+
+    """
+    inner: Any = fn
+    bound: set[str] = set()
+    while isinstance(inner, functools.partial):
+        bound |= inner.keywords.keys()
+        inner = inner.func
+    name = getattr(inner, "__name__", type(inner).__name__)
+    called = _called(inner)
+    known = getattr(inspect.unwrap(called), "__globals__", {})
+    # Linters move an import that only annotations need under TYPE_CHECKING; this one name is known here anyway.
+    local = {**({} if "ToolContext" in known else {"ToolContext": ToolContext}), **outer}
+    texts: dict[str, str] = {}
+    parameters: list[inspect.Parameter] = []
+    contexts: list[str] = []
+    for parameter in _parameters(fn, called, name):
+        if parameter.name in bound:
+            continue
+        _check(parameter, name)
+        annotation = parameter.annotation
+        try:
+            annotation = resolve(annotation, known, local)
+        except NameError:  # a class that is defined further down: resolved when the schema is first used
+            pass
+        except Exception as error:
+            raise BadTool(
+                f"parameter {parameter.name!r} of {name} has an annotation that is not a type: {error}", tool=name
+            ) from error
+        if _is_context(annotation):
+            contexts.append(parameter.name)
+            continue
+        parameters.append(parameter.replace(annotation=annotation))
+        if text := text_of(annotation):
+            texts[parameter.name] = text
+    # Only classes and aliases of the frame are kept: the fields of a class can name nothing else.
+    classes = {key: value for key, value in local.items() if isinstance(value, type) or is_alias(value)}
+    return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), (known, classes))
+
+
+def resolve(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) -> Any:
+    """Return an annotation with every name in it looked up.
+
+    Raises:
+        NameError: a name is not known (yet).
+
+    """
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"it": annotation}
+    return typing.get_type_hints(holder, known, dict(local), include_extras=True)["it"]
+
+
+def is_alias(annotation: object) -> bool:
+    """Return whether a `type` statement made it: `typing` and `typing_extensions` have one class each for these."""
+    return type(annotation).__name__ == "TypeAliasType"
+
+
+def text_of(annotation: Any) -> str | None:
+    """Return the text of `Annotated[..., "text"]`."""
+    if typing.get_origin(annotation) is not Annotated:
+        return None
+    return next((extra for extra in annotation.__metadata__ if isinstance(extra, str)), None)
+
+
+def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
+    """Return the description in a docstring, and the description of each parameter or attribute.
+
+    Google, NumPy and reST style are understood. The description is the text before the first section: the summary and
+    the paragraphs after it, as the SDK sends it (source: anthropic-sdk 2.12, `BaseFunctionTool`). A docstring that
+    cannot be parsed is all description.
+    """
+    import docstring_parser  # noqa: PLC0415 - only needed when a definition is first asked for
+
+    text = inspect.cleandoc(doc or "")
+    try:
+        parsed = docstring_parser.parse(text)
+    except docstring_parser.ParseError:
+        return text, {}
+    texts = {
+        name.strip(): " ".join(param.description.split())
+        for param in parsed.params
+        if param.description
+        for name in param.arg_name.split(",")  # NumPy style: `a, b : int`
+    }
+    between = "\n\n" if parsed.blank_after_short_description else "\n"
+    description = between.join(filter(None, (parsed.short_description, parsed.long_description)))
+    return description.strip(), texts
+
+
+def own_doc(kind: type) -> str | None:
+    """Return the docstring that somebody wrote for a class; dataclasses without one get their signature for it."""
+    doc: str | None = vars(kind).get("__doc__")
+    return None if doc and doc.startswith(f"{kind.__name__}(") else doc
+
+
+def _is_context(annotation: Any) -> bool:
+    """Return whether it is a `ToolContext`, or a `ToolContext | None`, in any notation."""
+    origin = typing.get_origin(annotation)
+    if origin in {typing.Union, types.UnionType}:
+        return any(map(_is_context, typing.get_args(annotation)))
+    if origin in {Annotated, typing.Final}:
+        return _is_context(typing.get_args(annotation)[0])
+    if is_alias(annotation):
+        return annotation.__value__ is ToolContext
+    return annotation is ToolContext or getattr(annotation, "__supertype__", None) is ToolContext
+
+
+def _called(inner: Any) -> Any:
+    """Return the function that has the parameters: of a class its `__init__`, of a callable object its `__call__`."""
+    if hasattr(inner, "__code__") or hasattr(inner, "__wrapped__") or inspect.ismethod(inner):
+        return inner
+    return getattr(inner, "__init__" if isinstance(inner, type) else "__call__", inner)
+
+
+def _doc(inner: Any, called: Any) -> str | None:
+    if isinstance(inner, type):
+        return own_doc(inner)
+    own: str | None = getattr(inner, "__doc__", None)
+    return own if called is inner else getattr(called, "__doc__", None) or own
+
+
+def _parameters(fn: Callable[..., Any], called: Any, name: str) -> list[inspect.Parameter]:
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise BadTool(f"{name} yields, and a tool has one result: return it", tool=name)
+    try:
+        return list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise BadTool(f"{fn!r} cannot be a tool: its signature cannot be read ({error})", tool=name) from error
+
+
+def _check(parameter: inspect.Parameter, name: str) -> None:
+    why = _REFUSED.get(parameter.kind)
+    if why is None and parameter.annotation is inspect.Parameter.empty:
+        why = "has no annotation, so the model cannot be told what to give"
+        if parameter.name in {"self", "cls"}:
+            why += ": make a tool of the bound method, tool(object.method)"
+    if why is not None:
+        raise BadTool(f"{name} cannot be a tool: its parameter {parameter.name!r} {why}", tool=name)

@@ -1,0 +1,27 @@
+"""How many cases a test takes: few in `make test`; all of them, and ten times the random ones, in `make deep`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from hypothesis import settings
+
+T = TypeVar("T")
+
+IS_DEEP = settings.get_current_profile_name() == "deep"
+
+
+def examples(count: int, **more: Any) -> settings:
+    """Return settings with so many examples in `make test`; `more` goes to Hypothesis."""
+    return settings(max_examples=10 * count if IS_DEEP else count, **more)
+
+
+def some(cases: Sequence[T], every: int) -> Sequence[T]:
+    """Return one case of so many case in `make test`, and all of them in `make deep`."""
+    return cases if IS_DEEP else cases[::every]
+
+
+def stride(every: int) -> int:
+    """Return how far apart the places are at which a sweep strikes: so many in `make test`, one in `make deep`."""
+    return 1 if IS_DEEP else every

@@ -1,0 +1,196 @@
+"""The docs cannot rot: every Python block runs, every link leads somewhere, every generated part is fresh.
+
+The blocks of a file run in order, in one module. `Anthropic()` talks to a `FakeMessagesAPI` over HTTP, for the SDK
+reads the address from the environment. A hidden comment before a block prepares it, and one after it checks it:
+
+    <!-- test
+    fake(reply("Hello"))          # further answers of the API; all of them must be used up by the end of the file
+    keys("y")                     # lines that input() reads
+    -->
+
+Such code sees the example as `doc` and the fake API as `api`. Where a block has comments `# -> text`, these are, line
+by line, exactly what it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anthropic
+import pytest
+from attrs import frozen
+
+from toolloop import testing
+from toolloop.testing import FakeMessagesAPI
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_FENCE = re.compile(
+    r"^<!-- test\n(?P<hidden>.*?)^-->$|^```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_SAYS = re.compile(r"# -> (.*)$", re.MULTILINE)
+_LINK = re.compile(r"\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+@frozen
+class Part:
+    """A Python block of a page, or a hidden one. `line`: of its first line, counted from 1."""
+
+    code: str
+    line: int
+    is_hidden: bool
+
+
+def parts(page: Path) -> Iterator[Part]:
+    """The Python of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _FENCE.finditer(text):
+        name = "hidden" if found["hidden"] is not None else "code"
+        if name == "hidden" or found["language"] == "python":
+            yield Part(found[name], text.count("\n", 0, found.start(name)) + 1, name == "hidden")
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+PYTHON_PAGES = [page for page in PAGES if any(parts(page))]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[anthropic.Anthropic]]:
+    """The clients that an example opens; examples may leave closing to the end of the process."""
+    clients: list[anthropic.Anthropic] = []
+    original = anthropic.Anthropic.__init__
+
+    def remember(self: anthropic.Anthropic, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        clients.append(self)
+
+    monkeypatch.setattr(anthropic.Anthropic, "__init__", remember)
+    yield clients
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """An empty folder to run in, no proxy, and a keyboard to type lines on."""
+    monkeypatch.chdir(tmp_path)
+    for name in _PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+    def keys(*lines: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+    return keys
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=title)
+def test_every_python_block_runs_and_prints_what_it_says(
+    page: Path, monkeypatch: pytest.MonkeyPatch, opened: list[anthropic.Anthropic], desk: Callable[..., None]
+) -> None:
+    """The blocks of a page run in order, for real, over HTTP."""
+    answers: list[Any] = []
+    doc = ModuleType("doc")
+    monkeypatch.setitem(sys.modules, "doc", doc)
+    with FakeMessagesAPI(lambda _: answers.pop(0)) as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "no-key-is-needed")
+        hidden = {
+            **{name: getattr(testing, name) for name in testing.__all__},
+            "api": api,
+            "doc": doc,
+            "fake": lambda *more: answers.extend(more),
+            "keys": desk,
+            "Path": Path,
+        }
+        for part in parts(page):
+            code = compile("\n" * (part.line - 1) + part.code, title(page), "exec")
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(code, hidden if part.is_hidden else doc.__dict__)
+            if says := _SAYS.findall(part.code):
+                assert says == printed.getvalue().splitlines(), f"{title(page)}, line {part.line}"
+        assert answers == [], f"{title(page)}: answers that no request asked for"
+        assert [request.refusal for request in api.requests if request.refusal] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_within_the_repository_leads_somewhere() -> None:
+    """Files that are linked to exist, and so do the headings."""
+    for page in PAGES:
+        for found in _LINK.finditer(page.read_text(encoding="utf-8")):
+            path, _, anchor = found["target"].partition("#")
+            if path.startswith(("http:", "https:")):
+                continue
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), f"{title(page)} links to {found['target']}"
+            if anchor:
+                assert anchor in anchors(target), f"{title(page)} links to {found['target']}"
+
+
+def test_every_page_of_the_docs_can_be_reached_from_the_readme() -> None:
+    """No page is an orphan."""
+    reached: set[Path] = set()
+    ahead = [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        reached.add(page)
+        links = (found["target"].partition("#")[0] for found in _LINK.finditer(page.read_text(encoding="utf-8")))
+        pages = {(page.parent / link).resolve() for link in links if link.endswith(".md") and "://" not in link}
+        ahead.extend(pages - reached)
+    assert [title(page) for page in PAGES if page not in reached] == []
+
+
+def test_the_generated_parts_are_fresh() -> None:
+    """`make docs` would change nothing."""
+    checked = run_script(ROOT, "--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.deep
+def test_a_stale_part_is_found_and_named_and_written_anew(tmp_path: Path) -> None:
+    """`--check` fails, says which file is stale, and changes nothing; without it the file is mended."""
+    for page in PAGES:
+        copy = tmp_path / page.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(page.read_text(encoding="utf-8"))
+    stale = tmp_path / "docs" / "stop-reasons.md"
+    fresh = stale.read_text(encoding="utf-8")
+    stale.write_text(fresh.replace("| `tool_use` |", "| `tool_abuse` |"))
+    broken = stale.read_text(encoding="utf-8")
+
+    checked = run_script(tmp_path, "--check")
+    assert checked.returncode == 1
+    assert "docs/stop-reasons.md" in checked.stderr
+    assert "docs/concepts.md" not in checked.stderr
+    assert broken == stale.read_text(encoding="utf-8")
+
+    assert run_script(tmp_path).returncode == 0
+    assert fresh == stale.read_text(encoding="utf-8")
+
+
+def run_script(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "docs.py"), "--root", str(root), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,333 @@
+"""Streams that break off, and readers that leave or are slow: nothing is half, nothing is lost."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from tests import inside
+from tests.each import each
+from tests.loop.streams import kinds, read, reading, text_in
+from tests.loop.support import completed, failed, params, yielded
+from tests.loop.talking import Talk, either_driver, play, talking
+from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, Yielded, sub_loop
+from toolloop.compaction import Summarize
+from toolloop.errors import IllegalCommand, ModelError, ProtocolError
+from toolloop.events import CallStarted, InputDelta, RequestStarted, TextDelta
+from toolloop.testing import FakeMessagesAPI, call, fault, reply, streamed
+
+LONG = "one two three four five six seven eight nine ten"
+CALLS = reply(LONG, calls=[call("add", {"a": 1, "b": 2})])
+
+BROKEN = {
+    "cut": (streamed(CALLS, cut=7), ModelError, True),
+    "cut in a frame": (streamed(CALLS, cut_bytes=700), ModelError, True),
+    "without an end": (streamed(CALLS, end=-1), ProtocolError, True),
+    "without a stop reason": (streamed(CALLS, end=-2), ProtocolError, True),
+    "nothing at all": (streamed(CALLS, end=0), ProtocolError, True),
+    "overloaded": (streamed(CALLS, end=6, fault=fault(529)), ModelError, True),
+    "refused half-way": (streamed(CALLS, end=6, fault=fault(400)), ModelError, False),
+    "an input that is no JSON": (streamed(CALLS, inputs={"add": '{"a": 1, "b"'}), ProtocolError, True),
+    "an input that is a list": (streamed(CALLS, inputs={"add": "[1]"}), ProtocolError, True),
+}
+
+
+async def unchanged(talk: Talk) -> None:
+    """The loop stands as before, and goes on."""
+    assert talk.handle.messages == (params()["messages"][0],)
+    assert talk.handle.iterations == 0
+    talk.handle.retry()
+    seen, turn = await read(talk.handle)
+    assert (yielded(turn).reason, text_in(seen)) == ("tools_executed", LONG)
+    assert talk.bodies()[0] == talk.bodies()[1]
+
+
+@either_driver
+@each("how", BROKEN)
+def test_a_stream_that_breaks(driver: str, how: str) -> None:
+    """It is an error that says whether to try again, with the text so far at hand; the history has nothing of it."""
+    answer, kind, retryable = BROKEN[how]
+
+    async def story() -> None:
+        async with talking(driver, [answer, CALLS], params()) as talk:
+            seen, turn = await read(talk.handle)
+            error = failed(turn)
+            assert (type(error.error), error.retryable) == (kind, retryable)
+            assert (error.partial_text or "") == text_in(seen)
+            assert LONG.startswith(text_in(seen))
+            assert kinds(seen)[-1] == "RequestFailed"
+            assert LONG not in repr(error)
+            copy = pickle.loads(pickle.dumps(error.error))
+            assert copy.partial_text == error.partial_text
+            await unchanged(talk)
+
+    play(driver, story)
+
+
+@either_driver
+def test_cut_input_of_a_truncated_reply(driver: str) -> None:
+    """A reply that `max_tokens` cut in the middle of an input: no call of it runs, and the rest is whole."""
+    cut = streamed(
+        reply(LONG, calls=[call("add", {"a": 1, "b": 2})], stop_reason="max_tokens"), inputs={"add": '{"a": 1'}
+    )
+
+    async def story() -> None:
+        async with talking(driver, [cut], params()) as talk:
+            seen, turn = await read(talk.handle)
+            assert completed(turn).termination.kind == "truncated"
+            assert "CallStarted" not in kinds(seen)
+            assert talk.handle.messages[-1]["content"] == [{"type": "text", "text": LONG}]
+
+    play(driver, story)
+
+
+@either_driver
+@each("after", [RequestStarted, TextDelta, InputDelta])
+def test_who_leaves_early_has_cancelled_the_request(driver: str, after: type[Any]) -> None:
+    """The API sees the connection go, and the loop is as it was before; the next turn asks anew."""
+    held = streamed(CALLS, hold=-3)
+
+    async def story() -> None:
+        async with talking(driver, [held, CALLS] if after is not RequestStarted else [CALLS], params()) as talk:
+            async with reading(talk.handle) as reader:
+                seen = await reader.until(after)
+                assert type(seen[-1]) is after
+            if after is not RequestStarted:
+                stream = talk.api.requests[0].stream
+                assert stream is not None
+                assert stream.hung_up.wait(30)
+            assert talk.handle.messages == (params()["messages"][0],)
+            with pytest.raises(IllegalCommand, match="was left"):
+                _ = reader.turn
+            seen, turn = await read(talk.handle)
+            assert (text_in(seen), yielded(turn).reason) == (LONG, "tools_executed")
+
+    play(driver, story)
+
+
+@either_driver
+def test_an_exception_of_the_reader_comes_through(driver: str) -> None:
+    """As it is, in no group, with its own cause."""
+
+    async def story() -> None:
+        async with talking(driver, [CALLS], params()) as talk:
+            for error in (LookupError("mine"), ExceptionGroup("mine", [LookupError("mine")])):
+                with pytest.raises(type(error)) as caught:
+                    await _read_and_raise(talk.handle, error)
+                assert caught.value is error
+                assert isinstance(error.__cause__, OSError)
+            assert yielded((await read(talk.handle))[1]).reason == "tools_executed"
+
+    play(driver, story)
+
+
+async def _read_and_raise(handle: ToolLoopHandle | AsyncToolLoopHandle, error: Exception) -> None:
+    async with reading(handle) as reader:
+        await reader.until(RequestStarted)
+        raise error from OSError("its cause")
+
+
+@either_driver
+def test_a_call_that_was_told_and_did_not_start_runs_in_the_next_turn(driver: str) -> None:
+    """Who leaves at the word that a call starts leaves before it does: once it runs, in the turn that follows."""
+    ran: list[Any] = []
+
+    async def story() -> None:
+        async with talking(driver, [CALLS, reply("done")], params()) as talk:
+            handle = _watched(talk, ran)
+            async with reading(handle) as reader:
+                await reader.until(CallStarted)
+                assert ran == []
+            assert ran == []
+            assert _turn_of(await read(handle)).reason == "tools_executed"
+            assert ran == [("add", 1, 2)]
+
+    play(driver, story)
+
+
+def _watched(talk: Talk, ran: list[Any]) -> ToolLoopHandle | AsyncToolLoopHandle:
+    from tests.loop.support import TOOLS  # noqa: PLC0415 - beside what uses it
+    from toolloop import LoopContext  # noqa: PLC0415 - likewise
+
+    return type(talk.handle)(talk.client, params=params(), tools=TOOLS, context=LoopContext(state=ran))
+
+
+def _turn_of(seen: tuple[Any, Any]) -> Yielded:
+    return yielded(seen[1])
+
+
+@either_driver
+def test_a_slow_reader_slows_the_stream(driver: str) -> None:
+    """What is not read is not fetched: the API cannot send more than the buffers on the way hold."""
+    text = "x" * 200_000
+
+    async def story() -> None:
+        async with talking(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk:
+            async with reading(talk.handle) as reader:
+                await reader.until(TextDelta)
+                stream = talk.api.requests[0].stream
+                assert stream is not None
+                for _ in range(100):
+                    await reader.until(TextDelta)
+                assert stream.events < 6_000
+                assert not stream.ended.is_set()
+                await reader.rest()
+            assert completed(reader.turn).text == text
+
+    play(driver, story)
+
+
+@either_driver
+def test_loops_inside_calls_stream_through_their_parent(driver: str) -> None:
+    """Each piece says by its path of which loop it is, and all of each loop come in order."""
+    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
+
+    def script(body: Any) -> Any:
+        said = body["messages"][0]["content"]
+        if said != "hello":
+            return reply(f"I heard {said}, and have a lot to say about it")
+        if len(body["messages"]) == 1:
+            return reply(calls=[call("child", {"prompt": f"number {each}"}, id=f"toolu_{each}") for each in (1, 2)])
+        return reply("done")
+
+    async def story() -> None:
+        async with talking(driver, script, params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
+            seen, turn = await read(handle)
+            assert yielded(turn).reason == "tools_executed"
+            for each in (1, 2):
+                own = [event for event in seen if event.path == (f"toolu_{each}",)]
+                assert text_in(own) == f"I heard number {each}, and have a lot to say about it"
+                assert kinds(own)[:3] == ["RequestStarted", "TextDelta", "RequestAnswered"]
+
+    play(driver, story)
+
+
+@either_driver
+def test_who_leaves_gives_up_the_requests_of_loops_inside_too(driver: str) -> None:
+    """They are made again by the next turn, and come to the same."""
+    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
+    held = streamed(reply("some words of a child"), hold=5)
+    script = [reply(calls=[call("child", {"prompt": "go"})]), held, reply("some words"), reply("done")]
+
+    async def story() -> None:
+        async with talking(driver, script, params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
+            async with reading(handle) as reader:
+                await reader.until(lambda event: isinstance(event, TextDelta) and bool(event.path))
+            held.release()
+            assert _turn_of(await read(handle)).results[0] is not None
+            assert completed(await _run(handle)).text == "done"
+
+    play(driver, story)
+
+
+async def _run(handle: Any) -> Any:
+    result = handle.run()
+    return await result if hasattr(result, "__await__") else result
+
+
+@either_driver
+def test_a_slow_reader_slows_the_streams_of_loops_inside_too(driver: str) -> None:
+    """Each of them waits until what it told was read."""
+    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
+
+    def script(body: Any) -> Any:
+        if body["messages"][0]["content"] != "hello":
+            return streamed(reply("x" * 200_000), send_buffer=4_096)
+        return reply(calls=[call("child", {"prompt": f"number {each}"}) for each in (1, 2)])
+
+    async def story() -> None:
+        async with talking(driver, script, params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
+            async with reading(handle) as reader:
+                await reader.until(TextDelta)
+                for _ in range(500):
+                    await reader.until(TextDelta)
+                    assert inside.pieces_in_flight(reader.stream) <= 2  # one of each loop inside
+                streams = [request.stream for request in talk.api.requests[1:]]
+                assert all(stream is not None and stream.events < 6_000 for stream in streams)
+                assert not any(stream is not None and stream.ended.is_set() for stream in streams)
+
+    play(driver, story)
+
+
+@either_driver
+def test_a_summary_is_not_told_in_pieces(driver: str) -> None:
+    """A request for a compaction is none of the reader's: its events are there, and no words of it."""
+
+    def script(body: Any) -> Any:
+        if "summar" in str(body["messages"][-1]).lower():
+            return reply("THE SUMMARY")
+        return reply("and on", calls=[call("look", {"path": "a"})]) if len(body["messages"]) < 9 else reply("done")
+
+    async def story() -> None:
+        shorten = Summarize(keep_last=1)
+        async with talking(driver, script, params(), compaction=shorten, max_iterations=9) as talk:
+            seen: list[Any] = []
+            while not talk.handle.is_finished:
+                events, turn = await read(talk.handle)
+                seen += events
+                if isinstance(turn, Yielded):
+                    turn.continue_loop()
+            asked = [event for event in seen if isinstance(event, RequestStarted) and event.summary]
+            assert asked
+            assert "THE SUMMARY" not in text_in(seen)
+            assert [request.json.get("stream", False) for request in talk.api.requests].count(False) == len(asked)
+
+    play(driver, story)
+
+
+@either_driver
+def test_a_stream_that_breaks_in_a_loop_inside(driver: str) -> None:
+    """The error says in which loop, with what came of its reply; tried again, it comes to the same as without."""
+    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
+    words = reply("some words of a child")
+    script = [
+        reply(calls=[call("child", {"prompt": "go"}, id="toolu_1")]),
+        streamed(words, cut=4),
+        words,
+        reply("done"),
+    ]
+
+    async def story() -> None:
+        async with talking(driver, script, params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
+            seen, turn = await read(handle)
+            error = failed(turn)
+            assert (error.path, error.partial_text) == (("toolu_1",), text_in(seen))
+            handle.retry()
+            assert _turn_of(await read(handle)).results[0] is not None
+            assert completed(await _run(handle)).text == "done"
+
+    play(driver, story)
+
+
+def test_memory_does_not_grow_with_the_pieces() -> None:
+    """Beside the reply itself, nothing keeps what was read: not the stream, not the driver, not the result."""
+    with FakeMessagesAPI([streamed(reply("x" * 200_000))]) as api:
+        handle = ToolLoopHandle(api.client(), params=params())
+        with handle.stream_turn() as stream:
+            for event in stream:
+                assert inside.pieces_in_flight(stream) + inside.notifications_in_flight(handle) <= 2
+                assert inside.events_in_flight(handle) <= 4
+                assert event.iteration == 1
+        assert len(completed(stream.turn).events) == 3
+
+
+@either_driver
+def test_a_limit_of_time_ends_a_stream(driver: str) -> None:
+    """The request is given up, and its reader is told so."""
+    held = streamed(CALLS, hold=5)
+
+    async def story() -> None:
+        async with talking(driver, [held], params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=0.2))
+            seen, turn = await read(handle)
+            assert completed(turn).termination.kind == "timeout"
+            assert kinds(seen)[-1] == "LoopFinished"
+            held.release()
+
+    play(driver, story)

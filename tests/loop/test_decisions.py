@@ -1,0 +1,363 @@
+"""The caller's decisions: what each waiting call takes, what is refused, and what the model is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.each import each
+from tests.loop.support import params, refused, results_in, scene, user
+from toolloop import Answer, Approve, Ask, Continue, Deny, Rerun, Stop, Texts, ToolLoopHandle, tool
+from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.testing import call, reply
+
+WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
+OTHER = call("write", {"path": "c", "text": "d"}, id="toolu_o")
+ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
+SHOT = call("picture", {"kind": "png"}, id="toolu_p")
+LOOKUP = {"name": "lookup", "description": "Look up.", "input_schema": {"type": "object", "properties": {}}}
+EXTERNAL = call("lookup", {"word": "x"}, id="toolu_e")
+EDITED = {"path": "z", "text": "y"}
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    return params(tools=[LOOKUP], **more)
+
+
+def test_an_approved_call_runs_and_a_denied_one_does_not() -> None:
+    """The denial is an error result with its reason; results come in the model's order."""
+    with scene([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
+        turn = at.turn()
+        turn.deny("toolu_w", "not today")
+        turn.approve("toolu_o")
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        assert at.ran == [("write", "c", "d")]
+        denied, ran = results_in(at.sent()[-1])
+        assert (denied["tool_use_id"], denied["is_error"]) == ("toolu_w", True)
+        assert denied["content"] == Texts().denied.format(reason="not today")
+        assert ran == {"type": "tool_result", "tool_use_id": "toolu_o", "content": "wrote c"}
+
+
+def test_an_answer_is_the_result_and_the_tool_does_not_run() -> None:
+    """Text, blocks or an error, as the caller says."""
+    blocks = [{"type": "text", "text": "mine"}]
+    with scene([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
+        turn = at.turn()
+        turn.answer("toolu_w", blocks)
+        turn.answer("toolu_o", "it broke", is_error=True, by="ana")
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        assert at.ran == []
+        first, second = results_in(at.sent()[-1])
+        assert (first["content"], "is_error" in first) == (blocks, False)
+        assert (second["content"], second["is_error"]) == ("it broke", True)
+
+
+def test_an_edited_input_runs_and_the_model_is_told_inside_the_result() -> None:
+    """History keeps the model's own words; a text block of its own says what really ran."""
+    with scene([reply(calls=[WRITE]), reply("fine")]) as at:
+        turn = at.turn()
+        turn.approve(turn.pending[0], EDITED)
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        assert at.ran == [("write", "z", "y")]
+        assert at.sent()[1]["content"][0]["input"] == {"path": "a", "text": "b"}
+        (result,) = results_in(at.sent()[-1])
+        said, told = result["content"]
+        assert said == {"type": "text", "text": "wrote z"}
+        assert told["type"] == "text"
+        assert '{"path":"z","text":"y"}' in told["text"]
+
+
+def test_a_note_stands_beside_images_too() -> None:
+    """A result of images takes the note inside."""
+    with scene([reply(calls=[SHOT]), reply("fine")], on_tool_call=lambda call, view: Ask()) as at:
+        turn = at.turn()
+        turn.approve(turn.pending[0], {"kind": "jpeg"})
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        (result,) = results_in(at.sent()[-1])
+        assert [block["type"] for block in result["content"]] == ["image", "text"]
+
+
+def test_a_note_that_has_no_place_inside_stands_after_the_results() -> None:
+    """A result of search results takes no text beside them: the note comes after all results."""
+    found = [{"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "x"}]}]
+
+    @tool(needs_approval=True)
+    def find(word: str) -> list[dict[str, Any]]:
+        """Find."""
+        return found
+
+    calls = [call("find", {"word": "a"}, id="toolu_1"), call("find", {"word": "b"}, id="toolu_2")]
+    with scene([reply(calls=calls), reply("fine")], tools=[find]) as at:
+        turn = at.turn()
+        turn.approve("toolu_1", {"word": "c"})
+        turn.approve("toolu_2")
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        content = at.sent()[-1]["content"]
+        assert [block["type"] for block in content] == ["tool_result", "tool_result", "text"]
+        assert content[0]["content"] == found
+        assert '{"word":"c"}' in content[2]["text"]
+
+
+def test_an_edit_that_is_what_the_model_proposed_is_no_edit() -> None:
+    """The same input in another order of keys needs no note."""
+    with scene([reply(calls=[WRITE]), reply("fine")]) as at:
+        turn = at.turn()
+        turn.approve(turn.pending[0], {"text": "b", "path": "a"})
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        assert results_in(at.sent()[-1])[0]["content"] == "wrote a"
+
+
+def test_approve_all_approves_what_waits_for_approval_alone() -> None:
+    """External calls stay; the approvals are bound to what is shown."""
+    with scene([reply(calls=[WRITE, EXTERNAL, OTHER])], asked=asked()) as at:
+        turn = at.turn()
+        turn.approve_all(by="ana")
+        assert [call.name for call in turn.pending] == ["lookup"]
+        for shown in (turn.calls[0], turn.calls[2]):
+            decision = shown.decision
+            assert decision is not None
+            assert (decision.by, decision.digest) == ("ana", shown.digest)
+
+
+def test_an_external_call_waits_for_its_answer() -> None:
+    """A name that only the parameters define is not ours to run."""
+    with scene([reply(calls=[ADD, EXTERNAL]), reply("fine")], asked=asked()) as at:
+        turn = at.turn()
+        assert [(call.name, call.why) for call in turn.pending] == [("lookup", "external")]
+        turn.answer(turn.pending[0], {"found": [1, 2]})
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.done()
+        assert [block["content"] for block in results_in(at.sent()[-1])] == ["3", '{"found":[1,2]}']
+
+
+REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str]] = {
+    "an unknown call": (lambda at: at.decide({"toolu_x": Approve()}), UnknownCall, "toolu_x"),
+    "approving an external call": (lambda at: at.decide({"toolu_e": Approve()}), IllegalCommand, "answer, deny"),
+    "running again what never ran": (lambda at: at.decide({"toolu_w": Rerun()}), IllegalCommand, "never ran"),
+    "a call that does not wait": (lambda at: at.decide({"toolu_a": Approve()}), IllegalCommand, "does not wait"),
+    "an edit that does not fit": (lambda at: at.decide({"toolu_w": Approve({"path": 5})}), IllegalCommand, "path"),
+    "an edit that is no object": (lambda at: at.decide({"toolu_w": Approve(["x"])}), IllegalCommand, "mapping"),  # type: ignore[arg-type]
+    "an edit that is not JSON": (lambda at: at.decide({"toolu_w": Approve({"path": {1}})}), IllegalCommand, "path"),
+    "a denial without a reason": (lambda at: at.decide({"toolu_w": Deny(None)}), IllegalCommand, "reason"),  # type: ignore[arg-type]
+    "an answer that is not JSON": (
+        lambda at: at.decide({"toolu_w": Answer(object())}),
+        IllegalCommand,
+        "cannot be converted to JSON",
+    ),
+    "an error without a text": (
+        lambda at: at.decide({"toolu_w": Answer("", is_error=True)}),
+        IllegalCommand,
+        "content",
+    ),
+    "something else": (lambda at: at.decide({"toolu_w": "yes"}), IllegalCommand, "no decision"),  # type: ignore[dict-item]
+    "going on undecided": (lambda at: at.resume(Continue()), UndecidedCalls, "toolu_w"),
+    "one of three": (
+        lambda at: at.decide({"toolu_w": Approve(), "toolu_e": Answer("x"), "toolu_o": Rerun()}),
+        IllegalCommand,
+        "toolu_o",
+    ),
+}
+
+
+@each(("move", "kind", "word"), REFUSED.values())
+def test_a_refused_decision_changes_nothing(move: Any, kind: type[CallerError], word: str) -> None:
+    """All are checked, then all apply, or none does; the error says why and survives pickling."""
+    with scene([reply(calls=[WRITE, OTHER, ADD, EXTERNAL])], asked=asked()) as at:
+        turn = at.turn()
+        with refused(at.handle, kind, word) as caught:
+            move(at.handle)
+        assert len(turn.pending) == 3
+        if isinstance(caught.value, IllegalCommand):
+            assert caught.value.state
+            assert caught.value.asked
+
+
+def test_errors_of_decisions_carry_their_parts() -> None:
+    """The call, the calls that wait, what is allowed."""
+    with scene([reply(calls=[WRITE, OTHER, EXTERNAL])], asked=asked()) as at:
+        at.turn()
+        with pytest.raises(UnknownCall) as unknown:
+            at.handle.decide({"toolu_x": Approve()})
+        assert (unknown.value.call, unknown.value.known) == ("toolu_x", ("toolu_w", "toolu_o", "toolu_e"))
+        with pytest.raises(IllegalCommand) as illegal:
+            at.handle.decide({"toolu_e": Approve()})
+        assert (illegal.value.asked, illegal.value.allowed) == ("approve", ("answer", "deny"))
+        with pytest.raises(UndecidedCalls) as undecided:
+            at.handle.resume(Continue())
+        assert undecided.value.calls == ("toolu_w", "toolu_o", "toolu_e")
+
+
+@each(
+    ("first", "same"),
+    [
+        (Approve(), Approve(by="bob", reason="again")),
+        (Approve(EDITED), Approve({"text": "y", "path": "z"})),
+        (Deny("no"), Deny("another reason")),
+        (Answer("x"), Answer("x", by="bob")),
+    ],
+)
+def test_the_same_decision_twice_is_one(first: Any, same: Any) -> None:
+    """Kind, input and content make a decision; who said it, and why, do not."""
+    with scene([reply(calls=[WRITE, OTHER])]) as at:
+        at.turn()
+        at.handle.decide({"toolu_w": first})
+        before = at.handle.snapshot()
+        at.handle.decide({"toolu_w": same})
+        assert at.handle.snapshot()["loops"][0]["round"] == before["loops"][0]["round"]
+
+
+@each(
+    ("first", "other"),
+    [
+        (Approve(), Deny("no")),
+        (Approve(), Approve(EDITED)),
+        (Deny("no"), Approve()),
+        (Answer("x"), Answer("y")),
+        (Answer("x"), Answer("x", is_error=True)),
+    ],
+)
+def test_a_second_decision_that_differs_is_a_conflict(first: Any, other: Any) -> None:
+    """A decision cannot be taken back."""
+    with scene([reply(calls=[WRITE, OTHER])]) as at:
+        at.turn()
+        at.handle.decide({"toolu_w": first})
+        with refused(at.handle, DecisionConflict, "toolu_w") as caught:
+            at.handle.decide({"toolu_w": other})
+        assert caught.value.call == "toolu_w"
+
+
+def test_a_decision_is_bound_to_what_was_shown() -> None:
+    """By the call as it was shown, or by its digest; by id alone it is bound to nothing."""
+    other = reply(calls=[call("write", {"path": "a", "text": "else"}, id="toolu_w")])
+    with scene([reply(calls=[WRITE])]) as at, scene([other]) as elsewhere:
+        (shown,) = at.turn().pending
+        (foreign,) = elsewhere.turn().pending
+        for bound in ({foreign: Approve()}, {"toolu_w": Approve(digest=foreign.digest)}):
+            with refused(at.handle, DecisionConflict, "digest"):
+                at.handle.decide(bound)  # type: ignore[arg-type]
+        at.handle.decide({shown: Deny("no")})
+        elsewhere.handle.decide({"toolu_w": Deny("no")})
+
+
+def test_a_call_shown_in_an_earlier_round_is_not_one_of_the_same_id_later() -> None:
+    """Ids may come again: a decision for what was shown then does not fit now."""
+    with scene([reply(calls=[WRITE]), reply(calls=[WRITE]), reply("fine")]) as at:
+        turn = at.turn()
+        (shown,) = turn.pending
+        turn.approve(shown)
+        turn.continue_loop()
+        at.turn().continue_loop()
+        turn = at.turn()
+        with refused(at.handle, DecisionConflict, "toolu_w"):
+            turn.approve(shown)
+        turn.approve("toolu_w")
+        assert at.handle.run().unwrap().text == "fine"
+        assert at.ran == [("write", "a", "b")] * 2
+
+
+def test_a_settled_call_takes_no_decision() -> None:
+    """After its result there is nothing left to decide, in the round or after it."""
+    unknown = call("nothing", {}, id="toolu_n")
+    with scene([reply(calls=[WRITE, unknown]), reply("fine")]) as at:
+        turn = at.turn()
+        with refused(at.handle, UnknownCall, "toolu_n", "has its result"):
+            turn.approve("toolu_n")
+        turn.approve("toolu_w")
+        turn.continue_loop()
+        at.turn()
+        with refused(at.handle, UnknownCall, "toolu_w", "Waiting"):
+            at.handle.decide({"toolu_w": Approve()})
+
+
+def test_a_call_is_named_by_its_id_or_by_itself() -> None:
+    """Anything else is a mistake of type."""
+    with scene([reply(calls=[WRITE])]) as at:
+        turn = at.turn()
+        with pytest.raises(TypeError, match="ToolCall"):
+            turn.approve(5)  # type: ignore[arg-type]
+
+
+def test_no_decision_at_all_is_none() -> None:
+    """Nothing to decide changes nothing, wherever the loop is."""
+    with scene([reply("fine")]) as at:
+        before = at.handle.snapshot()
+        at.handle.decide({})
+        assert at.handle.snapshot() == before
+
+
+@each("reason", ["use {braces} instead", "a\ud800b", ""])
+def test_any_reason_reaches_the_model(reason: str) -> None:
+    """A reason is text, not a format; half a surrogate pair becomes U+FFFD."""
+    with scene([reply(calls=[WRITE]), reply("fine")]) as at:
+        at.turn().deny("toolu_w", reason)
+        at.handle.run()
+        (result,) = results_in(at.sent()[-1])
+        assert result["content"] == Texts().denied.format(reason=reason.replace("\ud800", "\ufffd"))
+
+
+def test_texts_can_be_overridden() -> None:
+    """Each text that the model sees is the configuration's to change."""
+    texts = Texts(denied="Nein: {reason}", not_run="Nicht gelaufen", unknown_tool="{name}? {known}", edited="<{input}>")
+    calls = [WRITE, OTHER, call("nothing", {})]
+    with scene([reply(calls=calls), reply(calls=[ADD]), reply("fine")], texts=texts, max_iterations=2) as at:
+        turn = at.turn()
+        turn.deny("toolu_w", "no")
+        turn.approve("toolu_o", EDITED)
+        turn.continue_loop()
+        at.turn().continue_loop()
+        at.turn()
+        results = results_in(at.sent(1)[-1])
+        assert results[0]["content"] == "Nein: no"
+        assert results[1]["content"][1]["text"] == '<{"path":"z","text":"y"}>'
+        assert results[2]["content"] == "'nothing'? add, broken, look, picture, write".replace("'", "")
+
+
+def test_stop_settles_what_is_open() -> None:
+    """Every end with open calls settles them as not run; the history takes a follow-up."""
+    with scene([reply(calls=[WRITE, ADD]), reply("fine")]) as at:
+        at.turn().stop("enough")
+        at.done()
+        told = results_in(at.handle.messages[-1])
+        assert [(block["is_error"], block["content"]) for block in told] == [(True, Texts().not_run)] * 2
+        at.handle.follow_up([user("go on")])
+        assert at.handle.run().unwrap().text == "fine"
+        assert at.ran == []
+
+
+NO_WORDS: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[Exception], str]] = {
+    "a list of pairs": (lambda at: at.decide([("toolu_w", Approve())]), TypeError, "mapping"),  # type: ignore[arg-type]
+    "a single decision": (lambda at: at.decide(Approve()), TypeError, "mapping"),  # type: ignore[arg-type]
+    "nothing": (lambda at: at.decide(None), TypeError, "mapping"),  # type: ignore[arg-type]
+    "approved by a number": (lambda at: at.decide({"toolu_w": Approve(by=5)}), IllegalCommand, "by"),  # type: ignore[arg-type]
+    "denied by a list": (lambda at: at.decide({"toolu_w": Deny("no", by=["ana"])}), IllegalCommand, "by"),  # type: ignore[arg-type]
+    "answered by a number": (lambda at: at.decide({"toolu_w": Answer("x", by=5)}), IllegalCommand, "by"),  # type: ignore[arg-type]
+    "approved for a number": (lambda at: at.decide({"toolu_w": Approve(reason=5)}), IllegalCommand, "reason"),  # type: ignore[arg-type]
+    "bound to a number": (lambda at: at.decide({"toolu_w": Approve(digest=5)}), IllegalCommand, "digest"),  # type: ignore[arg-type]
+    "stopped for a number": (lambda at: at.resume(Stop(5)), TypeError, "reason"),  # type: ignore[arg-type]
+}
+
+
+@each(("move", "kind", "word"), NO_WORDS.values())
+def test_a_word_of_another_type_is_refused(move: Any, kind: type[Exception], word: str) -> None:
+    """It would be in the record as something else than it is; the calls wait as before."""
+    with scene([reply(calls=[WRITE])]) as at:
+        turn = at.turn()
+        before = at.handle.snapshot()
+        with pytest.raises(kind, match=word):
+            move(at.handle)
+        assert (at.handle.snapshot(), len(turn.pending), turn.is_spent) == (before, 1, False)

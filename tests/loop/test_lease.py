@@ -1,0 +1,364 @@
+"""The lease of a driver: held as long as somebody needs it, and by nobody after that, however it ended."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from tests.loop.journals import ALLOWED, STORY, Driver, FailingStore, names, new_journal, open_journal
+from toolloop.errors import Conflict, LoopNotFound, StoreError
+from toolloop.loop import lease as leases
+from toolloop.loop.lease import DriverLease, has_ended, renew_all
+from toolloop.machine import events as ev
+from toolloop.machine.jsontext import encode
+from toolloop.machine.values import Result
+from toolloop.stores import MemoryStore
+from toolloop.stores.process import this_process
+from toolloop.stores.protocol import Lease
+
+DEADLINE = 30.0
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    for owner in tuple(leases._LEASES):
+        leases._forget(owner)
+
+
+def failing() -> tuple[FailingStore, DriverLease]:
+    """A loop in a store that works until it is told to fail."""
+    store = FailingStore(MemoryStore())
+    journal = new_journal(store)
+    journal.commit()
+    return store, DriverLease(journal)
+
+
+def fail(store: FailingStore, name: str, moment: str) -> None:
+    """Let each call of a method fail from now on."""
+    store.fails = lambda _: moment if store.asked[-1] == name else None  # type: ignore[assignment,return-value] # it is one
+
+
+def works(store: FailingStore) -> None:
+    store.fails = lambda _: None
+
+
+# --- holders ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_taken_for_the_first_holder_and_given_back_after_the_last() -> None:
+    """A turn inside a `run()` takes nothing."""
+    store, lease = failing()
+    with lease.held():
+        with lease.held():
+            lease.acquire()
+            assert lease.join("tool")
+        assert lease.owner == store.inner.lease("loop").owner
+        lease.release()
+    assert store.inner.lease("loop") is not None
+    lease.release("tool")
+    assert store.inner.lease("loop") is None
+    assert store.asked == ["create", "acquire", "release"]
+
+
+def test_a_holder_may_leave_without_waiting_for_the_store() -> None:
+    """Where an event loop is gone. The thread that renews leases gives it back."""
+    store, lease = failing()
+    lease.acquire()
+    lease.forget_holder()
+    lease.forget_holder()  # it is none any more
+    assert store.inner.lease("loop") is not None
+    renew_all()
+    assert store.inner.lease("loop") is None
+    assert not lease.join()
+
+
+def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
+    """A tool in a thread outlives its turn."""
+    store, lease = failing()
+    runs = [True]
+    lease.in_use = lambda: bool(runs)
+    with lease.held():
+        pass
+    renew_all()
+    assert store.inner.lease("loop") is not None
+    assert not has_ended(lease.owner, 0.0)
+    runs.clear()
+    lease.give_back_if_free()
+    assert store.inner.lease("loop") is None
+
+
+@pytest.mark.parametrize("error", [StoreError, KeyboardInterrupt])
+def test_whoever_is_interrupted_holds_nothing(error: type[BaseException]) -> None:
+    """In the block, or while the store gives the lease."""
+    store, lease = failing()
+    with pytest.raises(error), lease.held():
+        raise error("stop")
+    assert store.inner.lease("loop") is None
+    store.error = lambda: error("stop")
+    fail(store, "acquire", "after")
+    with pytest.raises(error), lease.held():
+        raise AssertionError("it got in")
+    assert lease.holders == []
+
+
+def test_a_loop_that_is_not_there_is_created_first() -> None:
+    """A lease is of a loop in the store."""
+    store = MemoryStore()
+    lease = DriverLease(new_journal(store))
+    with lease.held():
+        assert names(store) == ["Opened"]
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+def test_another_driver_is_named_and_is_not_disturbed() -> None:
+    """Unless it is taken over by name, and that once."""
+    store, first = failing()
+    first.acquire()
+    second = DriverLease(open_journal(store))
+    with pytest.raises(Conflict, match=r"'loop' is being driven by process \d+ on .*, with a lease until") as caught:
+        second.acquire()
+    assert (caught.value.owner, caught.value.loop_id) == (first.owner, "loop")
+    assert second.holders == []
+    third = DriverLease(open_journal(store), take_over=True)
+    third.acquire()
+    renew_all()
+    first.release()
+    assert store.inner.lease("loop").owner == third.owner
+    fourth = DriverLease(open_journal(store), take_over=True)
+    fourth.acquire()
+    third.release()
+    with pytest.raises(Conflict):
+        third.acquire()
+
+
+def test_what_was_stored_before_the_lease_is_read_with_it() -> None:
+    """And is no sign that another driver took the loop over."""
+    store = MemoryStore()
+    journal = new_journal(store)
+    journal.commit()
+    Driver(open_journal(store), STORY).turn()
+    with DriverLease(journal).held():
+        assert journal.lost is None
+        assert journal.state == open_journal(store).state
+        assert journal.remote_drives > 0
+
+
+def test_a_store_that_tells_no_revision_with_a_lease_is_read() -> None:
+    """Somebody may have been there."""
+
+    class Silent(MemoryStore):
+        def acquire(self, *args: Any, **kwargs: Any) -> Lease:
+            return evolve(super().acquire(*args, **kwargs), rev=None)
+
+    store = FailingStore(Silent())
+    with DriverLease(new_journal(store)).held():
+        assert store.asked == ["create", "acquire", "load"]
+
+
+def owner_of(**parts: Any) -> str:
+    return json.dumps({**json.loads(this_process()), **parts}) + " 0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("owner", "until", "ended"),
+    [
+        (owner_of(pid=1, start=0), 9e9, True),  # another process has its number now
+        (owner_of(pid=2**22 + 5), 9e9, True),
+        (owner_of(host="elsewhere"), 9e9, False),
+        (owner_of(host="elsewhere"), 0.0, True),
+        ("somebody", 9e9, False),
+        (f"{this_process()} nobody", 9e9, True),
+    ],
+)
+def test_a_lease_that_was_never_given_back_ends_with_its_owner_or_its_time(
+    owner: str, until: float, ended: bool
+) -> None:
+    """Time alone counts where nobody can tell whether the owner lives."""
+    store, lease = failing()
+    store.inner.acquire("loop", owner, until=until)
+    assert has_ended(owner, until) is ended
+    if ended:
+        lease.acquire()
+    else:
+        with pytest.raises(Conflict):
+            lease.acquire()
+
+
+# --- a store that fails ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_lease_that_may_have_been_given_is_found_and_given_back(moment: str) -> None:
+    """The store failed when it was asked for it. In this process nobody is held up by it meanwhile."""
+    store, lease = failing()
+    fail(store, "acquire", moment)
+    with pytest.raises(StoreError):
+        lease.acquire()
+    works(store)
+    if moment == "after":
+        assert has_ended(store.inner.lease("loop").owner, 9e9)
+    renew_all()
+    assert store.inner.lease("loop") is None
+    assert not leases._LEASES
+
+
+def test_a_lease_that_may_have_been_given_after_another_was_lost_is_given_back_too() -> None:
+    """It is not mistaken for the one that was lost."""
+    store, lease = failing()
+    lease.acquire()
+    store.inner.release(store.inner.lease("loop"))
+    lease._journal.record(ev.Requested())
+    lease._journal.commit()
+    fail(store, "acquire", "after")
+    with pytest.raises(StoreError):
+        lease.acquire()
+    works(store)
+    lease.release()
+    assert store.inner.lease("loop") is None
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_lease_that_could_not_be_given_back_is_given_back_later(moment: str) -> None:
+    """Or taken up again, before or after that."""
+    store, lease = failing()
+    lease.acquire()
+    fail(store, "release", moment)
+    lease.release()
+    renew_all()
+    works(store)
+    with lease.held():
+        lease._journal.record(ev.Requested())
+        lease._journal.commit()
+        assert lease._journal.lost is None
+    assert store.inner.lease("loop") is None
+
+
+def test_what_happened_is_stored_before_the_lease_is_given_back() -> None:
+    """It would not count later."""
+    store = FailingStore(MemoryStore())
+    driver = Driver(new_journal(store))
+    driver.lease.acquire()
+    for event in (ev.Requested(), ev.Replied(STORY[0]), ev.Judged(), ev.Started("t1"), ev.Started("t2")):
+        driver.journal.record(event)
+    driver.journal.commit()
+    driver.journal.record(ev.Ended("t1", Result(encode("paid")), iteration=1, attempt=1))
+    fail(store, "append", "before")
+    driver.lease.release()
+    assert store.inner.lease("loop") is not None
+    works(store)
+    renew_all()
+    assert store.inner.lease("loop") is None
+    assert names(store.inner)[-1] == "Ended"
+
+
+def test_a_loop_that_was_deleted_holds_nobody() -> None:
+    """There is nothing to give back."""
+    store, lease = failing()
+    lease.acquire()
+    store.inner.delete("loop")
+    lease.release()
+    assert not leases._LEASES
+    with pytest.raises(LoopNotFound):
+        lease.acquire()
+    renew_all()
+    assert not leases._LEASES
+
+
+# --- renewal ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look renews."""
+    monkeypatch.setattr(leases, "_RENEW_EVERY", 0.0)
+
+
+@pytest.mark.usefixtures("due")
+def test_a_lease_that_is_held_is_renewed() -> None:
+    """Its holder notices nothing."""
+    store, lease = failing()
+    with lease.held():
+        until = store.inner.lease("loop").until
+        renew_all()
+        assert store.inner.lease("loop").until > until
+        lease._journal.record(ev.Requested())
+        lease._journal.commit()
+        assert lease._journal.lost is None
+    assert store.inner.lease("loop") is None
+
+
+def test_a_lease_is_not_renewed_before_it_is_time() -> None:
+    """The store has other things to do."""
+    store, lease = failing()
+    with lease.held():
+        renew_all()
+    assert "renew" not in store.asked
+
+
+@pytest.mark.usefixtures("due")
+def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
+    """Its driver learns that with its next event."""
+    store, lease = failing()
+    with lease.held():
+        store.inner.release(store.inner.lease("loop"))
+        renew_all()
+        assert not leases._LEASES
+        request = lease._journal.record(ev.Requested())
+        lease._journal.commit()
+        assert isinstance(request.rejection, Conflict)
+        assert isinstance(lease._journal.lost, Conflict)
+    with lease.held():
+        assert lease._journal.lost is None
+
+
+@pytest.mark.usefixtures("due")
+def test_a_renewal_that_fails_is_tried_again() -> None:
+    """Also one whose store raises what no store should; but that one is given up."""
+    store, lease = failing()
+    lease.acquire()
+    fail(store, "renew", "before")
+    renew_all()
+    works(store)
+    renew_all()
+    assert store.asked[-2:] == ["renew", "renew"]
+    lease.release()
+
+
+def test_one_thread_renews_all_leases_and_ends_when_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a daemon: no program waits for it."""
+    monkeypatch.setattr(leases, "_LOOK_EVERY", 0.001)
+    held = [failing()[1] for _ in range(3)]
+    for lease in held:
+        lease.acquire()
+    (thread,) = (each for each in threading.enumerate() if each.name == "leases-of-toolloop")
+    assert thread.daemon
+    for lease in held:
+        lease.forget_holder()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert not leases._LEASES
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("name", ["acquire", "release"])
+def test_a_story_is_told_though_calls_for_a_lease_fail(name: str, moment: str) -> None:
+    """Every other time; and after it nobody has the loop."""
+    store = FailingStore(MemoryStore())
+    store.fails = lambda _: moment if store.asked[-1] == name and store.asked.count(name) % 2 else None  # type: ignore[assignment,return-value] # it is one
+    driver = Driver(new_journal(store))
+    driver.to_the_end(*ALLOWED)
+    works(store)
+    renew_all()
+    assert store.inner.lease("loop") is None
+    assert (max(driver.ran.values()), driver.uncertain) == (1, [])

@@ -1,0 +1,246 @@
+"""`retry` and `follow_up`: after each kind of error, and after each kind of end."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.each import each
+from tests.loop.support import TOOLS, assistant, completed, failed, params, refused, scene, user, yielded
+from toolloop import LoopConfig, ToolLoopHandle
+from toolloop.errors import InvalidHistory, ModelError, OutsideError, ProtocolError
+from toolloop.terminations import Refused
+from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, dropped, fault, html, reply, server_call, verbatim
+
+ADD = reply(calls=[("add", {"a": 1, "b": 2})])
+END = reply("end")
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+JSON_TYPE = {"content-type": "application/json"}
+
+ERRORS: dict[str, tuple[Any, type[Exception], bool, float | None]] = {
+    "400": (fault(400), ModelError, False, None),
+    "401": (fault(401), ModelError, False, None),
+    "403": (fault(403), ModelError, False, None),
+    "404": (fault(404), ModelError, False, None),
+    "413": (fault(413), ModelError, False, None),
+    "429": (fault(429, retry_after=2.5), ModelError, True, 2.5),
+    "429 without a time": (fault(429), ModelError, True, None),
+    "500": (fault(500), ModelError, True, None),
+    "504": (fault(504), ModelError, True, None),
+    "529": (fault(529, retry_after=30), ModelError, True, 30.0),
+    "a dropped connection": (dropped(), ModelError, True, None),
+    "a web page": (html(), OutsideError, False, None),
+    "an empty object": (verbatim(200, JSON_TYPE, "{}"), ProtocolError, True, None),
+    "a list": (verbatim(200, JSON_TYPE, "[]"), OutsideError, True, None),
+    "cut-off JSON": (verbatim(200, JSON_TYPE, '{"type":"message","content":[{"type":"te'), OutsideError, True, None),
+    "content that is none": (
+        verbatim(200, JSON_TYPE, '{"content": "x", "stop_reason": "end_turn"}'),
+        ProtocolError,
+        True,
+        None,
+    ),
+    "a call without an id": (
+        verbatim(200, JSON_TYPE, '{"content": [{"type": "tool_use", "name": "add"}], "stop_reason": "tool_use"}'),
+        ProtocolError,
+        True,
+        None,
+    ),
+    "two calls of one id": (reply(calls=[call("add", id="x"), call("add", id="x")]), ProtocolError, True, None),
+}
+
+
+@each(("answer", "kind", "retryable", "wait"), ERRORS.values())
+def test_after_any_error_the_loop_is_as_it_was_and_retry_sends_the_same_bytes(
+    answer: Any, kind: type[Exception], retryable: bool, wait: float | None
+) -> None:
+    """Nothing was consumed: iterations, usage, history; the second request is the first again."""
+    with scene([ADD, answer, END]) as at:
+        at.turn().continue_loop()
+        messages, used = at.handle.messages, at.handle.total_usage
+        error = at.failed()
+        assert isinstance(error.error, kind)
+        assert str(error.error)
+        if kind is not OutsideError:
+            assert (error.retryable, error.retry_after) == (retryable, wait)
+        assert (error.iterations, at.handle.messages, error.total_usage) == (1, messages, used)
+        assert at.handle.next_turn() is error
+        at.handle.retry()
+        assert not at.handle.is_finished
+        assert at.done().text == "end"
+        assert at.api.requests[-1].body == at.api.requests[-2].body
+
+
+def test_retry_can_fail_again_with_an_error_of_its_own() -> None:
+    """Each failure is a result of its own; a loop can be retried any number of times."""
+    with scene([fault(529), fault(400), fault(529), END]) as at:
+        seen = []
+        for _ in range(3):
+            error = at.failed().error
+            assert isinstance(error, ModelError)
+            seen.append(error.status)
+            at.handle.retry()
+        assert (seen, at.done().iterations) == ([529, 400, 529], 1)
+
+
+def test_a_provider_that_raises_anything_is_an_error_result() -> None:
+    """Whatever it was is the cause."""
+    cause = LookupError("no such region")
+    handle = ToolLoopHandle(ScriptedProvider([cause, END]), params=params())
+    error = failed(handle.next_turn()).error
+    assert isinstance(error, ModelError)
+    assert (error.__cause__, "no such region" in str(error)) == (cause, True)
+    handle.retry()
+    assert handle.run().unwrap().text == "end"
+
+
+@each("kind", [KeyboardInterrupt, SystemExit])
+def test_an_exit_during_a_request_is_as_if_it_had_not_been_made(kind: type[BaseException]) -> None:
+    """It is raised; the loop stands before the request, but for the seconds it took, and goes on by `next_turn`."""
+    provider = ScriptedProvider([ADD, kind(), END])
+    handle = ToolLoopHandle(provider, params=params(), tools=TOOLS)
+    yielded(handle.next_turn()).continue_loop()
+    before = handle.view(), handle.messages, handle.total_usage
+    with pytest.raises(kind):
+        handle.next_turn()
+    assert (handle.view(), handle.messages, handle.total_usage) == before
+    assert completed(handle.next_turn()).text == "end"
+    assert provider.bodies[1] == provider.bodies[2]
+
+
+def test_retry_during_a_pause_sends_the_pause_again() -> None:
+    """The paused reply still stands beside the history."""
+    paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
+    with scene([paused, fault(529), reply(stop_reason="refusal")], asked=params(tools=[SEARCH])) as at:
+        at.turn().continue_loop()
+        at.failed()
+        assert at.handle.messages == (user(),)
+        at.handle.retry()
+        at.done()
+        assert at.sent(1) == at.sent(2)
+        assert len(at.sent()) == 2
+
+
+def test_retry_refuses_a_history_that_was_broken_meanwhile() -> None:
+    """It adopts the edited list, and refuses it like any command."""
+    with scene([fault(400), END]) as at:
+        at.failed()
+        working = at.handle.messages_mut()
+        working.append(assistant("I say"))
+        with refused(at.handle, InvalidHistory, "retry()"):
+            at.handle.retry()
+        working.pop()
+        at.handle.retry()
+        assert at.done().text == "end"
+
+
+# --- follow_up ---
+
+
+def test_a_follow_up_is_a_further_turn_of_the_same_conversation() -> None:
+    """The history goes on; iterations count on, limits count anew."""
+    with scene([ADD, END, ADD, reply("again")], max_iterations=2) as at:
+        first = at.handle.run().unwrap()
+        at.handle.follow_up([user("and now?")])
+        assert not at.handle.is_finished
+        done = at.handle.run().unwrap()
+        assert (first.text, done.text, done.iterations) == ("end", "again", 4)
+        assert [message["role"][0] for message in at.sent()] == ["u", "a", "u", "a", "u", "a", "u"]
+
+
+def test_a_refused_turn_can_be_replaced() -> None:
+    """`replace_last` takes the place of the last user turn, whatever it was made of."""
+    with scene([END, reply(stop_reason="refusal"), END], asked=params()) as at:
+        at.handle.run()
+        at.handle.follow_up([user("something bad"), user("really")])
+        assert at.done().termination == Refused(None, None)
+        at.handle.follow_up([user("something good")], replace_last=True)
+        assert at.done().text == "end"
+        assert at.sent() == [user(), assistant([{"type": "text", "text": "end"}]), user("something good")]
+
+
+def test_the_first_turn_can_be_replaced_too() -> None:
+    """Nothing is left of it."""
+    with scene([reply(stop_reason="refusal"), END]) as at:
+        at.done()
+        at.handle.follow_up([user("better")], replace_last=True)
+        at.done()
+        assert at.sent() == [user("better")]
+
+
+def test_a_replaced_turn_takes_its_rounds_with_it() -> None:
+    """A refusal after a round: the calls were asked for by what is replaced, and go with it."""
+    with scene([END, ADD, reply(stop_reason="refusal"), END]) as at:
+        at.handle.run()
+        at.handle.follow_up([user("something bad")])
+        at.handle.run()
+        at.handle.follow_up([user("otherwise")], replace_last=True)
+        assert at.handle.run().unwrap().text == "end"
+        assert at.sent() == [user(), assistant([{"type": "text", "text": "end"}]), user("otherwise")]
+
+
+BROKEN: dict[str, tuple[Any, type[Exception]]] = {
+    "a text": ("hi", TypeError),
+    "nothing": (None, TypeError),
+    "no message at all": ([], ValueError),
+    "bytes": ([user(b"x")], TypeError),
+    "an assistant message": ([assistant("x")], InvalidHistory),
+    "a system message alone": ([{"role": "system", "content": "x"}], InvalidHistory),
+    "an orphan result": ([user([{"type": "tool_result", "tool_use_id": "toolu_z", "content": "x"}])], InvalidHistory),
+    "a blank text": ([user([{"type": "text", "text": ""}])], InvalidHistory),
+}
+
+
+@each("replace", [False, True])
+@each(("messages", "kind"), BROKEN.values())
+def test_a_bad_follow_up_is_refused_and_changes_nothing(messages: Any, kind: type[Exception], replace: bool) -> None:
+    """The loop stays ended, with the same result."""
+    with scene([END, END]) as at:
+        done = at.done()
+        before = at.handle.snapshot()
+        with pytest.raises(kind):
+            at.handle.follow_up(messages, replace_last=replace)
+        assert at.handle.snapshot() == before
+        assert at.handle.next_turn() is done
+        at.handle.follow_up([user("fine")])
+        assert at.done().text == "end"
+
+
+def test_a_refused_follow_up_after_an_edit_does_not_adopt_the_edit() -> None:
+    """All or nothing: neither the messages nor the edited list is taken."""
+    with scene([END, END]) as at:
+        at.done()
+        working = at.handle.messages_mut()
+        working[0] = user("edited")
+        with refused(at.handle, InvalidHistory):
+            at.handle.follow_up([{"role": "system", "content": "x"}, user("x")], replace_last=True)
+        assert at.handle.messages_mut() is working
+        at.handle.follow_up([user("fine")])
+        at.done()
+        assert at.sent()[0] == user("edited")
+
+
+def test_a_refused_replacement_after_an_edit_does_not_adopt_the_edit() -> None:
+    """The edit alone would be fine; what is to replace the last turn is not: neither is taken."""
+    with scene([reply(stop_reason="refusal"), END]) as at:
+        at.done()
+        at.handle.messages_mut()[0] = user("edited")
+        with refused(at.handle, InvalidHistory):
+            at.handle.follow_up([{"role": "system", "content": "x"}], replace_last=True)
+        at.handle.follow_up([user("fine")])
+        at.done()
+        assert at.sent() == [user("edited"), user("fine")]
+
+
+def test_one_handle_can_serve_a_chat() -> None:
+    """Many user turns, each with a round of its own, over one client and one history that only grows."""
+    with FakeMessagesAPI([ADD, END] * 5) as api:
+        handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=LoopConfig(max_iterations=2))
+        handle.run()
+        for number in range(4):
+            handle.follow_up([user(f"question {number}")])
+            assert handle.run().unwrap().text == "end"
+        bodies = [request.json["messages"] for request in api.requests]
+        assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(bodies))
+        assert api.refused == []

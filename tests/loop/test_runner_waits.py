@@ -1,0 +1,364 @@
+"""The runner where something waits: the model pauses, a call needs a decision, a request fails, a tool still runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from tests.loop.runners import ADD, WRITE, asks, driven_runner, result, running, said
+from tests.loop.support import TOOLS, params, user
+from tests.loop.talking import either_driver, play
+from toolloop import Answer, Approve, Deny, Rerun, ToolRunner, Yielded, tool
+from toolloop.errors import IllegalCommand, ModelError, ProtocolError, UndecidedCalls
+from toolloop.terminations import PauseLimit, Refused, StopCondition, Truncated
+from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, delayed, fault, reply, server_call, server_result
+
+BYE = reply("bye")
+SEARCH = params(tools=[{"type": "web_search_20250305", "name": "web_search"}])
+
+
+def search(number: int) -> Any:
+    return server_call("web_search", {"query": "q"}, id=f"srvtoolu_{number}")
+
+
+def found(number: int) -> Any:
+    return server_result("web_search", [], id=f"srvtoolu_{number}")
+
+
+def paused(*blocks: Any) -> Any:
+    return reply(content=blocks, stop_reason="pause_turn")
+
+
+# --- the model pauses ---
+
+
+def test_a_pause_is_resumed_whoever_appends_it() -> None:
+    """Sent back as it came, with no user turn, at most so often in a row; each pause is yielded."""
+    script = [paused(search(1)), paused(found(1), search(2)), paused(found(2), search(3))]
+    with running(script, SEARCH, max_pauses=2) as run:
+        first = run.reply()
+        assert run.shown == [user()]
+        second = run.reply()
+        assert run.sent() == [user(), said(first)] == run.shown
+        run.runner.append_messages(second)
+        run.reply()
+        assert run.sent() == [user(), said(first), said(second)]
+        assert run.step() is None
+        assert run.runner.into_result().termination == PauseLimit(2)
+
+
+def test_a_pause_that_the_caller_leaves_out_is_gone() -> None:
+    """What was appended before stays, and what cannot stand without it is refused."""
+    with running([paused(search(1)), paused(search(1)), BYE], SEARCH) as run:
+        run.reply()
+        run.runner.append_messages(user("no, do not search"))
+        first = run.reply()
+        assert run.sent() == [user(), user("no, do not search")]
+        run.runner.append_messages(first, user("stop that"))
+        with pytest.raises(Exception, match="srvtoolu_1"):
+            run.step()
+        run.set(messages=[user("anew")])
+        assert run.reply()
+        assert run.sent() == [user("anew")]
+
+
+def test_a_pause_is_resumed_with_other_parameters() -> None:
+    """What waited before the reply at hand stays where it was."""
+    script = [
+        paused(search(1)),
+        paused(found(1), search(2)),
+        paused(found(1), search(3)),
+        reply(content=[found(3), *reply("so")["content"]]),
+    ]
+    with running(script, SEARCH) as run:
+        first = run.reply()
+        run.reply()
+        run.set(max_tokens=99)
+        third = run.reply()
+        assert run.sent() == [user(), said(first)]
+        run.set(max_tokens=98, messages=[*run.shown, third])
+        assert run.runner.until_done()
+        assert run.sent() == [user(), said(first), said(third)]
+        assert run.api.requests[-1].json["max_tokens"] == 98
+
+
+def test_the_container_of_a_pause_goes_out_again_where_the_reply_after_it_is_left_out() -> None:
+    """What waited before that reply is resumed once more, where its code runs."""
+    box = {"id": "container_1", "expires_at": "2026-12-01T00:00:00Z"}
+    running_code = server_call("bash_code_execution", {"command": "ls"}, id="srvtoolu_1")
+    pause = reply(content=[running_code], stop_reason="pause_turn", container=box)
+    script = [pause, reply(calls=[call("add", {"a": 1, "b": 2})], container=box), reply("done", container=box)]
+    with FakeMessagesAPI(script, enforce=False) as api:
+        code = {"type": "code_execution_20250825", "name": "code_execution"}
+        runner = ToolRunner(api.client(), params=params(tools=[code]), tools=TOOLS)
+        next(runner)
+        next(runner)
+        runner.set_messages_params(lambda asked: {**asked, "max_tokens": 300})  # alone: the reply is left out
+        next(runner)
+        bodies = [request.json for request in api.requests]
+    assert [len(body["messages"]) for body in bodies] == [1, 2, 2]
+    assert [body.get("container") for body in bodies] == [None, "container_1", "container_1"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "joins", "kind"), [("max_tokens", True, Truncated), ("refusal", False, Refused), ("end_turn", True, None)]
+)
+def test_what_is_left_of_a_reply_that_ends_it_joins(stop: str, joins: bool, kind: Any) -> None:
+    """No call of it runs."""
+    with running([reply(content=[{"type": "text", "text": "so"}, ADD], stop_reason=stop)]) as run:
+        assert run.reply()["stop_reason"] == stop
+        assert run.step() is None
+        assert run.ran == []
+        assert ("so" in str(run.shown)) is joins
+        assert kind is None or isinstance(run.runner.into_result().termination, kind)
+
+
+# --- a call waits for a decision ---
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_error_about_waiting_calls_says_is_possible(stream: bool) -> None:
+    """Each of the ways that it names is taken, and goes through; nothing of a reply runs before all is decided."""
+    with running([asks(WRITE, ADD)] * 5 + [BYE], stream=stream) as run:
+        runner, answers = run.runner, user([result("toolu_4", "by hand"), result("toolu_1", "by hand")])
+        first = run.reply()
+        with pytest.raises(
+            UndecidedCalls, match=r"write \(toolu_4: approval\).*append_messages\(results\).*"
+        ) as raised:
+            run.step()
+        assert raised.value.calls == ("toolu_4",)
+        assert "approval: Approve, Deny or Answer" in str(raised.value)
+        assert run.shown == [user(), said(first)]
+        assert [waiting.name for waiting in runner.pending] == ["write"]
+        runner.append_messages(answers)
+        message = run.reply()
+        with pytest.raises(UndecidedCalls, match=r"append_messages\(message, results\)"):
+            runner.generate_tool_response()
+        runner.append_messages(message)
+        with pytest.raises(UndecidedCalls, match=r"append_messages\(results\)"):
+            runner.generate_tool_response()
+        runner.append_messages(answers)
+        run.reply()
+        assert run.ran == []
+        for decision in (Deny("no"), Answer("not now", is_error=True), Approve(by="ana")):
+            with pytest.raises(UndecidedCalls):
+                run.step()
+            runner.decide({"toolu_4": decision})
+            run.reply()
+        assert run.step() is None
+        assert sorted(run.ran) == [("add", 1, 2)] * 3 + [("write", "p", "t")]
+        contents = [message["content"][0]["content"] for message in run.sent()[2::2]]
+        assert contents[:2] == ["by hand"] * 2
+        assert contents[3:] == ["not now", "wrote p"]
+
+
+def test_a_round_that_waits_can_be_left_out() -> None:
+    """With all of its calls."""
+    with running([asks(WRITE, ADD), BYE]) as run:
+        run.reply()
+        with pytest.raises(UndecidedCalls):
+            run.step()
+        run.set(messages=[user("anew")])
+        run.reply()
+        assert (run.sent(), run.ran) == ([user("anew")], [])
+
+
+def test_what_may_be_decided_is_said_by_why_a_call_waits() -> None:
+    """A call of the caller's own can be answered or denied; and where none waits, nothing can be decided."""
+    own = {"name": "own", "description": "d", "input_schema": {"type": "object", "properties": {}}}
+    with running([asks(call("own", {}, id="toolu_1")), BYE], params(tools=[own])) as run:
+        run.step()
+        with pytest.raises(IllegalCommand, match="no call waits") as raised:
+            run.runner.decide({"toolu_1": Approve()})
+        assert raised.value.allowed == ("iterating the runner", "generate_tool_response()")
+        with pytest.raises(UndecidedCalls, match=r"external: Answer or Deny\)"):
+            run.step()
+        run.runner.decide({"toolu_1": Answer("hey")})
+        run.runner.until_done()
+        assert run.sent()[2] == user([result("toolu_1", "hey")])
+
+
+@either_driver
+def test_the_caller_is_asked(driver: str) -> None:
+    """`ask` decides through the turn, as in `run()`; it may be async under the async runner, and may stop the loop."""
+
+    async def story() -> None:
+        seen: list[Any] = []
+
+        def decide(turn: Yielded) -> None:
+            seen.append((turn.reason, turn.message["role"], [call.name for call in turn.pending]))
+            with pytest.raises(IllegalCommand, match="the runner is at work"):
+                driven.runner.append_messages(user("no"))
+            turn.deny("toolu_4", "not today")
+
+        async def decide_later(turn: Yielded) -> None:
+            decide(turn)
+
+        ask: Any = decide if driver == "sync" else decide_later
+        async with driven_runner(driver, [asks(WRITE), BYE], ask=ask) as driven:
+            assert await driven.until_done()
+            assert seen == [("decision_required", "assistant", ["write"])]
+            assert driven.ran == []
+        async with driven_runner(driver, [asks(WRITE)], ask=lambda turn: turn.stop("enough")) as driven:
+            await driven.reply()
+            assert await driven.over()
+            assert driven.runner.into_result().termination == StopCondition("enough")
+            assert driven.shown[-1]["content"][0]["tool_use_id"] == "toolu_4"
+        async with driven_runner(driver, [], params(messages=[user(), said({"content": [WRITE]})]), ask=ask) as driven:
+            response = await driven.respond()
+            assert response is not None
+            assert response["content"][0]["is_error"] is True
+
+    play(driver, story)
+
+
+# --- `stop_when` ---
+
+
+def test_a_stop_condition_is_asked_after_the_body() -> None:
+    """Before any tool runs; then the calls are answered as not run."""
+    with running([asks(ADD)], stop_when=lambda view: view.iteration == 1) as run:
+        run.reply()
+        response = run.runner.generate_tool_response()
+        assert response is not None
+        assert "not run" in response["content"][0]["content"]
+        assert run.step() is None
+        assert (run.shown[-1], run.ran) == (response, [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_condition_that_raises_is_raised_and_asked_again(stream: bool) -> None:
+    """Of a pause or an end it is asked before that is shown: the step after shows it, and sends nothing again."""
+    raises = [True, True, False, True, False, True, False]
+
+    def stop_when(_view: Any) -> bool:
+        if raises.pop(0):
+            raise RuntimeError("broken")
+        return False
+
+    script = [asks(ADD), paused(search(1)), reply(content=[found(1), *reply("so")["content"]])]
+    with running(script, SEARCH, stop_when=stop_when, stream=stream) as run:
+        first = run.reply()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="broken"):
+                run.step()
+        for reason in ("pause_turn", "end_turn"):
+            with pytest.raises(RuntimeError, match="broken"):
+                run.reply()
+            assert run.reply()["stop_reason"] == reason
+        assert run.sent()[1] == said(first)
+        assert run.step() is None
+        assert (len(run.api.requests), run.ran) == (3, [("add", 1, 2)])
+
+
+# --- errors and interrupts ---
+
+
+def test_an_error_is_raised_and_the_request_made_again() -> None:
+    """Nothing was consumed, and no tool runs twice; the caller may mend the history before."""
+    odd = reply("so", stop_reason="tool_use")
+    with running([asks(ADD), fault(529, "overloaded_error"), odd, fault(400, "invalid_request_error"), BYE]) as run:
+        first = run.reply()
+        for kind, match in ((ModelError, "overloaded"), (ProtocolError, "tool_use"), (ModelError, "400")):
+            with pytest.raises(kind, match=match):
+                run.step()
+        assert run.runner.into_result().error is not None
+        run.runner.append_messages(user("shorter"))
+        run.reply()
+        assert run.sent() == [user(), said(first), user([result("toolu_1", "3")]), user("shorter")]
+        assert run.ran == [("add", 1, 2)]
+        assert run.step() is None
+
+
+def test_a_cancelled_step_can_be_made_again() -> None:
+    """As if the request had not been made."""
+
+    async def story() -> None:
+        gate = delayed(60, BYE)
+        async with driven_runner("asyncio", [gate, BYE]) as driven:
+            async with anyio.create_task_group() as group:
+
+                async def waiting() -> None:
+                    await driven.step()
+
+                group.start_soon(waiting)
+                await anyio.to_thread.run_sync(gate.arrived.wait)
+                group.cancel_scope.cancel()
+            assert await driven.reply()
+            assert driven.sent() == [user()]
+            assert await driven.over()
+
+    play("asyncio", story)
+
+
+def test_a_call_that_was_interrupted_may_run_again() -> None:
+    """Nobody saw how it ended: the error says what may be decided, and so it is."""
+    tries: list[int] = []
+
+    @tool
+    def stubborn() -> str:
+        """Be interrupted at first."""
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyboardInterrupt
+        return "fine"
+
+    script = [asks(call("stubborn", {}, id="toolu_1")), BYE]
+    runner = ToolRunner(ScriptedProvider(script), params=params(), tools=[stubborn])
+    next(runner)
+    with pytest.raises(KeyboardInterrupt):
+        next(runner)
+    with pytest.raises(UndecidedCalls, match="uncertain: Rerun, Answer or Deny"):
+        next(runner)
+    runner.decide({"toolu_1": Rerun()})
+    assert runner.until_done() is not None
+    assert len(tries) == 2
+
+
+SAYS: dict[str, tuple[Callable[[ToolRunner, Any], object], int]] = {
+    "nothing": (lambda _runner, _message: None, 2),
+    "the reply": (lambda runner, message: runner.append_messages(message), 2),
+    "a part of it": (lambda runner, message: runner.append_messages(said({"content": message["content"][:1]})), 1),
+}
+
+
+@pytest.mark.parametrize("effect", ["pure", "once"])
+@pytest.mark.parametrize("name", SAYS)
+def test_what_still_runs_goes_on_whatever_is_appended(name: str, effect: Any) -> None:
+    """Its end counts, nothing starts beside it, and nobody is asked how it ended. What was taken out is lost."""
+    says, kept = SAYS[name]
+    ran, begun, goes_on = list[int](), threading.Barrier(3), threading.Event()
+
+    @tool(effect=effect)
+    def slow(x: int) -> str:
+        """Wait until somebody says so."""
+        ran.append(x)
+        begun.wait(10)
+        goes_on.wait(10)
+        return f"slow {x}"
+
+    def interrupt() -> None:
+        begun.wait(10)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    calls = [call("slow", {"x": number}, id=f"toolu_{number}") for number in (1, 2)]
+    with running([asks(*calls), BYE], tools=[slow]) as run:
+        message = run.reply()
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            run.runner.generate_tool_response()
+        helper.join()
+        says(run.runner, message)
+        later = threading.Timer(0.05, goes_on.set)
+        later.start()
+        run.runner.until_done()
+        later.join()
+        assert sorted(ran) == [1, 2]
+        assert run.shown[2] == user([result(f"toolu_{number}", f"slow {number}") for number in (1, 2)[:kept]])

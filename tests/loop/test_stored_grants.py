@@ -1,0 +1,149 @@
+"""Standing grants, end to end: given with an approval, used unasked, told, listed, taken back, kept in the journal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.loop.concurrency import either_kind
+from tests.loop.stored import World
+from tests.loop.support import completed, yielded
+from toolloop import Approve, Ask, Grant
+from toolloop.errors import IllegalCommand
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import call, reply
+
+START = 1_800_000_000.0
+
+
+def script(*recipients: str) -> tuple[Any, ...]:
+    """One letter a round, then the end."""
+    letters = (reply(calls=[call("send", {"to": to}, id=f"t{number}")]) for number, to in enumerate(recipients))
+    return (*letters, reply("done"))
+
+
+def asked_about(world: World, first: Grant, **more: Any) -> list[str]:
+    """Run the loop to its end: the calls that somebody was asked about, the first of which is approved with a grant."""
+    asked: list[str] = []
+
+    def ask(turn: Any) -> None:
+        for each in turn.pending:
+            asked.append(each.id)
+            turn.approve(each, by="ana", reason="as usual", remember=first if each.id == "t0" else None)
+
+    assert completed(world.open(**more).run(ask)).text == "done"
+    world.assert_once()
+    return asked
+
+
+def test_the_same_call_runs_unasked_and_another_does_not() -> None:
+    """Without arguments a grant is for the tool and the exact input: never for more than was shown."""
+    world = World("sync", MemoryStore(), script=script("ana", "ana", "ben", "ana"))
+    assert asked_about(world, Grant()) == ["t0", "t2"]
+    assert world.ran == ["t0", "t1", "t2", "t3"]
+
+
+def test_a_call_says_by_which_grant_it_ran() -> None:
+    """And the grant says who gave it, when, why, and with which call."""
+    world = World("sync", MemoryStore(), script=script("ana", "ana"), now=lambda: START)
+    party = world.open()
+    turn = yielded(party.run())
+    party.say(lambda: turn.approve("t0", by="ana", reason="as usual", remember=Grant()))
+    (grant,) = world.open().handle.grants
+    assert (grant.id, grant.tool, grant.input, grant.match, grant.uses) == ("1/t0", "send", {"to": "ana"}, None, None)
+    assert (grant.by, grant.reason, grant.call_id) == ("ana", "as usual", "t0")
+    assert grant.at == datetime.fromtimestamp(START, UTC)
+    party.say(turn.continue_loop)
+    yielded(party.next_turn())
+    party.say(party.turn().continue_loop)
+    (second,) = yielded(party.next_turn()).calls
+    assert second.decision is not None
+    assert (second.decision.grant, second.decision.by, second.decision.reason) == ("1/t0", "ana", "as usual")
+
+
+def test_a_grant_is_used_up() -> None:
+    """Each call that runs by it is one use; then somebody is asked again, and it is no longer listed."""
+    world = World("sync", MemoryStore(), script=script("ana", "x1", "x2", "x3"))
+    assert asked_about(world, Grant(match={"to": "x*"}, uses=2)) == ["t0", "t3"]
+    assert list(world.open().handle.grants) == []
+
+
+def test_a_grant_ends_by_time() -> None:
+    """Also where nothing happened in between."""
+    clock = [START]
+    world = World("sync", MemoryStore(), script=script("ana", "ana", "ana"), now=lambda: clock[0])
+    world.on["t1"] = lambda: clock.append(clock.pop() + 100)
+    until = datetime.fromtimestamp(START + 60, UTC)
+    assert asked_about(world, Grant(expires_at=until)) == ["t0", "t2"]
+    assert list(world.open().handle.grants) == []
+
+
+@either_kind
+def test_a_grant_is_taken_back_from_any_handle(kind: str) -> None:
+    """It holds after reopening, until it is revoked; then the next call asks, whoever drives."""
+    world = World(kind, MemoryStore(), script=script("ana", "ana", "ana"))
+    first = world.open()
+    turn = yielded(first.run())
+    first.say(lambda: turn.approve("t0", by="ana", remember=Grant()))
+    first.say(turn.continue_loop)
+    yielded(first.next_turn())
+    second = world.open()
+    second.say(second.turn().continue_loop)
+    assert yielded(second.next_turn()).reason == "tools_executed"
+    third = world.open()
+    third.say(lambda: third.handle.grants.revoke(third.handle.grants[0], by="ben"))
+    assert list(third.handle.grants) == []
+    assert world.journal()[-1] == "GrantRevoked"
+    waits = yielded(second.run())
+    assert [call.id for call in waits.pending] == ["t2"]
+    assert list(second.handle.grants) == []
+    with pytest.raises(IllegalCommand, match="1/t0"):
+        second.say(lambda: second.handle.grants.revoke("1/t0"))
+    assert world.ran == ["t0", "t1"]
+
+
+def test_a_fork_has_no_grants() -> None:
+    """A person allowed it in the other loop."""
+    world = World("sync", MemoryStore(), script=script("ana", "ana"))
+    party = world.open()
+    turn = yielded(party.run())
+    party.say(lambda: turn.approve("t0", remember=Grant()))
+    copy = party.handle.fork("copy")
+    assert (len(party.handle.grants), len(copy.grants)) == (1, 0)
+
+
+def test_a_policy_that_wants_a_fresh_word_gets_one() -> None:
+    """`Ask(fresh=True)` is satisfied by no grant, and neither is a policy that raised."""
+
+    def policy(asked: Any, view: Any) -> Ask:
+        if asked.id == "t2":
+            raise ValueError("a bug")
+        return Ask(fresh=asked.id == "t1")
+
+    world = World("sync", MemoryStore(), script=script("ana", "ana", "ana", "ana"), config={"on_tool_call": policy})
+    assert asked_about(world, Grant()) == ["t0", "t1", "t2"]
+
+
+def test_a_wider_grant_is_spelled_out() -> None:
+    """For another tool, or other inputs, only what it names; nothing of it stands if it says too little."""
+    world = World("sync", MemoryStore(), script=script("ana@home", "ben@home", "ben@work", "eva@home"))
+    party = world.open()
+    turn = yielded(party.run())
+    before = world.store.load("loop")
+    with pytest.raises(IllegalCommand, match="look"):
+        party.say(lambda: turn.approve("t0", remember=Grant(tool="look")))
+    assert world.store.load("loop") == before
+    assert asked_about(world, Grant(match={"to": "*@home"})) == ["t0", "t2"]
+
+
+def test_an_edited_approval_grants_what_ran() -> None:
+    """Not what the model had proposed."""
+    world = World("sync", MemoryStore(), script=script("ana", "ben", "ana"))
+    party = world.open()
+    yielded(party.run())
+    party.decide(t0=Approve(input={"to": "ben"}, remember=Grant()))
+    assert party.handle.grants[0].input == {"to": "ben"}
+    waits = yielded(party.run())
+    assert ([call.id for call in waits.pending], world.ran) == (["t2"], ["t0", "t1"])

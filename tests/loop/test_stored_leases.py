@@ -1,0 +1,361 @@
+"""The lease of a stored loop: held while somebody works, and by nobody once that is over, however it ended."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import pytest
+
+from tests import inside
+from tests.loop.concurrency import (
+    DEADLINE,
+    Background,
+    awaited,
+    cancelled_after,
+    either_kind,
+    heard,
+    on_both_backends,
+    run_async,
+)
+from tests.loop.stepping import Asked, assert_sound, past, stepping
+from tests.loop.stored import PAY, SEND, AnyHandle, World, approve_all
+from tests.loop.support import params
+from toolloop import AsyncToolLoopHandle, Completed
+from toolloop.errors import Conflict, StoreError
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import AsyncScriptedProvider, reply
+
+ONE = (reply(calls=[PAY]), reply("done"))
+SCRIPT = (reply(calls=[PAY, SEND]), reply(calls=[{**PAY, "id": "t9"}]), reply("done"))
+MOST = 100
+
+
+def down(_: Asked) -> None:
+    raise StoreError("the disk is gone")
+
+
+def up(_: Asked) -> None:
+    """The store works."""
+
+
+# --- a turn that is cancelled ----------------------------------------------------------------------------------------
+
+
+async def cancelled_by(
+    backend: str, how: str, work: Callable[[], Any], give: Callable[[Callable[[], None]], None]
+) -> None:
+    """Await something, and let `give` have what cancels it from any thread."""
+    if how == "scope":
+        with anyio.CancelScope() as scope:
+            if backend == "trio":
+                import trio  # noqa: PLC0415 - only under this backend
+
+                token = trio.lowlevel.current_trio_token()
+                give(lambda: trio.from_thread.run_sync(scope.cancel, trio_token=token))
+            else:
+                loop = asyncio.get_running_loop()
+                give(lambda: asyncio.run_coroutine_threadsafe(_call(scope.cancel), loop).result(DEADLINE))
+            await work()
+        return
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work())
+    give(lambda: asyncio.run_coroutine_threadsafe(_call(task.cancel), loop).result(DEADLINE))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def _call(cancel: Callable[[], object]) -> None:
+    cancel()
+
+
+@pytest.mark.parametrize(("backend", "how"), [("asyncio", "cancel()"), ("trio", "scope")])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncertain(
+    backend: str, how: str, moment: str
+) -> None:
+    """At whichever of its calls, and by whatever kind of cancellation: once it is over, anybody may drive."""
+    for number in range(1, MOST):
+        world, store = stepping(backend, script=SCRIPT)
+        struck: list[Any] = []
+        cancel: list[Callable[[], None]] = []
+
+        over = threading.Event()
+
+        def strike(asked: Asked, at: Any = (struck, cancel, store, number, over)) -> None:
+            struck, cancel, store, number, over = at
+            if len(store.every) == number:
+                struck.append(asked)
+                cancel[0]()
+                if over.wait(0.02):
+                    struck.append("nobody waited for the store")
+
+        handle = world.new().handle
+        assert isinstance(handle, AsyncToolLoopHandle)
+        setattr(store, moment, strike)
+
+        async def main(handle: Any = handle, cancel: Any = cancel, over: threading.Event = over) -> None:
+            try:
+                await cancelled_by(backend, how, lambda: handle.run(approve_all), cancel.append)
+            finally:
+                over.set()
+
+        try:
+            run_async(backend, main)
+        except pytest.fail.Exception:
+            assert not struck or struck[0].name == "release"  # there was nothing left to cancel
+        here = (number, struck)
+        assert len(struck) < 2, here
+        if store.inner.list():
+            until = time.monotonic() + DEADLINE
+            while store.inner.lease("loop") is not None and time.monotonic() < until:
+                pass  # a tool in a thread of its own may just be storing its end; it gives the lease back then
+            assert (here, store.inner.lease("loop")) == (here, None)
+        uncertain: list[str] = []
+
+        def ask(turn: Any, uncertain: Any = uncertain) -> None:
+            uncertain += [call.id for call in turn.pending if call.why == "uncertain"]
+            approve_all(turn)
+
+        assert isinstance(AnyHandle(backend, handle).run(ask), Completed)
+        assert (here, uncertain, sorted(world.ran)) == (here, [], ["t1", "t2", "t9"])
+        assert_sound(store)
+        if not struck:
+            assert number > 10
+            return
+    raise AssertionError("it was cancelled to the last")
+
+
+def test_a_ctrl_c_under_trio_waits_for_the_store_too() -> None:
+    """The thread that takes the lease is not left alone with it."""
+    world, store = stepping("trio", script=ONE)
+    handle = world.new().handle
+    assert isinstance(handle, AsyncToolLoopHandle)
+    done = threading.Event()
+
+    def strike(asked: Asked) -> None:
+        if asked.name == "acquire":
+            store.before = up
+            _thread.interrupt_main()
+            done.wait(0.2)  # whoever does not wait for the store is gone by then
+
+    store.before = strike
+    with pytest.raises(KeyboardInterrupt):
+        anyio.run(handle.next_turn, backend="trio")
+    assert store.every[-1].name == "release"
+    assert store.inner.lease("loop") is None
+    assert AnyHandle("trio", handle).text() == "done"
+    world.assert_once()
+
+
+# --- a driver that is gone -------------------------------------------------------------------------------------------
+
+
+def test_a_driver_whose_event_loop_was_closed_holds_nothing() -> None:
+    """Nothing of it can be awaited any more; the next one drives at once, and the store is told in time."""
+    store, begun = MemoryStore(), threading.Event()
+    world = World("sync", store, script=ONE)
+
+    async def never(_: Any) -> Any:
+        begun.set()
+        await asyncio.sleep(1000)
+
+    async def main() -> asyncio.Task[Any]:
+        handle = AsyncToolLoopHandle(
+            AsyncScriptedProvider(never), tools=world.tools, params=params(), store=store, loop_id="loop"
+        )
+        task = asyncio.ensure_future(handle.run())
+        await heard(begun)
+        return task
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it would log that a task was destroyed
+    task = loop.run_until_complete(main())
+    loop.close()
+    gone = weakref.ref(task)
+    del task
+    until = time.monotonic() + DEADLINE
+    while gone() is not None and time.monotonic() < until:
+        gc.collect()  # a thread that has just stored something may still be about to let go of it
+    inside.renew_leases()
+    assert store.lease("loop") is None
+    assert world.open().text() == "done"
+
+
+@either_kind
+def test_a_handle_that_is_gone_holds_nothing(kind: str) -> None:
+    """Its store failed when it was to give the lease back, and nobody has the handle any more."""
+    world, store = stepping(kind, script=ONE)
+    peer: AnyHandle | None = world.open()
+    world.on["t1"] = lambda: setattr(store, "before", down)
+    with pytest.raises(StoreError):
+        peer.next_turn()  # type: ignore[union-attr]
+    del peer
+    gc.collect()
+    store.before = up
+    inside.renew_leases()
+    assert store.inner.lease("loop") is None
+    assert world.journal()[-1] == "Ended"  # what had happened is not lost with it
+    assert world.open().text() == "done"
+    assert world.ran == ["t1"]
+
+
+@on_both_backends
+def test_a_tool_that_is_back_while_the_store_fails_holds_nothing(backend: str) -> None:
+    """Its driver was cancelled; the lease was kept for it, and its end is stored before that is given back."""
+    world, store = stepping(backend, script=ONE)
+    peer = world.open()
+    handle = peer.handle
+    assert isinstance(handle, AsyncToolLoopHandle)
+    begun, go = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        begun.set()
+        awaited(go)
+
+    world.on["t1"] = stand
+    run_async(backend, lambda: cancelled_after(handle, begun))
+    assert store.inner.lease("loop") is not None
+    (job,) = inside.tool_runs_of(handle).values()
+    assert job.thread is not None
+    store.before = down
+    go.set()
+    job.thread.join(DEADLINE)
+    assert not job.thread.is_alive()
+    store.before = up
+    inside.renew_leases()
+    assert store.inner.lease("loop") is None
+    assert world.journal()[-1] == "Ended"
+    assert world.open().text() == "done"
+    assert world.ran == ["t1"]
+
+
+@either_kind
+def test_close_lets_go_though_the_store_fails(kind: str) -> None:
+    """Who asks next in this process is let in, and the end that was kept still counts."""
+    world, store = stepping(kind, script=ONE)
+    peer = world.open()
+    world.on["t1"] = lambda: setattr(store, "before", down)
+    with pytest.raises(StoreError):
+        peer.next_turn()
+    with pytest.raises(StoreError):
+        peer.close()
+    second = past(world).open(context=world.parts()["context"])
+    assert [call.why for call in second.handle.pending] == ["uncertain"]
+    store.before = up
+    peer.close()
+    assert second.text() == "done"
+    assert world.ran == ["t1"]
+    assert_sound(store)
+
+
+ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), reply("done"))
+
+
+# --- run() -----------------------------------------------------------------------------------------------------------
+
+
+@either_kind
+def test_run_keeps_the_lease_from_turn_to_turn(kind: str) -> None:
+    """Each turn does not begin anew with taking the loop, and nobody gets in between two."""
+    world, store = stepping(kind, script=ROUNDS)
+    assert world.open().text() == "done"
+    asked = [asked.name for asked in store.every]
+    assert (asked.count("acquire"), asked.count("release")) == (1, 1)
+    world.assert_once()
+
+
+@either_kind
+def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
+    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
+    world, store = stepping(kind, script=ROUNDS)
+    peer = world.open()
+    refused: list[Any] = []
+
+    def other(asked: Asked) -> None:
+        if "TurnEnded" in asked.events:
+            peer = past(world).open()
+            peer.say(peer.turn().continue_loop)
+            with pytest.raises(Conflict) as caught:
+                peer.next_turn()
+            refused.append(caught.value.owner)
+
+    store.after = other
+    assert peer.text() == "done"
+    assert len(refused) == 3
+    assert None not in refused
+    world.assert_once()
+    assert_sound(store)
+
+
+@either_kind
+def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
+    """A person may take days; meanwhile any process may drive."""
+    world, store = stepping(kind, script=(reply(calls=[SEND]), reply("done")))
+    told: list[Any] = []
+
+    def drive() -> None:
+        other = past(world).open(context=world.parts()["context"])
+        other.say(other.turn().approve_all)
+        told.append(other.text())
+
+    def ask(turn: Any) -> None:
+        assert store.inner.lease("loop") is None
+        Background(drive).result()
+
+    assert world.open().run(ask).unwrap().text == "done"  # it looks at what happened while it asked
+    assert told == ["done"]
+    world.assert_once()
+    assert_sound(store)
+
+
+# --- fork ------------------------------------------------------------------------------------------------------------
+
+FORKING = """
+import os, sys
+from toolloop import LoopConfig, SqliteStore, ToolLoopHandle, tool
+from toolloop.errors import Conflict
+from toolloop.testing import ScriptedProvider, call, reply
+
+@tool(effect="pure")
+def fork() -> str:
+    "Go on in two processes; the child is first."
+    child = os.fork()
+    if child:
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return "x"
+
+@tool
+def pay() -> str:
+    "Pay."
+    print("paid", flush=True)
+    return "paid"
+
+script = ScriptedProvider([reply(calls=[call("fork", {}, id="t1"), call("pay", {}, id="t2")]), reply("done")])
+params = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+me, store, config = os.getpid(), SqliteStore(sys.argv[1]), LoopConfig(max_parallel_tools=1)
+handle = ToolLoopHandle(script, params=params, tools=[fork, pay], config=config, store=store, loop_id="loop")
+try:
+    print(handle.run().unwrap().text)
+except Conflict:
+    os._exit(7 if os.getpid() != me else 8)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() on this system")
+def test_a_child_of_a_fork_does_not_drive_under_the_lease_of_its_parent(tmp_path: Path) -> None:
+    """It is refused with its first write; the parent goes on, and does not wait for what the child began."""
+    program = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "loops.db")]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout.split("\n"), done.stderr) == (["child 7", "paid", "done", ""], "")

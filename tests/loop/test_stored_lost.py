@@ -1,0 +1,255 @@
+"""A driver that lost its loop: it is told, whoever noticed; it starts nothing more; what it ran is kept."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import anyio
+import pytest
+
+from tests import inside
+from tests.loop.concurrency import DEADLINE, Background, Held, awaited, either_kind, heard, on_both_backends, run_async
+from tests.loop.stepping import Asked, assert_sound, stepping, taken_over
+from tests.loop.stored import LOOK, PAY, AnyHandle, World, held, look
+from toolloop import Answer, AsyncToolLoopHandle, LoopConfig, tool
+from toolloop.errors import CallerError, Conflict
+from toolloop.machine import events as ev
+from toolloop.machine.loop import Running
+from toolloop.stores.codec import encode_event
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import reply
+
+ONE = (reply(calls=[PAY]), reply("done"))
+TWO = (reply(calls=[LOOK, PAY]), reply("done"))
+ONE_BY_ONE: dict[str, Any] = {"max_parallel_tools": 1}
+
+
+def bystander(peer: AnyHandle) -> None:
+    """Somebody else says a word through the driver's handle, and so is the first to learn what others stored."""
+    with suppress(CallerError, Conflict):  # it may come too late; that is not what matters
+        peer.say(lambda: peer.handle.update_params(max_tokens=99))
+
+
+def refused(driver: Background[Any]) -> None:
+    """The driver is told that another has its loop; it does not hang."""
+    with pytest.raises(Conflict):
+        driver.result()
+
+
+@either_kind
+def test_a_driver_is_told_of_a_loss_that_a_bystander_noticed_first(kind: str) -> None:
+    """It was in a policy, so nothing of its own was on its way to be refused."""
+    world = World(kind, MemoryStore(), script=ONE)
+    thinking, go = threading.Event(), threading.Event()
+
+    def think(_: Any) -> None:
+        thinking.set()
+        awaited(go)
+
+    async def wait(_: Any) -> None:
+        thinking.set()
+        await heard(go)
+
+    driver = world.open(config=LoopConfig(stop_when=think if kind == "sync" else wait))
+    turn = Background(driver.next_turn)
+    awaited(thinking)
+    second = world.open(take_over=True, config=LoopConfig(stop_when=lambda view: None))
+    with held(world, "t1", second) as running:
+        bystander(driver)
+        go.set()
+        refused(turn)
+    running.result()
+    assert world.ran == ["t1"]
+    assert_sound(world.store)
+
+
+@either_kind
+def test_a_driver_does_not_wait_for_a_call_that_the_new_one_runs(kind: str) -> None:
+    """It is a call of the same round, so to the old driver the loop looks as if it were still at work."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY, LOOK]), reply("done")), config=ONE_BY_ONE)
+    first = world.open()
+    with held(world, "t1", first) as old:
+        second = world.open(take_over=True)
+        second.decide(t1=Answer("it was paid", by="ben"))
+        with held(world, "t3", second) as new:
+            bystander(first)
+            old.go.set()
+            refused(old)
+        new.result()
+    assert second.run().unwrap().text == "done"
+    assert world.ran == ["t1", "t3"]
+    assert_sound(world.store)
+
+
+@either_kind
+def test_a_driver_does_not_wait_for_a_request_that_the_new_one_makes(kind: str) -> None:
+    """Likewise, where both have a request under way: the old answer is not taken for the new one's."""
+    world = World(kind, MemoryStore(), script=ONE)
+    first = world.open()
+    with held(world, "request", first) as old:
+        second = world.open(take_over=True)
+        with held(world, "request", second) as new:
+            bystander(first)
+            old.go.set()
+            refused(old)
+            assert world.journal()[-1] != "Replied"
+        new.result()
+    assert second.run().unwrap().text == "done"
+    assert world.journal().count("Replied") == 2
+    assert_sound(world.store)
+
+
+# --- between the record of a start, and the start -------------------------------------------------------------------
+
+
+@either_kind
+def test_a_start_that_another_driver_recorded_is_no_start_of_ours(kind: str) -> None:
+    """Ours was refused for a word from elsewhere; when it was looked at again, the new driver ran that very call."""
+    world, store = stepping(kind, script=ONE)
+    first, going_on = world.open(), ExitStack()
+    second: list[Any] = []
+
+    def before(asked: Asked) -> None:
+        if "Started" in asked.events and not second:
+            tick = [encode_event("elsewhere", ev.Ticked())]  # anybody may say that at any time
+            store.inner.append("loop", tick, expected_rev=None)
+            second.append(taken_over(world))
+            second.append(going_on.enter_context(held(world, "t1", second[0])))
+
+    store.before = before
+    with going_on:
+        refused(Background(first.next_turn))
+    second[1].result()
+    assert world.ran == ["t1"]
+    assert_sound(store)
+
+
+@on_both_backends
+def test_a_start_that_a_bystander_was_refused_is_no_start(backend: str) -> None:
+    """Another task stores it, and gets the refusal; the driver, who waits to store it, does not take that for done."""
+    world, store = stepping(backend, script=TWO, config=ONE_BY_ONE)
+    storing, go = threading.Event(), threading.Event()
+
+    def before(asked: Asked) -> None:
+        if asked.events == ("Changed",):
+            storing.set()
+            awaited(go)
+
+    handle = world.open().handle
+    assert isinstance(handle, AsyncToolLoopHandle)
+    store.before = before
+    looking, looked = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        looking.set()
+        awaited(looked)
+
+    world.on["t3"] = stand
+
+    async def drive() -> None:
+        with pytest.raises(Conflict):
+            await handle.next_turn()
+
+    async def flush() -> None:
+        with suppress(CallerError, Conflict):
+            await handle.flush()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(drive)
+            await heard(looking)
+            await anyio.wait_all_tasks_blocked()  # the driver waits for the call, and stores nothing meanwhile
+            handle.update_params(max_tokens=99)
+            group.start_soon(flush)
+            await heard(storing)
+            looked.set()
+            while not started(handle):  # staged by the driver; it cannot be stored while the other writes
+                await anyio.lowlevel.checkpoint()
+            del world.on["t3"]
+            other = await anyio.to_thread.run_sync(taken_over, world)  # it has an event loop of its own
+            with held(world, "t1", other) as turn:
+                go.set()
+                while ("t3",) in inside.tool_runs_of(handle):
+                    await anyio.lowlevel.checkpoint()
+            turn.result()
+
+    run_async(backend, main)
+    assert world.ran.count("t1") == 1
+    assert_sound(store)
+
+
+def test_a_start_that_a_bystander_was_refused_is_none_in_a_thread_either() -> None:
+    """The driver's thread stands between the record of the start and the store."""
+    world = World("sync", MemoryStore(), script=ONE)
+    between = Held("nothing yet")
+
+    def clock() -> float:
+        if isinstance(first.handle.state.root.phase, Running):
+            between.function = "commit"  # the start is being recorded
+        return 0.0
+
+    first = world.open()
+    inside.set_clock(first.handle, clock)
+    turn = Background(first.next_turn, between)
+    awaited(between._reached)
+    second = world.open(take_over=True)
+    with held(world, "t1", second) as running:
+        bystander(first)
+        between._go.set()
+        refused(turn)
+    running.result()
+    assert world.ran == ["t1"]
+    assert_sound(world.store)
+
+
+# --- what was begun --------------------------------------------------------------------------------------------------
+
+
+@on_both_backends
+@pytest.mark.parametrize("sort", ["task", "thread"])
+def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: str) -> None:
+    """The driver hears of it when another call ends. A payment that is half done is the worst way out: it is kept."""
+    begun, go, cut = threading.Event(), threading.Event(), threading.Event()
+
+    @tool(name="pay")
+    async def task(amount: int) -> str:
+        """Pay."""
+        begun.set()
+        try:
+            await anyio.to_thread.run_sync(go.wait, abandon_on_cancel=True)
+        except BaseException:
+            cut.set()
+            raise
+        return "paid"
+
+    @tool(name="pay")
+    def thread(amount: int) -> str:
+        """Pay."""
+        begun.set()
+        awaited(go)
+        return "paid"
+
+    world = World(backend, MemoryStore(), script=TWO, tools=[task if sort == "task" else thread, look])
+    first = world.open()
+    with held(world, "t3", first) as turn:
+        awaited(begun)
+        second = world.open(take_over=True)
+        second.decide(t1=Answer("was it?"))
+        bystander(first)
+        turn.go.set()
+        assert not cut.wait(0.1)
+        threads = [job.thread for job in inside.tool_runs_of(first.handle).values() if job.thread is not None]
+        go.set()
+        refused(turn)
+    for thread_ in threads:
+        thread_.join(DEADLINE)
+    ends = [entry.text for entry in world.store.load("loop").entries if '"Ended"' in entry.body]
+    assert any("paid" in str(end) for end in ends)
+    assert_sound(world.store)
+
+
+def started(handle: AsyncToolLoopHandle) -> bool:
+    """Whether a start waits to be stored."""
+    return any(isinstance(event, ev.Started) for event in inside.unstored(handle))

@@ -1,0 +1,291 @@
+"""Loops in a store: made, found, opened again, copied; and that making a handle does no I/O."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.concurrency import Background, cross, either_kind, run_async
+from tests.loop.stored import APPROVED, ID, PAY, SEND, AnyHandle, Faulty, World, approve_all, each_store, store_at, wait
+from tests.loop.support import completed, params, yielded
+from toolloop import AsyncToolLoopHandle, Deny, LoopConfig, ToolLoopHandle, tool
+from toolloop.errors import Conflict, Drift, InvalidHistory, LoopNotFound, UnreadableSnapshot
+from toolloop.machine import Ready
+from toolloop.stores.memory import MemoryStore
+from toolloop.stores.protocol import Entry, Head
+from toolloop.testing import reply
+
+
+@either_kind
+def test_the_constructor_asks_the_store_nothing(kind: str) -> None:
+    """Not before the loop is driven, or told something."""
+    store = Faulty(MemoryStore())
+    world = World(kind, store)
+    peer = world.new()
+    assert peer.handle.pending == ()
+    assert peer.handle.state == peer.handle.state
+    assert store.asked == []
+    peer.run(approve_all)
+    assert store.asked[0] == "create"
+    assert world.status() == "ended"
+
+
+@each_store
+def test_a_word_creates_the_loop_too(where: str, tmp_path: Path) -> None:
+    """What is said before the first turn is in the store when it is said."""
+    world = World("sync", store_at(where, tmp_path))
+    peer = world.new()
+    peer.say(lambda: peer.handle.update_params(max_tokens=99))
+    assert world.journal() == ["Opened", "Changed"]
+    assert world.state() == peer.handle.state
+
+
+@each_store
+def test_open_creates_at_once_and_finds_again(where: str, tmp_path: Path) -> None:
+    """With `params` it makes what is not there, before anybody drives; then anybody finds it."""
+    world = World("sync", store_at(where, tmp_path))
+    with pytest.raises(LoopNotFound, match="'loop'") as caught:
+        wait("sync", _kind("sync").open(world.store, ID, world.provider(), **world.parts()))
+    assert caught.value.loop_id == ID
+    first = world.open()
+    assert (world.journal(), world.status()) == (["Opened"], "runnable")
+    second = world.open()
+    assert second.handle.state == first.handle.state
+    assert second.run(approve_all).unwrap().text == "done"
+    assert completed(world.open().next_turn()).text == "done"
+    assert len(world.requests) == 3
+
+
+def _kind(kind: str) -> Any:
+    return ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle
+
+
+@each_store
+def test_a_second_loop_of_one_id_is_refused_to_the_constructor(where: str, tmp_path: Path) -> None:
+    """It would be another loop; `open` is for those that are there. Nothing is sent, and the first is untouched."""
+    world = World("sync", store_at(where, tmp_path))
+    world.open()
+    before = world.store.load(ID)
+    peer = world.new()
+    for _ in range(2):
+        with pytest.raises(Conflict, match="'loop'") as caught:
+            peer.next_turn()
+        assert caught.value.loop_id == ID
+        with pytest.raises(Conflict):
+            peer.say(lambda: peer.handle.update_params(max_tokens=99))
+    assert (world.requests, world.store.load(ID)) == ([], before)
+
+
+@each_store
+def test_of_those_who_create_a_loop_at_one_moment_all_have_the_same(where: str, tmp_path: Path) -> None:
+    """`open` from many threads: one creates, the others load."""
+    world = World("sync", store_at(where, tmp_path))
+    barrier = threading.Barrier(6)
+
+    def create() -> AnyHandle:
+        cross(barrier)
+        return world.open()
+
+    peers = [each.result() for each in [Background(create) for _ in range(6)]]
+    assert world.journal() == ["Opened"]
+    assert len({repr(peer.handle.snapshot()) for peer in peers}) == 1
+
+
+@each_store
+def test_a_loop_goes_on_in_another_handle_where_it_stood(where: str, tmp_path: Path) -> None:
+    """At every stop: who opens it sees what the other saw, and nothing is asked or run again."""
+    world = World("sync", store_at(where, tmp_path))
+    peer = world.open()
+    for _ in range(20):
+        peer.close()
+        again = world.open()
+        assert again.handle.snapshot() == peer.handle.snapshot()
+        assert [call.digest for call in again.handle.pending] == [call.digest for call in peer.handle.pending]
+        peer = again
+        turn = peer.handle.pending_turn
+        if turn is None:
+            result = peer.next_turn()
+            if getattr(result, "text", None) is not None:
+                break
+        elif turn.pending:
+            peer.decide(**{turn.pending[0].id: APPROVED})
+        else:
+            peer.say(turn.continue_loop)
+    assert completed(peer.next_turn()).text == "done"
+    assert (sorted(world.ran), len(world.requests)) == (["t1", "t2", "t3"], 3)
+
+
+def test_a_restored_loop_is_a_loop_of_its_own_in_the_store() -> None:
+    """Two copies of one snapshot are two loops: the second needs another store, or is refused."""
+    plain = World("sync", MemoryStore())
+    peer = AnyHandle(
+        "sync", _kind("sync")(plain.provider(), **{**plain.parts(params=params()), "config": LoopConfig()})
+    )
+    yielded(peer.run())
+    snapshot = peer.handle.snapshot()
+    world = World("sync", MemoryStore())
+
+    def restored() -> AnyHandle:
+        return AnyHandle("sync", _kind("sync").restore(snapshot, world.provider(), **world.parts(store=world.store)))
+
+    first, second = restored(), restored()
+    loop_id = first.handle.loop_id
+    assert world.store.list() == []
+    first.decide(t2=Deny("no"))
+    assert (world.journal(loop_id), world.listed(loop_id).status) == (["Adopted", "Decided"], "needs_command")
+    with pytest.raises(Conflict):
+        second.decide(t2=APPROVED)
+    assert first.run().unwrap().text == "done"
+    assert world.state(loop_id) == first.handle.state
+    assert completed(world.open(loop_id).next_turn()).text == "done"
+    assert (plain.ran, world.ran) == (["t1"], ["t3"])
+
+
+@each_store
+def test_a_fork_is_a_loop_of_its_own_in_the_store(where: str, tmp_path: Path) -> None:
+    """It goes its own way, under its own lease; the first is as it was."""
+    world = World("sync", store_at(where, tmp_path))
+    peer = world.open()
+    yielded(peer.run())
+    copy = AnyHandle("sync", peer.handle.fork("copy"))
+    assert [loop.loop_id for loop in world.store.list()] == [ID]
+    copy.decide(t2=Deny("no"), t3=APPROVED)
+    assert copy.run().unwrap().text == "done"
+    assert world.listed("copy").status == "ended"
+    assert world.journal("copy")[0] == "Adopted"
+    assert world.status() == "needs_decision"
+    assert peer.run(approve_all).unwrap().text == "done"
+    assert world.ran.count("t2") == 1
+    assert world.state("copy") == copy.handle.state
+
+
+def test_a_closed_handle_stays_usable() -> None:
+    """`close()` gives back what it holds, and no more; twice is once."""
+    world = World("sync", MemoryStore())
+    peer = world.open()
+    peer.close()
+    yielded(peer.run())
+    assert world.listed().lease is None
+    peer.close()
+    peer.close()
+    assert peer.run(approve_all).unwrap().text == "done"
+
+
+def test_with_closes_the_handle() -> None:
+    """At the end of the block nothing waits to be stored, also where the block raised."""
+    world = World("sync", MemoryStore())
+
+    def fail() -> None:
+        with ToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params())) as handle:
+            yielded(handle.run())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (world.listed().lease, world.status()) == (None, "needs_decision")
+
+
+def test_async_with_stores_what_was_said_even_when_the_block_raises() -> None:
+    """A decision that was taken is kept, whatever becomes of its caller."""
+    world = World("asyncio", MemoryStore(), script=(reply(calls=[SEND]), reply("done")))
+
+    async def main() -> None:
+        parts = world.parts(params=params())
+        async with AsyncToolLoopHandle.open(world.store, ID, world.provider(), **parts) as handle:
+            yielded(await handle.run()).approve_all(by="ana")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        run_async("asyncio", main)
+    assert (world.journal()[-1], world.status()) == ("Decided", "needs_command")
+
+
+def test_open_can_be_awaited_for_the_handle() -> None:
+    """Without `async with`, for those who close it themselves."""
+    world = World("asyncio", MemoryStore(), script=(reply("done"),))
+
+    async def main() -> None:
+        handle = await AsyncToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params()))
+        assert (await handle.run()).unwrap().text == "done"
+        await handle.close()
+
+    run_async("asyncio", main)
+
+
+def test_flush_looks_at_what_others_stored() -> None:
+    """For who holds a handle and does not drive it: then it shows, and takes decisions on, what there is now."""
+    world = World("sync", MemoryStore())
+    watching, driving = world.open(), world.open()
+    yielded(driving.run())
+    assert watching.handle.snapshot() != driving.handle.snapshot()
+    watching.flush()
+    assert [call.id for call in watching.handle.pending] == ["t2"]
+    assert watching.handle.snapshot() == driving.handle.snapshot()
+    watching.decide(t2=APPROVED)
+    driving.flush()
+    assert driving.handle.pending == ()
+    assert driving.text() == "done"
+
+
+def test_what_cannot_be_read_is_said_and_left_alone() -> None:
+    """A damaged journal names the entry; a foreign one is none."""
+    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    assert world.open().run().unwrap().text == "done"
+    entries = world.store.load(ID).entries
+    for name, bad in {
+        "torn": entries[2].body[:-9],
+        "foreign": '{"hello": 1}',
+        "newer": '{"format":2,"event":"X"}',
+    }.items():
+        broken = [*entries[:2], Entry("x", bad), *entries[3:]]
+        world.store.create(name, broken, head=Head("runnable"))
+        with pytest.raises(UnreadableSnapshot) as caught:
+            world.open(name)
+        assert caught.value.__dict__["entry"] == 3
+        assert world.store.load(name).entries == tuple(broken)
+
+
+def test_params_of_a_loop_that_is_there_are_compared() -> None:
+    """Its messages are not looked at; another model is `Drift`; what is refused leaves no trace in the store."""
+    world = World("sync", MemoryStore())
+    world.open()
+    before = world.store.load(ID)
+    parts = world.parts(params=params(model="claude-opus-5", messages=[{"role": "user", "content": "else"}]))
+    with pytest.raises(Drift) as caught:
+        wait("sync", _kind("sync").open(world.store, ID, world.provider(), **parts))
+    assert caught.value.changes == ("the parameter 'model' changed",)
+    assert world.store.load(ID) == before
+    with pytest.raises(InvalidHistory):
+        wait(
+            "sync",
+            _kind("sync").open(world.store, "other", world.provider(), **world.parts(params=params(messages=[]))),
+        )
+    assert [loop.loop_id for loop in world.store.list()] == [ID]
+
+
+def test_a_loop_of_one_kind_of_handle_goes_on_in_another(tmp_path: Path) -> None:
+    """The journal knows nothing of who drives."""
+    store = store_at("sqlite", tmp_path)
+    sync, other = World("sync", store), World("asyncio", store)
+    yielded(sync.open().run())
+    other.open().decide(t2=APPROVED)
+    assert sync.open().run().unwrap().text == "done"
+    assert (sync.ran, other.ran) == (["t1", "t2", "t3"], [])
+
+
+def test_a_tool_that_is_wrong_is_refused_before_the_store_is_asked_for_more() -> None:
+    """Two tools of one name: nothing is created."""
+
+    @tool(name="pay")
+    def other() -> str:
+        """Pay otherwise."""
+        return ""
+
+    world = World("sync", MemoryStore())
+    with pytest.raises(Exception, match="pay"):
+        world.open(tools=[*world.tools, other])
+    assert world.store.list() == []
+    assert isinstance(world.open().handle.state.root.phase, Ready)

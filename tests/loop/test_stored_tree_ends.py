@@ -1,0 +1,95 @@
+"""Ends of calls that follow from a loop inside them: they are stored with that loop, or made of it again."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import pytest
+
+from tests.loop.concurrency import DEADLINE, either_kind, run_async
+from tests.loop.loop_trees import LoopTree, bare, join, kid, parallel
+from tests.loop.support import completed
+from toolloop import AsyncToolLoopHandle, ToolLoopHandle, sub_loop, tool
+from toolloop.errors import StoreError
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import call, reply
+from toolloop.testing.promises import check_promises
+
+SAID = {"go": parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}
+
+
+class Failing(MemoryStore):
+    """A store that fails at one of its appends, before or after it obeyed."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        super().__init__()
+        self.calls, self.number, self.after = itertools.count(1), number, after
+
+    def append(self, loop_id: str, entries: Any, **more: Any) -> int:
+        fails = next(self.calls) == self.number
+        if fails and not self.after:
+            raise OSError("the disk is full")
+        rev = super().append(loop_id, entries, **more)
+        if fails:
+            raise OSError("the disk is full")
+        return rev
+
+
+def run_to_the_end(handle: ToolLoopHandle | AsyncToolLoopHandle, kind: str) -> Any:
+    """Drive on, whatever the store does once."""
+
+    def once() -> Any:
+        return handle.run() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.run)
+
+    try:
+        return once()
+    except StoreError:
+        return once()
+
+
+@either_kind
+@pytest.mark.parametrize("after", [False, True])
+def test_a_tree_outlives_a_store_that_fails_once_anywhere(kind: str, *, after: bool) -> None:
+    """What a call with a loop inside came to is said again, if that was not stored; and so is what began nothing."""
+    for number in range(1, 30):
+        asked: list[str] = []
+
+        def params_of(given: dict[str, Any], asked: list[str] = asked) -> dict[str, Any]:
+            asked.append(str(given["prompt"]))
+            if given["prompt"] == "two":
+                raise RuntimeError("there are no parameters")
+            return bare()
+
+        store = Failing(number, after=after)
+        loop_tree = LoopTree(kind, SAID, [sub_loop("kid", "Do a part of it.", params=params_of)])
+        done = completed(run_to_the_end(loop_tree.loop(store=store), kind))
+        assert done.text == "all done"
+        assert "two" in asked
+        found = check_promises(store.load("loop").entries)
+        assert found.broken == (), number
+        if next(store.calls) <= number:
+            return
+    pytest.fail("the story never ends")
+
+
+def test_a_tool_that_nobody_waits_for_any_more_keeps_no_lease() -> None:
+    """The time of its loop was up, and that is over; whatever the tool may still say counts nowhere."""
+    gate = threading.Event()
+
+    @tool
+    def hang() -> None:
+        """Hang."""
+        gate.wait(DEADLINE)
+
+    said = {"go": parallel("one"), "one": [reply(calls=[call("hang", {}, id="h")])]}
+    store = MemoryStore()
+    try:
+        handle = LoopTree("sync", said, [kid([hang], timeout=0.05)]).loop(store=store)
+        assert completed(run_to_the_end(handle, "sync")).text == "all done"
+        assert store.lease("loop") is None
+    finally:
+        gate.set()
+        join()
+    assert check_promises(store.load("loop").entries).broken == ()

@@ -1,0 +1,269 @@
+"""What callers say: it is said of the loop as it is, all that is refused is told, and it goes into its own journal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.loop.concurrency import either_kind, run_async
+from tests.loop.stepping import Asked, Stepping, assert_sound, stepping
+from tests.loop.stored import APPROVED, PAY, SEND, TOOLS, AnyHandle, World, approve_all
+from tests.loop.support import params, yielded
+from toolloop import Approve, Ask, AsyncToolLoopHandle, Deny, Grant, InjectMessages, Rerun, tool
+from toolloop.errors import Conflict, DecisionConflict, Drift, StoreError, UnreadableSnapshot
+from toolloop.stores.memory import MemoryStore
+from toolloop.stores.protocol import Head
+from toolloop.testing import reply
+
+TWO = (reply(calls=[SEND, {**SEND, "id": "t4"}]), reply("done"))
+MORE = [{"role": "user", "content": "one more thing"}]
+
+
+# --- said on an old view ---------------------------------------------------------------------------------------------
+
+
+@either_kind
+def test_a_grant_is_taken_back_by_a_handle_that_has_not_heard_of_it(kind: str) -> None:
+    """To revoke is a matter of safety: it is looked again before it is refused."""
+    world = World(kind, MemoryStore(), script=TWO)
+    first = world.open()
+    yielded(first.run())
+    second = world.open()
+    first.say(lambda: first.turn().approve("t2", remember=Grant()))
+    if kind != "sync":
+        second.flush()  # an event loop does not wait for a store where it is told something
+    second.say(lambda: second.handle.grants.revoke("1/t2", by="ben"))
+    first.flush()
+    assert list(first.handle.grants) == list(second.handle.grants) == []
+    assert world.journal()[-1] == "GrantRevoked"
+
+
+def test_each_word_that_is_refused_is_told() -> None:
+    """One by each await, until none is left: a decision may be refused, but is never lost in silence."""
+    world = World("asyncio", MemoryStore(), script=TWO)
+    first = world.open()
+    yielded(first.run())
+    second = world.open()
+    second.decide(t2=Deny("no"), t4=Deny("no"))
+    for call_id in ("t2", "t4"):
+        first.handle.decide({call_id: APPROVED})
+    for call_id in ("t2", "t4"):
+        with pytest.raises(DecisionConflict, match=call_id):
+            first.flush()
+    first.flush()
+    assert first.text() == "done"
+    assert world.ran == []
+
+
+@pytest.mark.parametrize(("backend", "how"), [("asyncio", "scope"), ("asyncio", "cancel()"), ("trio", "scope")])
+def test_a_word_that_is_refused_while_the_await_is_cancelled_is_told_all_the_same(backend: str, how: str) -> None:
+    """By that await or by the next one."""
+    world = World(backend, MemoryStore(), script=TWO)
+    first = world.open()
+    yielded(first.run())
+    world.open().decide(t2=Deny("no"))
+    handle = first.handle
+    assert isinstance(handle, AsyncToolLoopHandle)
+    handle.decide({"t2": APPROVED})
+
+    async def main() -> None:
+        if how == "cancel()":
+            task = asyncio.ensure_future(handle.flush())
+            await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            return
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await handle.flush()
+
+    def to_the_end() -> None:
+        run_async(backend, main)
+        first.flush()
+
+    with pytest.raises(DecisionConflict, match="t2"):
+        to_the_end()
+    first.flush()  # once is enough
+
+
+# --- the first word --------------------------------------------------------------------------------------------------
+
+FIRST: dict[str, Callable[[AnyHandle], object]] = {
+    "run()": lambda peer: peer.run(approve_all),
+    "update_params()": lambda peer: peer.say(lambda: peer.handle.update_params(max_tokens=99)),
+    "inject": lambda peer: peer.say(lambda: peer.handle.resume(InjectMessages(MORE))),
+    "close()": lambda peer: peer.close(),
+}
+
+
+def fails_once(store: Stepping) -> None:
+    """The very first thing that the store is asked fails."""
+
+    def fail(_: Asked) -> None:
+        if len(store.every) == 1:
+            raise StoreError("the disk is gone")
+
+    store.before = fail
+
+
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("made", ["new", "fork", "restored"])
+def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(first: str, made: str) -> None:
+    """Its journal starts as it must, whatever is said in between."""
+    world, store = stepping("sync")
+    peer = world.new()
+    if made == "fork":
+        peer = AnyHandle("sync", peer.handle.fork("loop"))
+    elif made == "restored":
+        snapshot = peer.handle.snapshot()
+        peer = AnyHandle("sync", type(peer.handle).restore(snapshot, world.provider(), **world.parts(store=store)))
+    fails_once(store)
+    with pytest.raises(StoreError):
+        FIRST[first](peer)
+    FIRST[first](peer)
+    assert world.journal()[0] == ("Opened" if made == "new" else "Adopted")
+    assert peer.run(approve_all).unwrap().text == "done"
+    world.assert_once()
+    assert_sound(store)
+
+
+def test_a_fork_under_a_taken_name_is_refused_each_time() -> None:
+    """Nothing of it goes into the loop that has the name."""
+    world = World("sync", MemoryStore())
+    first = world.open()
+    yielded(first.run())
+    before = world.journal()
+    copy = AnyHandle("sync", first.handle.fork("loop"))
+    words: list[Callable[[], object]] = [lambda: copy.decide(t2=APPROVED), copy.flush, copy.close]
+    for word in words:
+        with pytest.raises(Conflict):
+            word()
+    assert world.journal() == before
+
+
+def test_a_journal_under_another_name_is_refused() -> None:
+    """A copy made by hand is no loop: what is said to it would go into the first one."""
+    world = World("sync", MemoryStore())
+    yielded(world.open().run())
+    before = world.journal()
+    world.store.create("copy", world.store.load("loop").entries, head=Head("needs_decision"))
+    with pytest.raises(UnreadableSnapshot, match=r"'copy'.*'loop'"):
+        world.open("copy")
+    assert world.journal() == world.journal("copy") == before
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_a_second_click_on_rerun_is_not_a_third_run() -> None:
+    """It names the call as it was shown after the first run that nobody saw end; there was another since."""
+    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    peer = world.open()
+
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    world.on["t1"] = strike
+    with pytest.raises(KeyboardInterrupt):
+        peer.run()
+    (shown,) = yielded(peer.run()).pending
+    with pytest.raises(KeyboardInterrupt):
+        peer.run(lambda turn: turn.rerun(shown, by="ben"))
+    (shown_again,) = yielded(peer.run()).pending
+    assert (shown.why, shown_again.why) == ("uncertain", "uncertain")
+    with pytest.raises(DecisionConflict, match="t1"):
+        peer.handle.decide({shown: Rerun(by="ben")})
+    assert world.ran == ["t1", "t1"]
+    del world.on["t1"]
+    peer.handle.decide({shown_again: Rerun(by="ben")})
+    assert peer.text() == "done"
+    assert_sound(world.store)
+
+
+def test_a_lone_surrogate_is_in_nothing_that_is_shown() -> None:
+    """In the reason of a policy, and in what a person says: a page that cannot be encoded is no page."""
+    world = World("sync", MemoryStore(), script=TWO, config={"on_tool_call": lambda *_: Ask("\ud800?")})
+    peer = world.open()
+    yielded(peer.run())
+    peer.decide(t2=Deny("no\ud800", by="a\udfffb"))
+    shown = json.dumps(peer.handle.view(), ensure_ascii=False) + repr([call.decision for call in peer.turn().calls])
+    shown += "".join(f"{call.reason}{call.decision and call.decision.by}" for call in peer.turn().calls)
+    assert shown.encode()
+
+
+def test_an_approval_of_a_policy_for_another_call_is_none() -> None:
+    """A digest that is not the call's is refused to a person, and makes a policy ask."""
+    config = {"on_tool_call": lambda *_: Approve(digest="0" * 64)}
+    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config=config)
+    assert [call.why for call in yielded(world.open().run()).pending] == ["approval"]
+    assert world.ran == []
+
+
+# --- drift -----------------------------------------------------------------------------------------------------------
+
+WHOLE = {"system": "Be good.", "temperature": 1}
+DRIFTS = {
+    "the system prompt is left out": (params(temperature=1), "the parameter 'system' is missing"),
+    "a number of another kind": (params(**{**WHOLE, "temperature": 1.0}), "the parameter 'temperature' changed"),
+    "a number that is none": (params(**{**WHOLE, "temperature": True}), "the parameter 'temperature' changed"),
+    "a null that was not there": (params(**WHOLE, top_k=None), "the parameter 'top_k' is new"),
+}
+
+
+@pytest.mark.parametrize(("given", "change"), DRIFTS.values(), ids=DRIFTS)
+def test_what_would_be_sent_otherwise_is_named(given: dict[str, Any], change: str) -> None:
+    """Parameters with a model are those of a whole request: what they lack is gone, and 1 is not 1.0."""
+    world = World("sync", MemoryStore(), script=TWO)
+    yielded(world.open(params=params(**WHOLE)).run())
+    with pytest.raises(Drift) as caught:
+        world.open(params=given)
+    assert caught.value.changes == (change,)
+    assert world.open(params={"extra_headers": {"x-mine": "1"}}).handle.pending, "secrets alone are no drift"
+
+
+def test_tools_in_another_order_are_sent_in_the_order_they_had() -> None:
+    """Other bytes would cost the prompt cache; the order in which a program lists its tools says nothing."""
+    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    yielded(world.open().next_turn())
+    world.tools = tuple(reversed(TOOLS))
+    assert world.open().text() == "done"
+    first, second = ([each["name"] for each in request["tools"]] for request in world.requests)
+    assert first == second == [each.name for each in TOOLS]
+
+
+def test_drift_is_told_in_one_order() -> None:
+    """In that of the tools, whatever order a set of names has in this process."""
+    names = [f"tool_{number}" for number in range(9)]
+    world = World("sync", MemoryStore(), tools=[tool(name=name)(lambda: "") for name in names])
+    world.open()
+    world.tools = [tool(name=name, effect="pure")(lambda: "") for name in names]
+    with pytest.raises(Drift) as caught:
+        world.open()
+    assert list(caught.value.changes) == [f"the effect of the tool {name!r} was once, and is pure" for name in names]
+
+
+def test_a_sync_tool_under_an_async_handle_may_run_an_event_loop_of_its_own() -> None:
+    """Its thread is in none, whatever its context was copied from."""
+
+    @tool(name="pay")
+    def pay(amount: int) -> str:
+        """Pay."""
+
+        async def main() -> str:
+            await anyio.lowlevel.checkpoint()
+            return f"paid {amount}"
+
+        return anyio.run(main, backend="asyncio")
+
+    world = World("asyncio", MemoryStore(), script=(reply(calls=[PAY]), reply("done")), tools=[pay])
+    (slot,) = yielded(world.open().next_turn()).results
+    assert slot is not None
+    assert slot.content == "paid 1"

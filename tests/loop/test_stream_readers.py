@@ -1,0 +1,347 @@
+"""Readers and providers of streams that misbehave: each failure is reported, and harms nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from tests import inside
+from tests.each import each
+from tests.loop.concurrency import run_async
+from tests.loop.streams import read, reading, text_in
+from tests.loop.support import completed, params, yielded
+from tests.loop.talking import either_driver, play, talking
+from toolloop import AsyncToolLoopHandle, AsyncToolRunner, LoopConfig, ToolLoopHandle, tool
+from toolloop.errors import IllegalCommand
+from toolloop.events import CallFinished, CallStarted, TextDelta
+from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply, streamed
+
+LONG = "some words that come in several pieces"
+
+
+@either_driver
+def test_a_stream_that_was_left_says_so(driver: str) -> None:
+    """It gives nothing any more, at once and every time, and tells what to do instead."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(LONG), reply(LONG)], params()) as talk:
+            async with reading(talk.handle) as unread:
+                pass
+            async with reading(talk.handle) as left:
+                await left.until(TextDelta)
+            for reader in (unread, left):
+                for _ in range(2):
+                    assert await reader.next() is None
+                    with pytest.raises(IllegalCommand, match="was left, or broke off"):
+                        await reader.finish()
+            assert completed((await read(talk.handle))[1]).text == LONG
+
+    play(driver, story)
+
+
+@either_driver
+def test_an_exit_of_a_tool_ends_the_stream(driver: str) -> None:
+    """It is raised to the reader, and then there is no turn."""
+
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit("tool")
+
+    async def story() -> None:
+        async with talking(driver, [reply(calls=[call("leave", {})])], params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[leave])
+            async with reading(handle) as reader:
+                await reader.until(CallStarted)
+                with pytest.raises(SystemExit, match="tool"):
+                    await reader.rest()
+                with pytest.raises(IllegalCommand, match="broke off"):
+                    _ = reader.turn
+            assert [each.why for each in handle.pending] == ["uncertain"]
+
+    play(driver, story)
+
+
+def test_a_second_reader_is_refused_and_the_first_goes_on() -> None:
+    """One reads; who tries to from another thread is told so."""
+    running, told = threading.Event(), threading.Event()
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        running.set()
+        told.wait(30)
+        return "waited"
+
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply(calls=[call("wait", {}, id="toolu_1")])]), params=params(), tools=[wait]
+    )
+    errors: list[BaseException] = []
+    with handle.stream_turn() as stream:
+
+        def intrude() -> None:
+            running.wait(30)
+            try:
+                next(stream)
+            except BaseException as error:  # noqa: BLE001 - whatever it was, it is looked at
+                errors.append(error)
+            told.set()
+
+        thread = threading.Thread(target=intrude)
+        thread.start()
+        assert yielded(stream.finish()).reason == "tools_executed"
+        thread.join()
+    (error,) = errors
+    assert isinstance(error, IllegalCommand)
+    assert "another thread reads it" in str(error)
+
+
+WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
+
+
+@either_driver
+def test_context_variables_of_the_reader_reach_the_tools_and_none_of_theirs_reach_it(driver: str) -> None:
+    """What is set before the first event is read counts, as it does for `next_turn()`."""
+    seen: list[str] = []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        seen.append(WHERE.get())
+        WHERE.set("in the tool")
+        return "seen"
+
+    async def story() -> None:
+        async with talking(driver, [reply(calls=[call("look", {})])], params()) as talk:
+            handle = type(talk.handle)(talk.client, params=params(), tools=[look])
+            async with reading(handle) as reader:
+                mark = WHERE.set("inside")
+                await reader.rest()
+                assert WHERE.get() == "inside"
+                WHERE.reset(mark)
+            assert seen == ["inside"]
+
+    play(driver, story)
+
+
+def test_pieces_leave_nothing_behind_in_the_driver() -> None:
+    """However long a reply is, nothing piles up beside it."""
+    handle = ToolLoopHandle(ScriptedProvider([reply("word " * 10_000)]), params=params())
+    with handle.stream_turn() as stream:
+        for _ in stream:
+            assert inside.notifications_in_flight(handle) <= 2
+
+
+@either_driver
+def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
+    """A limit of active seconds does not count while the turn waits to be read."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(LONG)], params()) as talk:
+            handle: Any = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=5.0))
+            async with reading(handle) as reader:
+                await reader.until(TextDelta)
+                # As if the reader had taken ten seconds over it: nobody need wait for them here.
+                inside.paused_time_passes(handle, 10.0)
+                turn = await reader.finish()
+            assert completed(turn).text == LONG
+            assert handle.state.root.active < 5.0
+
+    play(driver, story)
+
+
+@either_driver
+def test_time_counts_again_after_a_reader_who_left_at_the_last_event(driver: str) -> None:
+    """The turn was over by then, and the next one takes its time."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()) as talk:
+            async with reading(talk.handle) as reader:
+                await reader.until(CallFinished)
+            before = talk.handle.state.root.active
+            turn = talk.handle.pending_turn or await talk.next()
+            yielded(turn).continue_loop()
+            assert (await talk.done()).text == "done"
+            assert talk.handle.state.root.active > before
+
+    play(driver, story)
+
+
+def test_who_leaves_while_another_thread_reads() -> None:
+    """What the body raised comes out, and the turn is given up where the other one is; no result is lost."""
+    running, left = threading.Event(), threading.Event()
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        running.set()
+        left.wait(30)
+        return "waited"
+
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply(calls=[call("wait", {}, id="toolu_1")]), reply("done")]), params=params(), tools=[wait]
+    )
+    threads: list[threading.Thread] = []
+
+    def read_elsewhere_and_raise() -> None:
+        with handle.stream_turn() as stream:
+            threads.append(threading.Thread(target=lambda: list(stream)))
+            threads[0].start()
+            assert running.wait(30)
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        read_elsewhere_and_raise()
+    left.set()
+    (thread,) = threads
+    thread.join(30)
+    assert not thread.is_alive()
+    assert yielded(handle.pending_turn or handle.next_turn()).results[0] is not None
+
+
+@either_driver
+def test_a_provider_that_says_it_has_no_stream(driver: str) -> None:
+    """`stream = None` is none; then the reply comes as a whole."""
+
+    class Plain(ScriptedProvider):
+        stream = None  # type: ignore[assignment]  # that is the point
+
+    class AsyncPlain(AsyncScriptedProvider):
+        stream = None  # type: ignore[assignment]  # likewise
+
+    async def story() -> None:
+        kind, provider = (ToolLoopHandle, Plain) if driver == "sync" else (AsyncToolLoopHandle, AsyncPlain)
+        handle: Any = kind(provider([reply(LONG)]), params=params())
+        seen, turn = await read(handle)
+        assert (completed(turn).text, text_in(seen)) == (LONG, "")
+
+    play(driver, story)
+
+
+class Unclosing:
+    """A provider whose streams cannot be closed."""
+
+    def send(self, request: Any) -> Any:
+        raise AssertionError(request)
+
+    def stream(self, request: Any) -> Iterator[Any]:
+        return _Stream(ScriptedProvider([reply(LONG)]).stream(request))
+
+
+class AsyncUnclosing:
+    async def send(self, request: Any) -> Any:
+        raise AssertionError(request)
+
+    def stream(self, request: Any) -> AsyncIterator[Any]:
+        return _AsyncStream(ScriptedProvider([reply(LONG)]).stream(request))
+
+
+class _Stream:
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._events)
+
+    def close(self) -> None:
+        raise OSError("it cannot be closed")
+
+
+class _AsyncStream:
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return next(self._events)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        raise OSError("it cannot be closed")
+
+
+@either_driver
+def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What was read was read, and who leaves has left; the log has the rest."""
+
+    async def story() -> None:
+        kind, provider = (ToolLoopHandle, Unclosing) if driver == "sync" else (AsyncToolLoopHandle, AsyncUnclosing)
+        handle: Any = kind(provider(), params=params())
+        async with reading(handle) as reader:
+            await reader.until(TextDelta)
+        assert handle.messages == (params()["messages"][0],)
+        seen, turn = await read(handle)
+        assert completed(turn).text == text_in(seen) == LONG
+        assert caplog.text.count("could not be closed") == 2
+
+    play(driver, story)
+
+
+@each("backend", ["asyncio", "trio"])
+def test_a_cancellation_of_the_providers_own_is_raised_to_the_reader(backend: str) -> None:
+    """As it is by `next_turn()`; nobody waits for a turn that does not come."""
+    import trio  # noqa: PLC0415 - only one of the backends is it
+
+    class Cancelling:
+        async def send(self, request: Any) -> Any:
+            del request
+            if backend == "asyncio":
+                raise asyncio.CancelledError("inner")
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                try:
+                    await trio.lowlevel.checkpoint()
+                except trio.Cancelled as error:
+                    caught = error
+            raise caught
+
+    async def story() -> None:
+        handle = AsyncToolLoopHandle(Cancelling(), params=params())
+        kind: type[BaseException] = asyncio.CancelledError if backend == "asyncio" else trio.Cancelled
+        async with handle.stream_turn() as stream:
+            with pytest.raises(kind):
+                await stream.finish()
+        assert not handle.is_finished
+
+    run_async(backend, story)
+
+
+def test_a_runner_that_is_closed_wakes_who_reads_it_in_another_task() -> None:
+    """The reader leaves, and the request is given up; iterated again, it is made again."""
+    held = streamed(reply(LONG), hold=5)
+
+    async def story() -> None:
+        import anyio  # noqa: PLC0415 - for the tasks here alone
+
+        with FakeMessagesAPI([held, reply(LONG)]) as api:
+            async with api.async_client() as client:
+                runner = AsyncToolRunner(client, params=params(), stream=True)
+                stream = await anext(runner)
+
+                async def close() -> None:
+                    await anyio.to_thread.run_sync(held.arrived.wait, 30)
+                    await runner.aclose()
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(close)
+                    async with stream:
+                        async for _ in stream:
+                            pass
+                assert runner.iterations == 0
+                last = await runner.until_done()
+                assert last is not None
+                assert last["content"][0]["text"] == LONG
+
+    run_async("asyncio", story)

@@ -1,0 +1,190 @@
+"""A streamed turn: what is read and in which order, and that it comes to what the turn would have come to without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.loop.streams import kinds, read, reading, text_in
+from tests.loop.support import completed, params, user, yielded
+from tests.loop.talking import either_driver, play, talking
+from toolloop import LoopConfig, Yielded, tool
+from toolloop.errors import IllegalCommand
+from toolloop.events import CitationDelta, Delta, InputDelta, RequestAnswered, TextDelta, ThinkingDelta
+from toolloop.testing import call, reply
+
+LONG = "a text that comes in several pieces, with an ä and a 🙂 in it"
+CITED = {"type": "char_location", "cited_text": "x", "document_index": 0, "start_char_index": 0, "end_char_index": 1}
+WHOLE: list[dict[str, Any]] = [
+    {"type": "thinking", "thinking": "let me think about that for a while", "signature": ""},
+    {"type": "text", "text": LONG, "citations": [CITED | {"document_title": "t", "file_id": None}]},
+    call("add", {"a": 1, "b": 2}, id="toolu_1"),
+    call("look", {"path": "a file with a name that is long enough"}, id="toolu_2"),
+]
+
+
+def test_a_turn_is_told_as_it_happens() -> None:
+    """The request, its pieces, the answer, the calls, their ends; then the turn."""
+
+    async def story() -> None:
+        async with talking("sync", [reply(content=WHOLE), reply("done")], params()) as talk:
+            seen, turn = await read(talk.handle)
+            assert yielded(turn).reason == "tools_executed"
+            assert kinds(seen)[:8] == [
+                "RequestStarted",
+                "ThinkingDelta",
+                "TextDelta",
+                "CitationDelta",
+                "InputDelta",
+                "RequestAnswered",
+                "CallProposed",
+                "CallStarted",
+            ]
+            assert kinds(seen)[-1] == "CallFinished"
+            assert text_in(seen) == LONG
+            assert "".join(each.thinking for each in seen if isinstance(each, ThinkingDelta)) == WHOLE[0]["thinking"]
+            inputs = [each for each in seen if isinstance(each, InputDelta)]
+            for number, block in enumerate(WHOLE[2:], 2):
+                pieces = [each for each in inputs if each.call_id == block["id"]]
+                assert {each.name for each in pieces} == {block["name"]}
+                assert {each.index for each in pieces} == {number}
+                assert "".join(each.partial_json for each in pieces).replace(" ", "") == str(block["input"]).replace(
+                    "'", '"'
+                ).replace(" ", "")
+            assert [each.citation for each in seen if isinstance(each, CitationDelta)] == WHOLE[1]["citations"]
+            yielded(turn).continue_loop()
+            seen, turn = await read(talk.handle)
+            assert completed(turn).text == text_in(seen) == "done"
+
+    play("sync", story)
+
+
+def test_it_comes_to_the_same_as_without() -> None:
+    """Results, history, requests and usage are the same; so are the events, but for the pieces."""
+    told: dict[bool, list[Any]] = {}
+
+    async def story() -> None:
+        for streams in (True, False):
+            script = [reply(content=WHOLE), reply("more", stop_reason="pause_turn"), reply("done")]
+            heard: list[Any] = []
+            async with talking("sync", script, params(), observers=(heard.append,), max_parallel_tools=1) as talk:
+                results = []
+                while not talk.handle.is_finished:
+                    turn = (await read(talk.handle))[1] if streams else await talk.next()
+                    results.append(turn)
+                    if isinstance(turn, Yielded):
+                        turn.continue_loop()
+                bodies = [{**body, "stream": None} for body in talk.bodies()]
+                told[streams] = [
+                    talk.handle.messages,
+                    talk.handle.total_usage,
+                    bodies,
+                    [type(each) for each in heard if not isinstance(each, Delta)],
+                    [[type(each) for each in turn.events] for turn in results],
+                    completed(results[-1]).text,
+                ]
+
+    play("sync", story)
+    assert told[True] == told[False]
+
+
+def test_observers_hear_the_pieces_too_and_results_do_not_keep_them() -> None:
+    """The very objects that the stream gives, in the same order."""
+    heard: list[Any] = []
+
+    async def story() -> None:
+        async with talking("sync", [reply(LONG)], params(), observers=(heard.append,)) as talk:
+            seen, turn = await read(talk.handle)
+            assert all(one is other for one, other in zip(heard, seen, strict=True))
+            assert [each for each in turn.events if isinstance(each, Delta)] == []
+            assert [type(each) for each in turn.events] == [type(each) for each in seen if not isinstance(each, Delta)]
+
+    play("sync", story)
+
+
+def test_nothing_runs_before_the_reply_is_complete() -> None:
+    """When the first event of a call comes, the answer is recorded; when a call starts, that is told first."""
+    ran: list[str] = []
+
+    @tool
+    def act(number: int) -> str:
+        """Do it."""
+        ran.append(str(number))
+        return "done"
+
+    async def story() -> None:
+        calls = [call("act", {"number": number}) for number in (1, 2)]
+        async with talking("sync", [reply("go", calls=calls), reply("end")], params()) as talk:
+            handle = type(talk.handle)(
+                talk.client, params=params(), tools=[act], config=LoopConfig(max_parallel_tools=1)
+            )
+            async with reading(handle) as reader:
+                await reader.until(RequestAnswered)
+                assert ran == []
+                assert handle.iterations == 1
+                await reader.until(lambda event: type(event).__name__ == "CallStarted")
+                assert ran == []
+                await reader.until(lambda event: type(event).__name__ == "CallFinished")
+                assert ran == ["1"]
+                assert (await reader.finish()) is handle.pending_turn
+
+    play("sync", story)
+
+
+def test_nothing_happens_before_it_is_read() -> None:
+    """To enter and to leave costs nothing; the turn that is to come is the same."""
+
+    async def story() -> None:
+        async with talking("sync", [reply("done")], params()) as talk:
+            before = talk.handle.snapshot()
+            async with reading(talk.handle) as reader:
+                with pytest.raises(IllegalCommand, match="read the stream to its end"):
+                    _ = reader.turn
+            assert talk.handle.snapshot() == before
+            assert talk.api.requests == []
+            assert (await talk.done()).text == "done"
+
+    play("sync", story)
+
+
+@either_driver
+def test_one_drives(driver: str) -> None:
+    """While a stream is read, nobody else drives, and anybody may say something; a second stream raises when read."""
+
+    async def story() -> None:
+        async with talking(driver, [reply(LONG), reply("more")], params()) as talk:
+            async with reading(talk.handle) as reader:
+                await reader.until(TextDelta)
+                with pytest.raises(IllegalCommand, match="another caller drives"):
+                    await talk.next()
+                with pytest.raises(IllegalCommand, match="another caller drives"):
+                    await read(talk.handle)
+                with pytest.raises(IllegalCommand):
+                    talk.handle.messages_mut()
+                if driver == "sync":
+                    talk.handle.update_params(max_tokens=300)
+                await reader.rest()
+                assert completed(reader.turn).text == LONG
+            talk.handle.follow_up([user("more")])
+            assert (await talk.done()).text == "more"
+
+    play(driver, story)
+
+
+def test_a_turn_that_is_over_or_waits() -> None:
+    """After the end a stream is empty and has the same result; where a command is awaited it raises when it is read."""
+
+    async def story() -> None:
+        async with talking("sync", [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()) as talk:
+            turn = await talk.turn()
+            async with reading(talk.handle) as reader:
+                with pytest.raises(IllegalCommand, match="waits for a command"):
+                    await reader.next()
+                assert await reader.next() is None
+            turn.continue_loop()
+            done = await talk.done()
+            seen, again = await read(talk.handle)
+            assert (seen, again) == ([], done)
+
+    play("sync", story)

@@ -1,0 +1,169 @@
+"""A tree of loops wakes up elsewhere: each loop where it stood, with the tools that it has there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.loop.concurrency import Background, Gate, awaited, either_kind, run_async, told, turn
+from tests.loop.loop_trees import Handle, LoopTree, join, kid, parallel
+from tests.loop.stepping import assert_sound
+from tests.loop.support import add, completed, failed, params, user, yielded
+from tests.loop.test_sub_loop_interrupts import COUNTS, STANDS, standing
+from toolloop import AsyncToolLoopHandle, ToolLoopHandle, Yielded, sub_loop, tool
+from toolloop.errors import Conflict, Drift
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import call, reply
+
+WRITES = [reply(calls=[call("write", {}, id="w")]), reply("wrote it")]
+
+
+@tool(needs_approval=True)
+def write() -> str:
+    """Write."""
+    return "written"
+
+
+def approve(handle: Handle) -> None:
+    """Approve what waits, and go on."""
+    waiting = handle.pending_turn
+    assert isinstance(waiting, Yielded)
+    waiting.approve_all()
+    waiting.continue_loop()
+
+
+@either_kind
+def test_a_tree_wakes_up_elsewhere(kind: str) -> None:
+    """What waits in a child waits there, and a params function is asked once more, for what is in no snapshot."""
+    asked: list[Any] = []
+
+    def secret(given: Any) -> Any:
+        asked.append(given["prompt"])
+        return params(messages=[user("inside")], extra_headers={"x-key": str(len(asked))})
+
+    loop_tree = LoopTree(
+        kind, {"go": parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
+    )
+    handle = loop_tree.loop()
+    yielded(turn(kind, handle))
+    awake = loop_tree.restored(handle.snapshot())
+    assert asked == ["one"]
+    approve(awake)
+    assert told(turn(kind, awake)) == ["wrote it"]
+    assert asked == ["one", "one"]
+    headers = [request.options.get("extra_headers") for request in loop_tree.requests]
+    assert headers == [None, {"x-key": "1"}, {"x-key": "2"}]
+
+
+@either_kind
+def test_a_params_function_that_fails_after_a_sleep_is_an_error_that_can_be_retried(kind: str) -> None:
+    """Nothing of what the child did is lost."""
+    bugs = [None, LookupError("no key"), None]
+
+    def secret(_given: Any) -> Any:
+        if (bug := bugs.pop(0)) is not None:
+            raise bug
+        return params(messages=[user("inside")])
+
+    loop_tree = LoopTree(
+        kind, {"go": parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
+    )
+    handle = loop_tree.loop()
+    yielded(turn(kind, handle))
+    awake = loop_tree.restored(handle.snapshot())
+    approve(awake)
+    error = failed(turn(kind, awake))
+    assert "no key" in str(error.error)
+    assert error.retryable
+    awake.retry()
+    assert told(turn(kind, awake)) == ["wrote it"]
+
+
+@either_kind
+def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str) -> None:
+    """Only who accepts it gets there; the caller says how it ended."""
+    loop_tree = LoopTree(kind, {"go": parallel("one"), "one": WRITES}, [kid([write])])
+    handle = loop_tree.loop()
+    yielded(turn(kind, handle))
+    with pytest.raises(Drift, match="the tool 'kid' is gone"):
+        loop_tree.restored(handle.snapshot(), tools=[])
+    awake = loop_tree.restored(handle.snapshot(), tools=[], on_drift="accept")
+    approve(awake)
+    lost = yielded(turn(kind, awake))
+    assert [(each.path, each.why) for each in lost.pending] == [(("one",), "uncertain")]
+    lost.answer("one", "I did it myself")
+    lost.continue_loop()
+    executed = yielded(turn(kind, awake))
+    assert told(executed) == ["I did it myself"]
+    executed.continue_loop()
+    assert completed(turn(kind, awake)).text == "all done"
+
+
+@either_kind
+def test_a_child_wakes_up_with_the_tools_that_it_has_here(kind: str) -> None:
+    """Accepted drift reaches down: another definition goes out, and what is gone is told as gone."""
+
+    def tools(*names: str) -> list[Any]:
+        def work() -> str:
+            """Work."""
+            return "worked"
+
+        return [kid([tool(work, name=name, needs_approval=name == "write") for name in names])]
+
+    words = [reply(calls=[call("write", {}, id="w")]), reply(calls=[call("old", {}, id="o")]), reply("fine")]
+    loop_tree = LoopTree(kind, {"go": parallel("one"), "one": words}, tools("write", "old"))
+    handle = loop_tree.loop()
+    yielded(turn(kind, handle))
+    changed = tools("write", "new")
+    with pytest.raises(Drift, match="the inner tools of the tool 'kid' changed"):
+        loop_tree.restored(handle.snapshot(), tools=changed)
+    awake = loop_tree.restored(handle.snapshot(), tools=changed, on_drift="accept")
+    approve(awake)
+    assert told(turn(kind, awake)) == ["fine"]
+    assert b"The tool 'old' is no longer there" in loop_tree.bodies[-1]
+    assert b'"name":"new"' in loop_tree.bodies[-1]
+
+
+@either_kind
+def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> None:
+    """What ran in a child is uncertain there, what was asked is asked again, and the journal is sound."""
+    gate, asked, seen = Gate(), Gate(), list[bool]()
+    store = MemoryStore()
+    loop_tree = LoopTree(
+        kind,
+        {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS},
+        [kid([standing(gate, seen), add])],
+    )
+    loop_tree.on["two"] = asked.stand
+    made = ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle
+    first = made(
+        loop_tree.provider(), params=params(messages=[user("go")]), loop_id="loop", store=store, **loop_tree.parts()
+    )
+    driving = Background(lambda: turn(kind, first))
+    awaited(gate.arrived)
+    awaited(asked.arrived)
+    loop_tree.on.clear()
+
+    def opened() -> Handle:
+        more: dict[str, Any] = {"params": params(messages=[user("go")]), "take_over": True, **loop_tree.parts()}
+        if kind == "sync":
+            return ToolLoopHandle.open(store, "loop", loop_tree.provider(), **more)
+
+        async def main() -> AsyncToolLoopHandle:
+            return await AsyncToolLoopHandle.open(store, "loop", loop_tree.provider(), **more)
+
+        return run_async(kind, main)
+
+    second = opened()
+    waiting = yielded(turn(kind, second))
+    assert [(each.path, each.why) for each in waiting.pending] == [(("one", "s"), "uncertain")]
+    waiting.answer(waiting.pending[0], "it went through, I saw it")
+    waiting.continue_loop()
+    assert told(turn(kind, second)) == ["went on", "it is 3"]
+    asked.opened.set()
+    gate.opened.set()
+    with pytest.raises(Conflict):
+        driving.result()
+    join()
+    assert_sound(store)

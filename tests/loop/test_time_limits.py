@@ -1,0 +1,389 @@
+"""Active time: it bounds a model request and tools in progress. What is left behind then, `extend` goes on with."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import anyio
+import pytest
+from attrs import define, field
+
+from tests import inside
+from tests.each import each
+from tests.loop.concurrency import (
+    DEADLINE,
+    Gate,
+    async_loop,
+    either_kind,
+    make,
+    on_both_backends,
+    sync_loop,
+    told,
+    turn,
+)
+from tests.loop.loop_trees import join
+from tests.loop.stepping import assert_sound
+from tests.loop.stored import World
+from tests.loop.support import completed, params, user, yielded
+from toolloop import AsyncToolLoopHandle, LoopConfig, Stop, ToolContext, ToolLoopHandle, tool
+from toolloop.machine.loop import Requesting
+from toolloop.machine.setup import Texts
+from toolloop.stores.memory import MemoryStore
+from toolloop.terminations import StopCondition, Timeout
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, reply
+
+SOON = 0.05
+LONG = 10 * DEADLINE
+Handle = ToolLoopHandle | AsyncToolLoopHandle
+
+
+def _nothing() -> None:
+    """Go on."""
+
+
+@define
+class Standing:
+    """A provider that stands at a gate with its first request, and answers it when that is opened.
+
+    Attributes:
+        script: what it answers the others with.
+        on: what else happens where a request comes in, by its number.
+        over: the first request was answered, or given up by whoever waited.
+
+    """
+
+    script: Any
+    gate: Gate = field(factory=Gate)
+    on: dict[int, Callable[[], object]] = field(factory=dict)
+    over: threading.Event = field(factory=threading.Event)
+    bodies: list[bytes] = field(factory=list)
+
+    def came_in(self, request: Any) -> bool:
+        """A request came in. Whether it is the first."""
+        self.bodies.append(request.body())
+        self.on.get(len(self.bodies), _nothing)()
+        return len(self.bodies) == 1
+
+    def send(self, request: Any) -> Any:
+        """Stand, in a thread."""
+        if not self.came_in(request):
+            return ScriptedProvider(self.script).send(request)
+        self.gate.stand()
+        return ScriptedProvider([reply("too late")]).send(request)
+
+
+@define
+class AsyncStanding(Standing):
+    """The same in a task."""
+
+    async def send(self, request: Any) -> Any:
+        if not self.came_in(request):
+            return await AsyncScriptedProvider(self.script).send(request)
+        try:
+            return await self.gate.wait()
+        finally:
+            self.over.set()
+
+
+def standing(kind: str, script: Any, **config: Any) -> tuple[Handle, Standing]:
+    """A loop whose first request is not answered in time."""
+    provider = Standing(script) if kind == "sync" else AsyncStanding(script)
+    handle = (ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle)(
+        provider, params=params(), config=LoopConfig(timeout=SOON, **config), loop_id="loop"
+    )
+    return handle, provider
+
+
+# --- a request in progress -------------------------------------------------------------------------------------------
+
+
+@either_kind
+def test_a_request_that_takes_too_long_is_given_up(kind: str) -> None:
+    """The loop ends as a timeout, as if the request had not been made."""
+    handle, provider = standing(kind, [])
+    before = handle.messages
+    ended = completed(turn(kind, handle))
+    assert (ended.termination, ended.iterations, ended.usage_log) == (Timeout(SOON), 0, ())
+    assert handle.messages == before
+    if kind != "sync":
+        assert provider.over.is_set(), "the task was to be cancelled"
+    provider.gate.opened.set()
+    join()
+
+
+@either_kind
+def test_extend_makes_the_request_again(kind: str) -> None:
+    """Byte for byte."""
+    handle, provider = standing(kind, [reply("in time")])
+    completed(turn(kind, handle))
+    provider.gate.opened.set()
+    handle.extend(timeout=DEADLINE)
+    assert completed(turn(kind, handle)).text == "in time"
+    assert provider.bodies[0] == provider.bodies[1]
+
+
+def test_a_reply_that_comes_too_late_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """It changes nothing, and is logged."""
+    handle, provider = standing("sync", [])
+    ended = completed(handle.next_turn())
+    state = handle.state
+    provider.gate.opened.set()
+    join()
+    assert handle.state is state
+    assert handle.next_turn() is ended
+    assert "a model request ended too late to count" in caplog.messages
+
+
+def test_a_late_reply_is_none_to_the_request_that_was_made_after_it() -> None:
+    """The second request is under way when the first one is answered."""
+    handle, provider = standing("sync", [reply("the second")])
+    completed(handle.next_turn())
+    handle.extend(timeout=DEADLINE)
+
+    def let_the_first_go() -> None:
+        assert isinstance(handle.state.root.phase, Requesting)
+        provider.gate.opened.set()
+        join()
+
+    provider.on[2] = let_the_first_go
+    assert completed(handle.next_turn()).text == "the second"
+    assert len(handle.usage_log) == 1
+
+
+@either_kind
+def test_a_request_that_is_in_time_counts(kind: str) -> None:
+    """A limit of time takes nothing away, and what a provider raises is an error as ever."""
+    handle = make(kind, [OSError("no line"), reply("fine")], timeout=DEADLINE)
+    assert "no line" in str(turn(kind, handle))
+    handle.retry()
+    assert completed(turn(kind, handle)).text == "fine"
+
+
+@either_kind
+def test_a_stop_while_a_bounded_request_is_under_way_counts_when_it_is_given_up(kind: str) -> None:
+    """Who said stop first has stopped the loop."""
+    handle, provider = standing(kind, [])
+
+    provider.on[1] = lambda: handle.resume(Stop("enough"))
+    assert completed(turn(kind, handle)).termination == StopCondition("enough")
+    provider.gate.opened.set()
+    join()
+
+
+# --- tools in progress -----------------------------------------------------------------------------------------------
+
+
+@define
+class Slow:
+    """A tool whose calls stand at a gate; when so many stand there, the loop has used up its time.
+
+    Attributes:
+        handle: of the loop; it is to be said before that is driven.
+        seen: what `cancelled` was when they went through.
+
+    """
+
+    calls: int = 1
+    gate: Gate = field(factory=Gate)
+    seen: list[bool] = field(factory=list)
+    handle: Any = None
+    _here: Any = field(factory=lambda: itertools.count(1))
+
+    def tool(self) -> Any:
+        @tool
+        def slow(context: ToolContext) -> str:
+            """Stand at a gate."""
+            if next(self._here) == self.calls:
+                fly(self.handle)
+            self.gate.stand()
+            self.seen.append(context.cancelled)
+            return "late but good"
+
+        return slow
+
+    def loop(self, kind: str, **config: Any) -> Handle:
+        """A loop that calls it, and is out of time then."""
+        script = [reply(calls=[("slow", {})] * self.calls), reply("fine")]
+        self.handle = make(kind, script, [self.tool()], timeout=DEADLINE, **config)
+        assert completed(turn(kind, self.handle)).termination == Timeout(DEADLINE)
+        return cast("Handle", self.handle)
+
+    def let_go(self) -> None:
+        """Open the gate, and wait until all are through."""
+        self.gate.opened.set()
+        join()
+
+
+def fly(handle: Handle) -> None:
+    """Let the time of a loop be over."""
+    inside.active_time_passes(handle, 2 * DEADLINE)
+
+
+def test_tools_in_threads_are_left_behind() -> None:
+    """The loop ends, the model will be told that they were cancelled, and `cancelled` tells them."""
+    slow = Slow()
+    handle = slow.loop("sync")
+    (block,) = handle.messages[-1]["content"]
+    assert (block["content"], block["is_error"]) == (Texts().cancelled, True)
+    slow.let_go()
+    assert slow.seen == [True]
+    assert "late but good" not in str(handle.messages)
+
+
+@each("early", [True, False])
+@either_kind
+def test_extend_takes_the_end_of_what_was_left_behind(kind: str, early: bool) -> None:
+    """Whether it comes before, or while the loop goes on; nothing runs twice."""
+    slow = Slow(calls=2)
+    handle = slow.loop(kind)
+    if early:
+        slow.let_go()
+    handle.extend(timeout=LONG)
+    slow.gate.opened.set()
+    executed = yielded(turn(kind, handle))
+    assert told(executed) == ["late but good"] * 2
+    executed.continue_loop()
+    assert completed(turn(kind, handle)).text == "fine"
+    assert len(slow.seen) == 2
+
+
+@either_kind
+def test_what_comes_back_late_is_filtered_as_ever(kind: str) -> None:
+    """A filter may take out what the model must not see."""
+    slow = Slow()
+    handle = slow.loop(kind, result_filters=[lambda _call, content: content.upper()])
+    slow.let_go()
+    handle.extend(timeout=LONG)
+    assert told(turn(kind, handle)) == ["LATE BUT GOOD"]
+
+
+@on_both_backends
+def test_async_tools_are_cancelled(backend: str) -> None:
+    """They can clean up. If the loop goes on, what may be repeated is told as cancelled, the rest is uncertain."""
+    begun, cleaned = list[str](), list[str]()
+
+    async def stand(name: str) -> str:
+        """Wait for ever."""
+        begun.append(name)
+        if len(begun) == 2:
+            fly(handle)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cleaned.append(name)
+        return "never"
+
+    tools = [tool(stand, name="once"), tool(stand, name="pure", effect="pure")]
+    script = [reply(calls=[(each.name, {"name": each.name}) for each in tools])]
+    handle = async_loop(script, tools, timeout=DEADLINE)
+    assert completed(turn(backend, handle)).termination == Timeout(DEADLINE)
+    assert sorted(cleaned) == ["once", "pure"]
+    handle.extend(timeout=LONG)
+    waiting = yielded(turn(backend, handle))
+    assert [(call.name, call.why) for call in waiting.pending] == [("once", "uncertain")]
+    assert told(waiting) == [None, Texts().cancelled]
+
+
+@on_both_backends
+def test_an_async_tool_that_answers_in_spite_of_its_cancellation_has_answered(backend: str) -> None:
+    """Its result is there when the loop goes on."""
+
+    @tool
+    async def slow() -> str:
+        """Wait for ever, nearly."""
+        fly(handle)
+        with anyio.CancelScope() as scope:
+            try:
+                await anyio.sleep_forever()
+            except BaseException:  # noqa: BLE001 - a tool that will not be told
+                scope.cancel()
+        return "after all"
+
+    handle = async_loop([reply(calls=[("slow", {})])], [slow], timeout=DEADLINE)
+    assert completed(turn(backend, handle)).termination == Timeout(DEADLINE)
+    handle.extend(timeout=LONG)
+    assert told(turn(backend, handle)) == ["after all"]
+
+
+def test_a_call_alone_runs_in_a_thread_of_its_own_where_time_is_limited() -> None:
+    """Only so can it be left behind."""
+    threads: list[threading.Thread] = []
+
+    @tool
+    def where() -> str:
+        """Tell the thread."""
+        threads.append(threading.current_thread())
+        return "here"
+
+    for limit in (None, DEADLINE):
+        handle = sync_loop([reply(calls=[("where", {})])], [where], timeout=limit)
+        assert told(handle.next_turn()) == ["here"]
+    assert [thread is threading.current_thread() for thread in threads] == [True, False]
+
+
+@either_kind
+def test_a_further_user_turn_forgets_what_was_left_behind(kind: str) -> None:
+    """Its call has its result, and time counts anew."""
+    slow = Slow()
+    handle = slow.loop(kind)
+    handle.follow_up([user("go on")])
+    assert handle.state.root.active == 0
+    assert completed(turn(kind, handle)).text == "fine"
+    slow.let_go()
+    assert "late but good" not in str(handle.messages)
+
+
+# --- sleep -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_tells_of_the_limit_and_of_the_late_end() -> None:
+    """Another process extends the loop, and goes on with what the first one brought home after its time."""
+    slow, script = Slow(), (reply(calls=[("slow", {})]), reply("fine"))
+    world = World("sync", MemoryStore(), script=script, tools=[slow.tool()], config={"timeout": DEADLINE})
+    first = world.open()
+    slow.handle = first.handle
+    assert completed(first.next_turn()).termination == Timeout(DEADLINE)
+    assert world.listed().status == "ended"
+    slow.let_go()
+    assert "Ended" in world.journal()
+    second = world.open()
+    assert completed(second.next_turn()).termination == Timeout(DEADLINE)
+    second.say(lambda: second.handle.extend(timeout=LONG))
+    executed = yielded(second.next_turn())
+    assert told(executed) == ["late but good"]
+    second.say(executed.continue_loop)
+    assert completed(second.next_turn()).text == "fine"
+    assert slow.seen == [True]
+    assert_sound(world.store)
+
+
+def test_time_that_was_used_up_is_used_up_after_a_sleep() -> None:
+    """No request goes out again before somebody extends the loop."""
+    handle, provider = standing("sync", [])
+    ended = completed(handle.next_turn())
+    provider.gate.opened.set()
+    awake = ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([reply("fine")]))
+    assert completed(awake.next_turn()).termination == ended.termination
+    awake.extend(timeout=DEADLINE)
+    assert completed(awake.next_turn()).text == "fine"
+
+
+@either_kind
+def test_waiting_for_the_caller_takes_no_time(kind: str) -> None:
+    """However long that is: only what the driver does counts."""
+
+    @tool(needs_approval=True)
+    def write() -> str:
+        """Write."""
+        return "written"
+
+    handle = make(kind, [reply(calls=[("write", {})]), reply("fine")], [write], timeout=DEADLINE)
+    waiting = yielded(turn(kind, handle))
+    fly(handle)
+    waiting.approve_all()
+    waiting.continue_loop()
+    assert told(turn(kind, handle)) == ["written"]
+    assert handle.state.root.active < DEADLINE

@@ -1,0 +1,363 @@
+"""Observers and logs: what is told of events, what is put around requests and tools, and whom a loop asks."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, get_type_hints
+from unittest.mock import MagicMock
+
+import pytest
+from attrs import define, field, fields
+
+from tests.each import each
+from tests.loop.concurrency import BACKENDS, async_loop, either_kind, make, told, turn
+from tests.loop.loop_trees import LoopTree, kid, parallel
+from tests.loop.support import TOOLS, add, completed, params, scene, yielded
+from toolloop import LoopConfig, ToolContext, ToolLoopHandle, events, tool
+from toolloop.events import CallStarted, CallWaiting, RequestFailed, RequestStarted, WatchEvent
+from toolloop.machine.terminations import StopCondition
+from toolloop.machine.usage import Usage
+from toolloop.testing import ScriptedProvider, call, fault, reply
+
+SECRET = "sesame"  # it stands for what people, models and tools said
+WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
+KINDS = [kind for kind in (getattr(events, name) for name in events.__all__) if issubclass(kind, WatchEvent)]
+# The fields that hold what people, models, tools and the API said.
+SPOKEN = {"text", "thinking", "citation", "partial_json", "message", "problem"}
+
+
+def an_event(kind: type[WatchEvent]) -> WatchEvent:
+    """An event of a kind: texts that hold contents are the secret, others are their own names."""
+    values: dict[str, Any] = {
+        "usage": Usage(1, 2),
+        "termination": StopCondition(SECRET),
+        "kinds": ("search_result",),
+        "path": ("above",),
+    }
+    for known in fields(kind):
+        hint = str(get_type_hints(kind)[known.name])
+        if known.name in SPOKEN:
+            values[known.name] = SECRET
+        elif known.name not in values:
+            values[known.name] = known.name if "str" in hint else 7
+    return kind(**{known.name: values[known.name] for known in fields(kind)})
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+
+
+@each("kind", KINDS)
+def test_each_event_is_a_log_record_with_its_fields_and_no_contents(
+    kind: type[WatchEvent], caplog: pytest.LogCaptureFixture
+) -> None:
+    """At DEBUG, with the loop's id. What was said is in no record of any level."""
+    caplog.set_level(logging.DEBUG, "toolloop")
+    handle = make("sync", [])
+    event = an_event(kind)
+    handle._journal.bus.tell(event)
+    record = next(each for each in caplog.records if each.message == kind.__name__)
+    assert (record.levelname, record.message, record.name) == ("DEBUG", kind.__name__, "toolloop")
+    said = vars(record)
+    assert (said["loop_id"], said["event"], said["iteration"], said["path"]) == ("loop", kind.__name__, 7, "above")
+    renamed = {"name": "tool", "tool_name": "tool", "usage": "input_tokens"}
+    expected = {renamed.get(each.name, each.name) for each in fields(kind)} - SPOKEN
+    assert expected <= said.keys()
+    assert SECRET not in repr([vars(each) for each in caplog.records])
+
+
+def test_a_loop_at_work_tells_the_log_all_that_it_tells_observers(caplog: pytest.LogCaptureFixture) -> None:
+    """In the same order; and neither what was said nor a key is in any record."""
+    caplog.set_level(logging.DEBUG, "toolloop")
+    seen: list[WatchEvent] = []
+    script = [
+        reply(SECRET, calls=[("add", {"a": 1, "b": 2}), ("look", {"path": SECRET}), ("broken", {})]),
+        fault(400, message=SECRET),
+    ]
+    asked = params(system=SECRET, extra_headers={"x-secret": SECRET})
+    with scene(script, tools=TOOLS, asked=asked, observers=[seen.append]) as loop:
+        loop.turn().continue_loop()
+        loop.failed()
+    own = [record for record in caplog.records if vars(record).get("loop_id") == "loop"]
+    records = [record for record in own if hasattr(record, "event")]
+    assert [record.message for record in records] == [type(event).__name__ for event in seen]
+    assert {vars(record)["loop_id"] for record in records} == {"loop"}
+    assert type(seen[-1]) is RequestFailed
+    assert SECRET not in repr([vars(record) for record in caplog.records])
+
+
+# --- what is put around ----------------------------------------------------------------------------------------------
+
+
+@define
+class Around:
+    """An observer that sets a variable around what runs, and notes what it saw."""
+
+    seen: list[Any] = field(factory=list)
+    told: list[WatchEvent] = field(factory=list)
+
+    def __call__(self, event: WatchEvent) -> None:
+        self.told.append(event)
+
+    @contextmanager
+    def around(self, event: RequestStarted | CallStarted) -> Generator[None, None, None]:
+        name = event.name if isinstance(event, CallStarted) else "request"
+        token = WHERE.set(name)
+        try:
+            yield
+        except BaseException as error:
+            self.seen.append((name, type(error).__name__))
+            raise
+        else:
+            self.seen.append((name, None))
+        finally:
+            WHERE.reset(token)
+
+
+@tool
+def plain(context: ToolContext) -> str:
+    """Say where it runs."""
+    return f"{WHERE.get()} {context.call_id}"
+
+
+@tool
+async def awaited(context: ToolContext) -> str:
+    """Say where it runs."""
+    return f"{WHERE.get()} {context.call_id}"
+
+
+@tool(timeout=30)
+def limited(context: ToolContext) -> str:
+    """Say where it runs."""
+    return f"{WHERE.get()} {context.call_id}"
+
+
+async def later(context: ToolContext) -> str:
+    return f"{WHERE.get()} {context.call_id}"
+
+
+SYNC = (plain, limited)
+ASYNC = (plain, limited, awaited)
+
+
+def told_by(handle: Any, kind: str) -> list[Any]:
+    return told(turn(kind, handle))
+
+
+@each("names", [["plain"], ["limited"], ["plain", "plain", "limited"]])
+@either_kind
+def test_what_an_observer_sets_around_a_tool_is_seen_in_it(kind: str, names: list[str]) -> None:
+    """In the caller's own thread and in threads of their own, alone and side by side; and nothing is left behind."""
+    around = Around()
+    calls = [call(name, {}, id=f"t{number}") for number, name in enumerate(names)]
+    handle = make(kind, [reply(calls=calls)], SYNC, observers=[around])
+    assert told_by(handle, kind) == [f"{name} t{number}" for number, name in enumerate(names)]
+    assert sorted(around.seen) == sorted([("request", None), *((name, None) for name in names)])
+    assert WHERE.get() == "nowhere"
+
+
+@each("names", [["awaited"], ["awaited", "plain", "awaited"]])
+@each("backend", BACKENDS)
+def test_what_an_observer_sets_around_an_async_tool_is_seen_in_it(backend: str, names: list[str]) -> None:
+    """In the task that runs it."""
+    around = Around()
+    calls = [call(name, {}, id=f"t{number}") for number, name in enumerate(names)]
+    handle = async_loop([reply(calls=calls)], ASYNC, observers=[around])
+    assert told_by(handle, backend) == [f"{name} t{number}" for number, name in enumerate(names)]
+
+
+def test_what_an_observer_sets_around_a_request_is_seen_by_the_provider() -> None:
+    """It is entered with the event that was told before."""
+    around, where = Around(), []
+
+    def answer() -> Any:
+        where.append(WHERE.get())
+        return reply("done")
+
+    provider = LoopTree("sync", {"go": [answer]}, [])
+    provider.config = {"observers": [around]}
+    completed(turn("sync", provider.loop()))
+    assert where == ["request"]
+    assert isinstance(around.told[0], RequestStarted)
+
+
+@either_kind
+def test_the_exception_of_a_tool_passes_through_what_is_around_it(kind: str) -> None:
+    """And becomes the result, as ever."""
+    around = Around()
+    handle = make(kind, [reply(calls=[("broken", {})])], TOOLS, observers=[around])
+    assert told_by(handle, kind) == ["OSError: the disk is gone"]
+    assert around.seen == [("request", None), ("broken", "OSError")]
+
+
+class Swallowing:
+    """A context manager that lets no exception through."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> bool:
+        return True
+
+
+class Raising:
+    """One that raises another exception, or none, at its end."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self.error is not None:
+            raise self.error
+        if error is not None:
+            raise error
+
+
+@contextmanager
+def unwilling() -> Iterator[None]:
+    raise LookupError(SECRET)
+    yield
+
+
+@each(
+    ("around", "logged"),
+    [
+        (lambda _: Swallowing(), 0),
+        (lambda _: Raising(None), 0),
+        (lambda _: Raising(LookupError()), 3),
+        (lambda _: unwilling(), 3),
+        (lambda _: None, 3),
+        (lambda: None, 3),
+        ("no callable at all", 3),
+    ],
+)
+def test_a_broken_observer_never_harms_the_loop(around: Any, logged: int, caplog: pytest.LogCaptureFixture) -> None:
+    """What it raises is logged, with the loop's id; exceptions of tools still are results, and others still hear."""
+    members = {"__call__": lambda *_: None, "around": staticmethod(around) if callable(around) else around}
+    broken, whole = type("Broken", (), members)(), Around()
+    calls = [call("add", {"a": 1, "b": 2}, id="t1"), call("broken", {}, id="t2")]
+    handle = make("sync", [reply(calls=calls)], TOOLS, observers=[broken, whole, broken])
+    assert told_by(handle, "sync") == ["3", "OSError: the disk is gone"]
+    assert sorted(whole.seen, key=str) == sorted([("request", None), ("add", None), ("broken", "OSError")], key=str)
+    # Leases that loops of other tests left behind may be told of at any time.
+    failures = [record for record in caplog.records if record.message == "an observer failed"]
+    assert len(failures) == 2 * logged
+    assert all(vars(record)["loop_id"] == "loop" for record in failures)
+
+
+def test_an_interrupt_in_an_observer_is_no_failure_of_it() -> None:
+    """What others put around was left before it comes out."""
+
+    class Interrupted(Around):
+        def around(self, event: Any) -> Any:
+            raise KeyboardInterrupt
+
+    around = Around()
+    handle = make("sync", [reply("done")], observers=[around, Interrupted()])
+    with pytest.raises(KeyboardInterrupt):
+        turn("sync", handle)
+    assert around.seen == [("request", "KeyboardInterrupt")]
+
+
+# --- whom a loop asks ------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Asked:
+    """An observer that is asked for one of each loop's own."""
+
+    loops: list[Any] = field(factory=list)
+    told: list[tuple[str, WatchEvent]] = field(factory=list)
+    closed: list[str] = field(factory=list)
+
+    def for_loop(self, loop: Any) -> Any:
+        self.loops.append((loop.loop_id, loop.depth))
+        asked = self
+
+        class Own:
+            def __call__(self, event: WatchEvent) -> None:
+                asked.told.append((loop.loop_id, event))
+
+            def close(self) -> None:
+                asked.closed.append(loop.loop_id)
+
+        return Own()
+
+
+def test_an_observer_of_many_loops_is_asked_for_one_of_each() -> None:
+    """Once for each handle; it is told in its place, and when the handle is closed."""
+    asked = Asked()
+    config = LoopConfig(observers=[asked])
+    for name in ("one", "two"):
+        provider = ScriptedProvider([reply("done")])
+        with ToolLoopHandle(provider, params=params(), config=config, loop_id=name) as handle:
+            completed(handle.next_turn())
+    assert asked.loops == [("one", 0), ("two", 0)]
+    assert [name for name, event in asked.told if isinstance(event, RequestStarted)] == ["one", "two"]
+    assert asked.closed == ["one", "two"]
+
+
+def test_an_observer_of_a_loop_and_of_those_inside_hears_once() -> None:
+    """One configuration may be shared by all loops of a tree. Set for an inner one only, it says so."""
+    asked, inner = Asked(), Asked()
+    said = {"go": parallel("one"), "one": [reply(calls=[("add", {"a": 1, "b": 2})]), reply("it is 3")]}
+    loop_tree = LoopTree("sync", said, [kid([add], observers=[asked, inner])])
+    loop_tree.config = {"observers": [asked]}
+    executed = yielded(turn("sync", loop_tree.loop()))
+    assert [event for _, event in asked.told] == list(executed.events)
+    assert [event for _, event in inner.told] == [event for event in executed.events if event.path]
+    assert [depth for _, depth in asked.loops] == [0]
+    assert [depth for _, depth in inner.loops] == [1]
+
+
+def test_a_loop_that_is_watched_can_be_looked_at_and_is_not_kept_alive() -> None:
+    """Its state is that of now, at any path; after its end there is none."""
+    watched: list[Any] = []
+
+    class Looking:
+        def for_loop(self, loop: Any) -> Any:
+            watched.append(loop)
+            return lambda event: watched.append(type(loop.at(event.path).phase).__name__)
+
+    handle = make("sync", [reply(calls=[("write", {"path": "a", "text": "b"})])], TOOLS, observers=[Looking()])
+    assert isinstance(yielded(turn("sync", handle)).events[-1], CallWaiting)
+    assert watched[-1] == "Waiting"
+    assert watched[0].at(("no", "where")) is None
+    del handle
+    gc.collect()
+    assert watched[0].at(()) is None
+
+
+def test_an_observer_that_gives_nothing_for_a_loop_is_not_called(caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked once, what it raises is logged, and the loop goes on."""
+
+    class Broken:
+        def for_loop(self, loop: Any) -> Any:
+            raise LookupError(loop.loop_id)
+
+    completed(turn("sync", make("sync", [reply("done")], observers=[Broken()])))
+    assert [record.message for record in caplog.records].count("an observer failed") == 1
+
+
+def test_what_is_neither_called_nor_asked_is_no_observer() -> None:
+    """As before."""
+    with pytest.raises(ValueError, match="observers is"):
+        LoopConfig(observers=["no callable"])
+
+
+def test_a_mock_is_an_ordinary_observer() -> None:
+    """It can do anything, and is only called."""
+    mock = MagicMock()
+    completed(turn("sync", make("sync", [reply("done")], observers=[mock])))
+    assert [type(each.args[0]).__name__ for each in mock.call_args_list] == [
+        "RequestStarted",
+        "RequestAnswered",
+        "LoopFinished",
+    ]
+    assert [each[0] for each in mock.mock_calls] == [""] * 3

@@ -1,0 +1,484 @@
+"""Who may run: what policies and callers decide, until when, and what the end of a run comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.machine import making as m
+from tests.machine.making import the_call
+from toolloop.machine import events as ev
+from toolloop.machine.calls import digest_of
+from toolloop.machine.effects import EndTurn, Judge, RunCall
+from toolloop.machine.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.loop import Finished, Judging, Running
+from toolloop.machine.queries import next_deadline
+from toolloop.machine.setup import Limits, Texts
+from toolloop.machine.state import State
+from toolloop.machine.tree import outstanding, step
+from toolloop.machine.values import Call, DecisionRecord, Outcome, PolicyResult, Reject, Result, Status, Wait, Why
+
+EDIT = {"a": 2}
+ONE = m.replied("tool_use", m.call("c"))
+TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
+
+
+def asking(why: Why = Why.APPROVAL, **changes: Any) -> State:
+    """A loop in which the call `c` waits."""
+    return m.after(ONE, m.asks("c", why=why), **changes)
+
+
+def lost(tool: str = "once", *events: ev.Event) -> State:
+    """A loop in which the call `c` was started, and its driver is gone."""
+    return m.after(m.replied("tool_use", m.call("c", tool)), ev.Started("c"), ev.Woken(), *events)
+
+
+def uncertain() -> State:
+    return lost("once", ev.TurnEnded())
+
+
+def outcome(state: State, call_id: str = "c") -> Outcome | None:
+    result = the_call(state, call_id).result
+    return None if result is None else result.outcome
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "came"),
+    [
+        (None, Status.CLEARED, None),
+        (m.APPROVE, Status.CLEARED, None),
+        (m.approve(EDIT), Status.CLEARED, None),
+        (m.DENY, Status.SETTLED, Outcome.DENIED),
+        (m.answer(), Status.SETTLED, Outcome.ANSWERED),
+        (Reject(Outcome.UNKNOWN_TOOL, "no such tool"), Status.SETTLED, Outcome.UNKNOWN_TOOL),
+        (Wait(Why.APPROVAL, "risky"), Status.WAITING, None),
+        (Wait(Why.EXTERNAL), Status.WAITING, None),
+    ],
+)
+def test_what_a_policy_decides_is_final(result: PolicyResult | None, status: Status, came: Outcome | None) -> None:
+    """A call without a result of a policy may run; what one decides is not asked again, its own edit included."""
+    state = m.after(ONE, m.judged() if result is None else m.judged(c=result))
+    call = the_call(state)
+    assert (call.status, outcome(state), call.judged) == (status, came, True)
+    assert m.phase(state) == ("decision_required" if status is Status.WAITING else "Running")
+    if isinstance(result, DecisionRecord):
+        assert call.decision is not None
+        assert call.decision.by_policy
+    if isinstance(result, Reject):
+        assert call.result == Result('"no such tool"', is_error=True, outcome=Outcome.UNKNOWN_TOOL)
+
+
+def test_nothing_runs_before_all_of_the_round_is_judged_and_decided() -> None:
+    """If one call waits, the caller is asked before any other starts, under `ready` too."""
+    for execution in ("barrier", "ready"):
+        state = m.after(TWO, m.asks("c"), execution=execution)
+        assert (m.phase(state), outstanding(state)) == ("decision_required", ())
+    assert outstanding(step(state, ev.Continued())) == (RunCall("d"),)
+    with pytest.raises(UnknownCall, match="stranger") as refused:
+        m.after(ONE, m.asks("stranger"))
+    assert (refused.value.call, refused.value.known) == ("stranger", ("c",))
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+TAKES = {
+    Why.APPROVAL: {"approve": Status.DECIDED, "deny": Status.SETTLED, "answer": Status.SETTLED},
+    Why.EXTERNAL: {"deny": Status.SETTLED, "answer": Status.SETTLED},
+    Why.UNCERTAIN: {"rerun": Status.DECIDED, "deny": Status.SETTLED, "answer": Status.SETTLED},
+}
+DECISIONS = {"approve": m.APPROVE, "deny": m.DENY, "answer": m.answer(), "rerun": m.RERUN}
+
+
+@pytest.mark.parametrize("kind", DECISIONS)
+@pytest.mark.parametrize("why", Why)
+def test_each_kind_of_waiting_takes_its_own_decisions(why: Why, kind: str) -> None:
+    """The whole product: what is taken, and what is refused with the reason."""
+    state = uncertain() if why is Why.UNCERTAIN else asking(why)
+    if kind in TAKES[why]:
+        assert the_call(step(state, m.decided(c=DECISIONS[kind]))).status is TAKES[why][kind]
+    else:
+        with pytest.raises(IllegalCommand, match="is not possible") as refused:
+            step(state, m.decided(c=DECISIONS[kind]))
+        assert set(refused.value.allowed) == set(TAKES[why])
+
+
+def test_the_texts_of_denial_are_true() -> None:
+    """A denied call did not run; an uncertain one may have had effects."""
+    texts = Texts()
+    cases = (asking(), texts.denied, Outcome.DENIED), (uncertain(), texts.uncertain, Outcome.UNCERTAIN)
+    for state, text, came in cases:
+        denied = the_call(step(state, m.decided(c=m.DENY))).result
+        assert denied == Result(encode(text.format(reason="no")), is_error=True, outcome=came)
+
+
+def test_all_decisions_apply_or_none() -> None:
+    """One that is refused refuses them all, and says which calls could have been meant."""
+    state = m.after(TWO, m.asks("c", "d"))
+    with pytest.raises(UnknownCall, match="'x', which is not in the open round") as refused:
+        step(state, m.decided(c=m.APPROVE, x=m.APPROVE))
+    assert (refused.value.call, refused.value.known) == ("x", ("d",))
+    assert the_call(state).status is Status.WAITING
+    with pytest.raises(UnknownCall, match="that wait are: none"):
+        step(step(asking(), m.decided(c=m.DENY)), m.decided(x=m.DENY))
+
+
+def test_a_decision_cannot_be_taken_back() -> None:
+    """But said again, whoever says it and in whatever order of keys: nothing changes."""
+    for decision in (m.APPROVE, m.approve({"a": 1, "b": 2}), m.DENY, m.answer({"x": 1})):
+        once = step(asking(), m.decided(c=decision))
+        again = DecisionRecord(decision.kind, decision.content, by="somebody else", reason="another")
+        assert step(once, m.decided(c=again)) == once
+    once = step(asking(), m.decided(c=m.approve({"a": 1, "b": 2})))
+    assert step(once, m.decided(c=DecisionRecord("approve", '{"b": 2, "a": 1}'))) == once
+    plain = step(asking(), m.decided(c=m.APPROVE))
+    assert step(plain, m.decided(c=m.approve({"a": 1}))) == plain  # the very input that runs
+    for other in (m.DENY, m.approve(EDIT), m.answer()):
+        with pytest.raises(DecisionConflict, match="cannot be taken back"):
+            step(plain, m.decided(c=other))
+
+
+def test_a_call_that_does_not_wait_takes_no_decision() -> None:
+    """A running call is said to run; one that has its result, to have it."""
+    running = m.after(ONE, m.judged(), ev.Started("c"))
+    with pytest.raises(IllegalCommand, match="it is running"):
+        step(running, m.decided(c=m.DENY))
+    with pytest.raises(UnknownCall, match="has its result"):
+        step(step(running, m.ended("c")), m.decided(c=m.DENY))
+    for state in (m.after(), m.after(m.replied("pause_turn"))):
+        with pytest.raises(IllegalCommand, match="a decision is not possible"):
+            step(state, m.decided(c=m.DENY))
+
+
+def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:
+    """Each part changes it; the order of keys does not."""
+    call, setup = Call("c", "look", '{"a":1,"b":2}'), m.setup()
+    digests = [
+        digest_of(setup, 1, call),
+        digest_of(m.setup(loop_id="other"), 1, call),
+        digest_of(m.setup(within=((1, "p", 1),)), 1, call),
+        digest_of(m.setup(within=((1, "p", 2),)), 1, call),
+        digest_of(setup, 2, call),
+        digest_of(setup, 1, evolve(call, id="d")),
+        digest_of(setup, 1, evolve(call, name="see")),
+        digest_of(setup, 1, evolve(call, attempts=1)),
+        digest_of(setup, 1, evolve(call, edited='{"a":2}')),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert digest_of(setup, 1, evolve(call, input='{"b":2,"a":1}')) == digests[0]
+
+
+def test_an_undecided_round_does_not_go_on_under_barrier() -> None:
+    """`continue_loop()` and injections name the calls that wait."""
+    for event in (ev.Continued(), ev.Continued((m.user(),))):
+        with pytest.raises(UndecidedCalls, match=": c") as refused:
+            step(asking(), event)
+        assert refused.value.calls == ("c",)
+
+
+def test_a_decision_made_during_a_turn_joins_the_next_one() -> None:
+    """It is taken at once and runs nothing; going on judges its edit."""
+    running = m.after(TWO, m.asks("c"), ev.Continued(), ev.Started("d"), execution="ready")
+    running = m.go(running, m.decided(c=m.approve(EDIT)), m.ended("d"))
+    assert (the_call(running).status, outstanding(running)) == (Status.DECIDED, (EndTurn(),))
+    assert outstanding(m.go(running, ev.TurnEnded(), ev.Continued())) == (Judge(calls=("c",)),)
+
+
+# --- edits, and judging once more ------------------------------------------------------------------------------------
+
+
+def test_an_edited_input_is_judged_once_more() -> None:
+    """The policy's denial wins, its question is satisfied; it puts no input of its own in the place of a person's."""
+    state = m.go(asking(), m.decided(c=m.approve(EDIT)), ev.Continued())
+    assert outstanding(state) == (Judge(calls=("c",)),)
+    assert the_call(state).effective_input == '{"a":2}'
+    assert the_call(step(state, m.asks("c"))).status is Status.CLEARED
+    assert the_call(step(state, m.judged(c=m.DENY))).status is Status.SETTLED
+    kept = the_call(step(state, m.judged(c=m.approve({"a": 3}))))
+    assert (decode(kept.edited or ""), kept.decision and kept.decision.by_policy) == (EDIT, False)
+
+
+@pytest.mark.parametrize("same", [None, {"a": 1}])
+def test_the_proposed_input_is_no_edit(same: Any) -> None:
+    """Approving what was proposed runs it as it is, and is not judged again; nor is what a policy takes back."""
+    state = m.go(asking(), m.decided(c=m.approve(same)), ev.Continued())
+    assert isinstance(state.root.phase, Running)
+    assert the_call(state).edited is None
+    changed = m.after(ONE, m.judged(c=m.approve(EDIT)))
+    assert the_call(changed).edited is not None
+    assert the_call(m.go(changed, ev.Woken(), m.judged(c=m.approve({"a": 1})))).edited is None
+
+
+def test_what_was_decided_is_judged_again_after_a_wake() -> None:
+    """The caller's word satisfies a question; a call that ran before and cannot run any more is uncertain."""
+    woken = m.go(asking(), m.decided(c=m.APPROVE), ev.Woken(), ev.Continued())
+    assert outstanding(woken) == (Judge(calls=("c",)),)
+    assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED
+    rerun = m.go(uncertain(), m.decided(c=m.RERUN), ev.Woken(), ev.Continued())
+    assert the_call(step(rerun, m.asks("c"))).status is Status.CLEARED
+    gone = the_call(step(rerun, m.judged(c=Reject(Outcome.UNKNOWN_TOOL, "It is gone.")))).result
+    assert gone is not None
+    assert gone.outcome is Outcome.UNCERTAIN
+    assert "could not be run again" in gone.content
+    assert "It is gone." not in gone.content
+
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+
+
+def timed(expires_in: float | None = 5.0, *, at: float = 100.0, why: Why = Why.APPROVAL, **changes: Any) -> State:
+    """A loop in which `c` waits, from 100 s on, and `d` may run."""
+    return m.after(TWO, evolve(m.judged(c=Wait(why, expires_in=expires_in)), at=at), **changes)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expires_in", "deadline"),
+    [(None, None, None), (7.0, None, 107.0), (None, 5.0, 105.0), (7.0, 5.0, 105.0), (7.0, 50.0, 150.0)],
+)
+@pytest.mark.parametrize("why", [Why.APPROVAL, Why.EXTERNAL])
+def test_a_call_waits_as_long_as_its_policy_says_or_else_the_setup(
+    timeout: float | None, expires_in: float | None, deadline: float | None, why: Why
+) -> None:
+    """From when it starts to wait, by the latest time of any event; for ever where neither says anything."""
+    state = timed(expires_in, why=why, decision_timeout=timeout)
+    assert the_call(state).expires_at == next_deadline(state) == deadline
+    assert the_call(state, "d").expires_at is None
+    late = m.after(TWO, ev.Ticked(at=100.0), evolve(m.judged(c=Wait(why, expires_in=expires_in)), at=1.0))
+    assert the_call(late).expires_at == (None if expires_in is None else 100.0 + expires_in)
+    assert the_call(timed(1e300)).expires_at == 253_402_300_799.0  # the year 9999
+
+
+@pytest.mark.parametrize(("at", "expired"), [(104.999, False), (105.0, True), (1e9, True)])
+def test_at_the_deadline_it_is_too_late(at: float, *, expired: bool) -> None:
+    """Exactly at it too; the call has an error of its own kind, and nobody decided."""
+    state = step(timed(), ev.Ticked(at=at))
+    assert outcome(state) == (Outcome.EXPIRED if expired else None)
+    if expired:
+        call = the_call(state)
+        assert call.result == Result(encode(Texts().expired), is_error=True, outcome=Outcome.EXPIRED)
+        assert (call.status, call.decision, call.expires_at) == (Status.SETTLED, None, 105.0)
+
+
+def test_an_expired_call_that_had_run_is_not_said_not_to_have_run() -> None:
+    """Started, lost, and then asked whether it may run again: nobody knows what the first run did."""
+    asked = m.go(lost("pure"), evolve(m.judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0))
+    result = the_call(step(asked, ev.Ticked(at=105.0))).result
+    assert result is not None
+    assert result.outcome is Outcome.EXPIRED
+    assert "may have had effects" in result.content
+
+
+def test_an_uncertain_call_waits_for_ever() -> None:
+    """Nothing is to be gained by guessing how it ended; not even if it had waited before it ran."""
+    approved = m.go(timed(), m.decided(c=m.APPROVE), ev.Woken(m.setup(tools=())))  # nothing may be repeated
+    again = m.go(approved, ev.Continued(), ev.Started("c"), ev.Woken(), ev.Ticked(at=1e9))
+    call = the_call(again)
+    assert (call.status, call.why, call.expires_at, next_deadline(again)) == (
+        Status.WAITING,
+        Why.UNCERTAIN,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.Ticked(),
+        ev.Changed("{}"),
+        ev.Woken(),
+        ev.Continued(),
+        ev.Continued((m.user("more"),)),
+        ev.Changed(limits=Limits()),
+        ev.Ended("nobody", m.DONE, 0.0, 7, 7),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_a_deadline_binds_whether_anybody_ticked_or_not(event: ev.Event) -> None:
+    """Whatever is recorded first: the call has expired by then, and the event finds it so."""
+    late = evolve(event, at=105.0)
+    state = step(timed(), late)
+    assert outcome(state) is Outcome.EXPIRED
+    assert state == step(step(timed(), ev.Ticked(at=105.0)), late)
+
+
+@pytest.mark.parametrize("decision", [m.APPROVE, m.DENY, m.answer()])
+@pytest.mark.parametrize("ticked", [False, True])
+def test_a_decision_that_comes_too_late_is_refused(decision: DecisionRecord, *, ticked: bool) -> None:
+    """It says that the call expired, and when; one in time counts however late it is carried out."""
+    state = step(timed(), ev.Ticked(at=105.0)) if ticked else timed()
+    with pytest.raises(UnknownCall, match=r"'c' expired at 1970-01-01T00:01:45\+00:00") as refused:
+        step(state, evolve(m.decided(c=decision), at=105.0))
+    assert refused.value.call == "c"
+    in_time = m.go(timed(), evolve(m.decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))
+    assert the_call(in_time).status is Status.DECIDED
+
+
+@given(st.lists(st.sampled_from([None, 1.0, 2.0, 3.0, 4.0]), min_size=1, max_size=5), st.integers(0, 5))
+def test_several_expire_at_once_and_each_at_its_own_time(spans: list[float | None], passed: int) -> None:
+    """Those whose time has come, and no other."""
+    waits = {f"c{number}": Wait(Why.APPROVAL, expires_in=span) for number, span in enumerate(spans)}
+    asked = m.after(m.replied("tool_use", *map(m.call, waits)), evolve(m.judged(**waits), at=100.0))
+    state = step(asked, ev.Ticked(at=100.0 + passed))
+    for name, wait in waits.items():
+        over = wait.expires_in is not None and wait.expires_in <= passed
+        assert outcome(state, name) == (Outcome.EXPIRED if over else None)
+    left = [100.0 + span for span in spans if span is not None and span > passed]
+    assert next_deadline(state) == min(left, default=None)
+
+
+def test_once_all_have_expired_the_loop_goes_on() -> None:
+    """While others run, while the policies are asked, and after a limit had ended the loop."""
+    with pytest.raises(UndecidedCalls):
+        step(timed(), ev.Continued(at=104.0))
+    assert outstanding(step(timed(), ev.Continued(at=105.0))) == (RunCall("d"),)
+    running = m.go(timed(execution="ready"), ev.Continued(), ev.Started("d", at=101.0))
+    state = step(running, evolve(m.ended("d"), at=106.0))
+    assert (outcome(state), outcome(state, "d")) == (Outcome.EXPIRED, Outcome.RETURNED)
+    assert m.phase(step(state, ev.TurnEnded())) == "tools_executed"
+    asks = evolve(m.judged(c=Wait(Why.APPROVAL, expires_in=5.0), d=Wait(Why.APPROVAL)), at=100.0)
+    judging = m.go(m.after(TWO, asks, execution="ready"), m.decided(d=m.approve(EDIT)), ev.Continued())
+    assert isinstance(judging.root.phase, Judging)
+    assert isinstance(step(judging, ev.Judged(at=105.0)).root.phase, Running)
+    limited = m.go(timed(execution="ready", limits=Limits(timeout=5.0)), ev.Continued(seconds=9.0), ev.TurnEnded())
+    assert isinstance(limited.root.phase, Finished)
+    onward = step(limited, ev.Changed(limits=Limits(), at=200.0))
+    assert outcome(step(onward, ev.Started("d"))) is Outcome.EXPIRED
+
+
+# --- runs that were lost, cancelled, or end late ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "cancelled", "woken"),
+    [("pure", "settled", "cleared"), ("keyed", "settled", "cleared"), ("once", "waiting", "waiting")],
+)
+def test_a_call_whose_end_nobody_saw_is_repeated_or_uncertain(tool: str, cancelled: str, woken: str) -> None:
+    """Cancelled: settled if it may be repeated. Lost with its driver: judged and run again then. Else it waits."""
+    reply = m.replied("tool_use", m.call("c", tool))
+    one = the_call(m.after(reply, ev.Started("c"), ev.Ended("c", None)))
+    other = lost(tool)
+    assert (one.status, the_call(other).status) == (cancelled, woken)
+    assert isinstance(other.root.phase, Judging) == (woken == "cleared")
+    assert (one.why is Why.UNCERTAIN) == (cancelled == "waiting")
+    assert (one.result and one.result.outcome) == (Outcome.CANCELLED if cancelled == "settled" else None)
+
+
+def test_an_uncertain_call_holds_up_its_round_under_barrier() -> None:
+    """Nothing else of the round starts, until somebody says how it ended, or it is run again by name."""
+    two = (m.replied("tool_use", m.call("c"), m.call("d")), m.judged(), ev.Started("c"), ev.Woken(), m.judged())
+    assert m.phase(m.after(*two)) == "decision_required"
+    assert outstanding(m.after(*two, execution="ready")) == (RunCall("d"),)
+    again = m.go(uncertain(), m.decided(c=m.RERUN), ev.Continued(), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    assert list(again.root.started) == ["c", "c"]
+
+
+def end(attempt: int = 1, words: str = "done", *, iteration: int = 1, call_id: str = "c") -> ev.Ended:
+    return ev.Ended(call_id, Result(encode(words)), iteration=iteration, attempt=attempt)
+
+
+RERUN = (ev.TurnEnded(), m.decided(c=m.RERUN))
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        (m.after(ONE, ev.Started("c")), Status.RUNNING),
+        (lost("once"), Status.WAITING),
+        (lost("once", ev.TurnEnded()), Status.WAITING),
+        (lost("pure"), Status.CLEARED),
+        (lost("pure", m.judged()), Status.CLEARED),
+        (lost("pure", m.asks("c")), Status.WAITING),
+        (lost("pure", m.asks("c"), m.decided(c=m.APPROVE)), Status.DECIDED),
+        (lost("pure", m.judged(), ev.Started("c")), Status.RUNNING),
+    ],
+)
+def test_the_end_of_a_run_settles_its_call_wherever_it_stands(state: State, status: Status) -> None:
+    """Running, lost, uncertain, about to run again: somebody saw it end after all."""
+    assert the_call(state).status is status
+    then = step(state, end())
+    assert (the_call(then).status, the_call(then).result) == (Status.SETTLED, m.DONE)
+    assert type(then.root.phase) is type(state.root.phase)
+
+
+@pytest.mark.parametrize(
+    "late", [end(iteration=2), end(0), end(2), end(call_id="d"), end(-1), end(1, iteration=0), end(0, iteration=2)]
+)
+def test_an_end_of_no_run_of_this_round_changes_nothing(late: ev.Ended) -> None:
+    """Another iteration, another call, a run that never was. Nor does one of a call that never ran."""
+    for state in (m.after(ONE, ev.Started("c")), lost("once"), lost("pure")):
+        assert step(state, late) == state
+        assert step(state, evolve(late, result=None)) == state
+    for state in (m.after(ONE), asking()):
+        assert step(state, end()) == state
+
+
+@given(st.permutations([end(1, "first"), end(2, "second"), end(1, "first"), end(2, "other")]))
+def test_the_first_end_wins(ends: list[ev.Ended]) -> None:
+    """Of two runs, and of two ends of one run; a decision that came before it, too."""
+    state = lost("pure", m.judged(), ev.Started("c"))
+    assert the_call(m.go(state, *ends)).result == ends[0].result
+    for decision in (m.answer("mine"), m.DENY):
+        decided = step(lost("once"), m.decided(c=decision))
+        assert m.go(decided, *ends) == decided
+
+
+def test_a_cancellation_that_names_its_run_is_one_of_the_run_that_runs() -> None:
+    """Of an earlier run it says nothing, and of one that has ended."""
+    again = lost("pure", m.judged(), ev.Started("c"))
+    cancelled = ev.Ended("c", None, iteration=1, attempt=1)
+    assert step(again, cancelled) == again
+    assert outcome(step(again, evolve(cancelled, attempt=2))) is Outcome.CANCELLED
+
+
+def test_after_a_rerun_only_the_new_run_counts() -> None:
+    """Who runs it again has given up the first run; its end is late, before the new run starts and while it runs."""
+    assert outcome(step(lost("once", ev.TurnEnded()), end())) is Outcome.RETURNED
+    states = [lost("once", *RERUN), lost("once", *RERUN, ev.Continued())]
+    states.append(step(states[-1], ev.Started("c")))
+    for state in states:
+        assert step(state, end(1)) == state
+    assert the_call(step(states[-1], end(2, "again"))).result == Result('"again"')
+    assert the_call(m.go(states[-1], ev.Woken(), end(2, "again"))).result == Result('"again"')
+
+
+ELSEWHERE = {
+    "Ready": m.after(),
+    "Requesting": m.after(ev.Requested()),
+    "tools_executed": m.after(ONE, ev.Started("c"), m.ended("c"), ev.TurnEnded()),
+    "paused": m.after(m.replied("pause_turn")),
+    "Finished": m.after(ev.Stopped()),
+    "Failed": m.after(ev.RequestFailed(m.FAILURE)),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_an_end_that_names_its_run_may_be_told_anywhere(name: str) -> None:
+    """It is late, and nothing changes but the time and what it spent; one that names none is refused."""
+    state = ELSEWHERE[name]
+    assert m.phase(state) == name
+    assert step(state, end()) == state
+    assert step(state, evolve(end(), at=9.0)).root.now == 9.0
+    with pytest.raises(IllegalCommand, match="'c' is not a call that runs"):
+        step(state, m.ended("c"))
+
+
+@given(st.lists(st.sampled_from([*DECISIONS.values(), m.approve(EDIT)]), max_size=4), st.sampled_from(list(Why)))
+def test_a_call_is_decided_at_most_once(decisions: list[DecisionRecord], why: Why) -> None:
+    """Whatever is said in whatever order: the first decision that is taken stands."""
+    state = uncertain() if why is Why.UNCERTAIN else asking(why)
+    taken = []
+    for decision in decisions:
+        try:
+            state = step(state, m.decided(c=decision))
+        except CallerError:
+            continue
+        taken.append(decision)
+    assert the_call(state).decision == (taken[0] if taken else None)

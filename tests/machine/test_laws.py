@@ -1,0 +1,242 @@
+"""The law: the table is what happens, a refused event changes nothing, and a journal tells the state."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from functools import cache
+from typing import get_args
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.effort import examples
+from tests.machine import making as m
+from tests.machine.nested import at, begun, waits
+from tests.machine.worlds import BELOW, EVENTS, World, lives
+from toolloop.machine import events as ev
+from toolloop.machine.errors import CallerError, IllegalCommand
+from toolloop.machine.loop import (
+    Failed,
+    Finished,
+    Judging,
+    Phase,
+    Ready,
+    Requesting,
+    Running,
+    TooDeep,
+    Waiting,
+)
+from toolloop.machine.machine import TRANSITIONS, allowed
+from toolloop.machine.queries import implied
+from toolloop.machine.state import State
+from toolloop.machine.tree import fold, fork, step
+from toolloop.machine.values import GrantSpec
+
+PHASES = tuple(TRANSITIONS)
+Way = tuple[type[Phase], type[ev.Event], type[Phase]]
+TARGETS: set[Way] = {
+    (phase, event, target) for phase, row in TRANSITIONS.items() for event, rule in row.items() for target in rule.to
+}
+
+
+@cache
+def worlds(*, nested: bool) -> tuple[World, ...]:
+    """Loops that lived a while, or trees; the same ones in every run."""
+    return tuple(World(random.Random(seed), nested=nested).live(150) for seed in range(40 if nested else 110))
+
+
+def ways(world: World, *, below: bool) -> list[Way]:
+    """The transitions of a life: of the outermost loop, or of those inside calls."""
+    steps = zip(world.states, world.journal[1:], world.states[1:], strict=False)
+    found = [(event, before.at(event.path), after.at(event.path)) for before, event, after in steps]
+    return [
+        (type(was.phase), type(event), type(now.phase))
+        for event, was, now in found
+        if bool(event.path) == below
+        if was and now
+    ]
+
+
+@cache
+def reached() -> dict[type[Phase], list[State]]:
+    """Some states of each phase, one of a life, so that they differ."""
+    found: dict[type[Phase], list[State]] = defaultdict(list)
+    for world in worlds(nested=False):
+        for phase, state in {type(state.root.phase): state for state in world.states}.items():
+            found[phase].append(state)
+    return found
+
+
+def name(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_for_each_phase_and_knows_each_event() -> None:
+    """But those that begin a journal; and only a loop that is too deep knows none."""
+    assert set(PHASES) == set(get_args(Phase))
+    assert {event for row in TRANSITIONS.values() for event in row} == set(EVENTS)
+    assert {target for _, _, target in TARGETS} <= set(PHASES)
+    assert [phase for phase, row in TRANSITIONS.items() if not row] == [TooDeep]
+
+
+def rare() -> list[tuple[State, ev.Event]]:
+    """What hardly ever happens by chance: loops inside calls run or failed, and other calls of the round wait."""
+    calls = [m.call(name, "pure") for name in "pcd"]
+    asked = m.after(m.replied("tool_use", *calls), m.asks("c", "d"), ev.Continued(), execution="ready")
+    inside = step(asked, m.child(asked, "p"))
+    failed = m.go(inside, *at("p", ev.Requested(), ev.RequestFailed(m.FAILURE)))
+    grant = evolve(m.APPROVE, remember=GrantSpec(match="{}"))
+    decided = m.go(failed, m.decided(c=grant, d=m.DENY), ev.TurnEnded())
+    edited = m.go(failed, ev.TurnEnded(), m.decided(c=m.approve({"a": 2})), ev.Continued())
+    full = m.after(m.replied("tool_use", *calls[:2]), m.judged(), max_parallel_tools=1)
+    full = m.go(step(full, m.child(full, "p")), *at("p", ev.Requested(), ev.RequestFailed(m.FAILURE)), ev.TurnEnded())
+    answered = m.go(begun("p"), *waits("p"), ev.TurnEnded(), ev.Decided((("p/a", m.APPROVE),)))
+    keep_all, keep_p, keep_d = (ev.HistoryTaken(reply=m.said(*kept)) for kept in (calls, calls[:1], calls[2:]))
+    return [
+        (fork(decided, "copy", 0.0), keep_all),
+        (decided, keep_p),
+        (edited, keep_p),
+        (edited, keep_d),
+        (answered, keep_p),
+        (step(full, ev.Woken()), ev.Continued()),
+        (decided, ev.GrantRevoked("1/c")),
+    ]
+
+
+def test_the_table_is_what_happens() -> None:
+    """Over many lives each declared target of each pair is reached, and nothing else."""
+    lived = {way for nested in (False, True) for world in worlds(nested=nested) for way in ways(world, below=False)}
+    lived |= {(type(was.root.phase), type(event), type(step(was, event).root.phase)) for was, event in rare()}
+    assert lived == TARGETS
+
+
+def test_a_loop_inside_a_call_goes_no_other_ways() -> None:
+    """But that it waits for no command, that nobody stops it, and that what ends in it may end the call above."""
+    expected = {
+        (was, event, Ready if now is Waiting and event is ev.Replied else now)
+        for was, event, now in TARGETS
+        if event in BELOW
+    } | {(phase, event, Ready) for phase in PHASES for event in (ev.Judged, ev.TurnEnded)}
+    found = Counter(way for world in worlds(nested=True) for way in ways(world, below=True))
+    assert set(found) <= expected
+    assert not {(Requesting, event, Finished) for event in (ev.RequestFailed, ev.Woken)} & set(found)
+    assert {event for _, event, _ in found} == set(BELOW)
+    assert {was for was, _, _ in found} >= {Ready, Requesting, Judging, Running, Waiting}
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=name)
+def test_an_event_that_is_not_listed_is_refused(phase: type[Phase]) -> None:
+    """The error names the phase, and what the caller may ask for there."""
+    for event in (event for event in EVENTS if event not in TRANSITIONS[phase]):
+        for seed, state in enumerate(reached()[phase][:5]):
+            world = World(random.Random(seed))
+            world.state = state
+            with pytest.raises(IllegalCommand) as refused:
+                step(state, world.make(event))
+            assert refused.value.state == phase.__name__
+            assert refused.value.allowed == allowed(state.root)
+
+
+def test_what_may_be_asked_for_is_said_as_the_caller_would_say_it() -> None:
+    """In each phase its own words."""
+    anywhere = ("stop()", "an edit of the history", "update_params()", "extend()", "revoking a grant", "fork()")
+    assert allowed(m.after().root) == ("inject_and_continue()", *anywhere)
+    assert allowed(m.after(m.replied("pause_turn")).root) == ("continue_loop()", "inject_and_continue()", *anywhere)
+    assert allowed(m.after(ev.RequestFailed(m.FAILURE)).root) == ("retry()", *anywhere)
+    asking = m.after(m.replied("tool_use", m.call("c")), m.asks("c"))
+    assert "a decision" in allowed(asking.root)
+    assert set(TRANSITIONS[TooDeep]) == set()
+    for event, words in (
+        (ev.Continued(), "continue_loop()"),
+        (ev.Continued((m.user(),)), "inject_and_continue()"),
+        (ev.FollowedUp((m.user(),)), "follow_up()"),
+        (m.decided(c=m.DENY), "a decision"),
+        (ev.TurnEnded(), "TurnEnded"),
+    ):
+        with pytest.raises(IllegalCommand) as refused:
+            step(m.after(ev.RequestFailed(m.FAILURE)) if words != "continue_loop()" else m.after(), event)
+        assert refused.value.asked == words
+
+
+# --- journals --------------------------------------------------------------------------------------------------------
+
+
+@examples(25)
+@given(lives)
+def test_a_journal_tells_the_state_and_no_event_changes_an_older_one(world: World) -> None:
+    """At every point; and a refused event leaves the state as it was, to the last field."""
+    told = [fold(world.journal[:1])]
+    for event in world.journal[1:]:
+        told.append(step(told[-1], event))
+    assert told == world.states
+    by_identity = {id(state): then for state, then in zip(world.states, told, strict=True)}
+    for state, event, _ in world.refused:
+        assert state == by_identity[id(state)]
+        with pytest.raises(CallerError):
+            step(state, event)
+
+
+@examples(15)
+@given(lives, st.integers(0, 30))
+def test_a_journal_may_start_with_a_state_that_was_taken_over(world: World, more: int) -> None:
+    """Wherever a loop stood: the fold begins there, to the last field."""
+    before = world.state
+    world.adopt().live(more)
+    assert more > 50 or world.forks or fold(world.journal[:1]) is before
+    assert fold(world.journal) == world.state
+
+
+@examples(25)
+@given(lives)
+def test_what_the_next_event_implies_may_be_left_out(world: World) -> None:
+    """A journal without the events that are implied gives the same state."""
+    following = [*world.journal[1:], None]
+    pairs = zip(world.journal, following, strict=True)
+    assert fold(event for event, then in pairs if then is None or not implied(event, then)) == world.state
+
+
+@pytest.mark.parametrize(
+    ("event", "following", "left_out"),
+    [
+        (ev.Judged(at=1.0), ev.Started("c", at=1.0), True),
+        (ev.Judged(), ev.Opened(m.setup(), (), path=("c",)), True),
+        (ev.Judged(path=("c",)), ev.Opened(m.setup(), (), path=("c",)), False),
+        (ev.Judged(path=("c",)), ev.Started("c"), False),
+        (ev.Judged(at=2.0), ev.Started("c", at=1.0), False),
+        (ev.Judged(seconds=0.1), ev.Started("c"), False),
+        (ev.Judged(stop=True), ev.Started("c"), False),
+        (m.judged(c=m.APPROVE), ev.Started("c"), False),
+        (ev.Judged(), ev.TurnEnded(), False),
+        (ev.TurnEnded(), ev.Started("c"), False),
+    ],
+)
+def test_only_a_judgement_that_lets_all_run_is_implied(event: ev.Event, following: ev.Event, *, left_out: bool) -> None:
+    """By the start that follows it in the same loop, if it tells nothing of time."""
+    assert implied(event, following) is left_out
+
+
+@pytest.mark.parametrize(
+    ("journal", "says"),
+    [
+        ([], "this one with NoneType"),
+        ([ev.Continued()], "this one with Continued"),
+        ([ev.Opened(m.setup(), (), path=("c",))], "this one with Opened inside a call"),
+    ],
+)
+def test_a_journal_starts_with_the_beginning_of_a_loop(journal: list[ev.Event], says: str) -> None:
+    with pytest.raises(IllegalCommand, match=f"starts with Opened or Adopted, and {says}"):
+        fold(journal)
+
+
+def test_an_event_of_no_time_ages_nothing() -> None:
+    """And a failed loop ages by what is said of it."""
+    for state in (m.after(), m.after(ev.RequestFailed(m.FAILURE)), m.after(ev.Stopped())):
+        assert isinstance(state.root.phase, Ready | Failed | Finished)
+        assert step(state, ev.Ticked(at=-1.0, seconds=-1.0)) == state
+        assert step(state, ev.Ticked(at=9.0)).root.now == 9.0

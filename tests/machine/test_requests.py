@@ -1,0 +1,326 @@
+"""A request: what comes of it by its stop reason, what may be said meanwhile, pauses, containers, compactions."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from anthropic.types import StopReason
+from anthropic.types.beta import BetaStopReason
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.machine import making as m
+from toolloop.machine import events as ev
+from toolloop.machine.effects import CancelRequest, EndTurn, Judge
+from toolloop.machine.errors import IllegalCommand
+from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.loop import Failed, Judging, Requesting
+from toolloop.machine.setup import Limits, Texts
+from toolloop.machine.state import State
+from toolloop.machine.stop_reasons import RUN, STOP_REASONS
+from toolloop.machine.terminations import NaturalEnd, Refused, StopCondition, Termination, Truncated
+from toolloop.machine.tree import fork, outstanding, step
+
+HI = {"role": "user", "content": "hi"}
+LATER = m.user("later")
+STOP_WHEN = frozenset({"stop_when"})
+STOPPED = StopCondition("enough")
+BYE = m.replied("end_turn", m.text("bye"))
+
+
+def says(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def requesting(*events: ev.Event, **changes: Any) -> State:
+    """A loop whose request is in progress, after these events."""
+    return m.after(ev.Requested(), *events, **changes)
+
+
+# --- stop reasons ----------------------------------------------------------------------------------------------------
+
+
+def test_every_stop_reason_of_the_api_is_in_the_table() -> None:
+    """A new one fails here instead of in somebody's loop."""
+    assert set(STOP_REASONS) >= {*get_args(StopReason), *get_args(BetaStopReason)}
+
+
+@pytest.mark.parametrize("reason", ["end_turn", "stop_sequence", "a_new_reason"])
+def test_an_end_joins_and_its_calls_do_not_run(reason: str) -> None:
+    """A reason that nobody knows, too. What was injected meanwhile is still to be answered."""
+    state = m.after(m.replied(reason, m.text("so"), m.call("c")))
+    assert m.termination(state) == NaturalEnd()
+    assert m.history(state)[1] == says(m.text("so"), m.call("c"))
+    assert m.results(m.history(state)[2]) == {"c": Texts().not_run}
+    onward = m.go(requesting(), ev.Continued((LATER,)), BYE)
+    assert m.phase(onward) == "Ready"
+    assert m.history(onward) == [HI, says(m.text("bye")), decode(LATER)]
+
+
+@pytest.mark.parametrize("blocks", [[], [m.text("")], [m.text(" \n")], [m.thinking()], [m.text(""), m.thinking()]])
+def test_an_end_with_nothing_to_send_back_does_not_join(blocks: list[object]) -> None:
+    """An empty reply ends the loop and leaves the history as it was; `response` keeps it."""
+    state = m.after(m.replied("end_turn", *blocks))
+    assert (m.termination(state), m.history(state)) == (NaturalEnd(), [HI])
+    assert state.root.response is not None
+
+
+@pytest.mark.parametrize("reason", ["pause_turn", "compaction"])
+def test_a_pause_waits_beside_the_history_and_joins_with_what_ends_it(reason: str) -> None:
+    """The reply is sent back with no user turn, and joins with the reply that ends it."""
+    paused = m.after(m.replied(reason, m.text("half"), m.server_call("s")))
+    assert (m.phase(paused), m.history(paused), paused.root.pauses) == ("paused", [HI], 1)
+    resumed = step(paused, ev.Continued())
+    assert [decode(message) for message in resumed.root.unjoined] == [says(m.text("half"), m.server_call("s"))]
+    for event in (ev.RequestFailed(), ev.RequestFailed(m.FAILURE), ev.Woken()):
+        assert m.go(resumed, ev.Requested(), event).root.unjoined == resumed.root.unjoined
+    done = m.go(resumed, m.replied("end_turn", m.server_result("s"), m.text("whole")))
+    assert m.history(done)[1:] == [
+        says(m.text("half"), m.server_call("s")),
+        says(m.server_result("s"), m.text("whole")),
+    ]
+
+
+@pytest.mark.parametrize("end", [ev.Stopped("enough"), ev.Judged(stop=True, reason="enough")])
+def test_stopping_a_pause_drops_the_paused_reply(end: ev.Event) -> None:
+    """It is the beginning of an answer: `response` alone keeps it, whoever stops."""
+    state = m.after(m.replied("pause_turn", m.text("half")), end, callables=STOP_WHEN)
+    assert (m.termination(state), m.history(state)) == (STOPPED, [HI])
+    assert "half" in (state.root.response or "")
+    assert m.history(m.after(m.replied("pause_turn", m.text("half")), ev.Stopped())) == [HI]
+
+
+def test_a_call_in_a_pause_runs_first() -> None:
+    """A paused reply with a call is treated as `tool_use`."""
+    state = m.after(m.replied("pause_turn", m.server_call("s"), m.call("c")))
+    assert state.root.phase == Judging(RUN)
+    assert state.root.pauses == 0
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+def test_a_cut_reply_joins_without_its_calls(reason: str) -> None:
+    """No call runs, none joins, nor do open server calls; `response` keeps them. With nothing left nothing joins."""
+    state = m.after(m.replied(reason, m.text("so"), m.server_call("s"), m.thinking(), m.call("c")))
+    assert (m.termination(state), m.history(state)) == (Truncated(reason), [HI, says(m.text("so"))])
+    assert '"c"' in (state.root.response or "")
+    assert m.history(m.after(m.replied(reason, m.thinking(), m.call("c")))) == [HI]
+
+
+def test_a_refusal_does_not_join() -> None:
+    """No call in it runs, and the API's words are in the termination, where it gave any."""
+    details = {"type": "refusal", "category": "cyber", "explanation": "no"}
+    state = m.after(m.replied("refusal", m.text("I will"), m.call("c"), stop_details=details))
+    assert (m.termination(state), m.history(state)) == (Refused("cyber", "no"), [HI])
+    assert m.termination(m.after(m.replied("refusal"))) == Refused()
+
+
+@pytest.mark.parametrize("reply", [m.replied(None, m.text("so")), m.replied("tool_use", m.text("no call"))])
+def test_a_reply_that_makes_no_sense_is_a_failure_that_may_pass(reply: ev.Replied) -> None:
+    """No stop reason after a stream, or `tool_use` without a call: nothing joins, and it counted."""
+    state = m.after(reply)
+    assert isinstance(state.root.phase, Failed)
+    failure = state.root.phase.failure
+    assert (failure.kind, failure.retryable, m.history(state), state.root.iterations) == ("protocol", True, [HI], 1)
+
+
+@pytest.mark.parametrize("reason", ["end_turn", "pause_turn", "tool_use"])
+def test_stop_when_sees_each_reply_before_anything_follows(reason: str) -> None:
+    """If it lets it pass, things go on as without; if it ends the loop, no call runs."""
+    calls = [m.call("c")] if reason == "tool_use" else []
+    reply = m.replied(reason, m.text("words"), *calls)
+    state = m.after(reply, callables=STOP_WHEN)
+    assert outstanding(state) == (Judge(calls=("c",) if calls else (), stop_when=True),)
+    passed, without = step(state, ev.Judged()), m.after(reply)
+    assert m.history(passed) == m.history(without)
+    assert m.phase(passed) == (m.phase(without) if not calls else "Running")
+    ended = step(state, ev.Judged(stop=True, reason="enough"))
+    assert m.termination(ended) == STOPPED
+    assert [m.results(message) for message in m.history(ended)[2:]] == ([{"c": Texts().not_run}] if calls else [])
+
+
+# --- going out, and meanwhile ----------------------------------------------------------------------------------------
+
+
+def test_nothing_comes_of_a_request_that_did_not_go_out() -> None:
+    """Nor does a second one go out beside the first, nor one that a limit forbids."""
+    assert outstanding(requesting()) == ()
+    for event in (BYE, ev.RequestFailed(m.FAILURE), ev.RequestFailed()):
+        with pytest.raises(IllegalCommand, match="while the loop is Ready"):
+            step(m.after(), event)
+    for limited in ({"limits": Limits(max_iterations=0)}, {"depth": 3}):
+        assert outstanding(m.after(**limited)) == (EndTurn(),)
+        with pytest.raises(IllegalCommand, match="a limit forbids the request"):
+            step(m.after(**limited), ev.Requested())
+    late = step(requesting(limits=Limits(timeout=5.0)), ev.Ticked(seconds=5.0))
+    assert outstanding(late) == (CancelRequest(),)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [ev.HistoryEdited(), m.decided(c=m.DENY), ev.Continued(), ev.TurnEnded(), ev.Requested(), ev.HistoryTaken()],
+)
+def test_what_the_reply_must_find_as_it_was_cannot_change(event: ev.Event) -> None:
+    """The history that the model answers is the history that its answer joins."""
+    with pytest.raises(IllegalCommand, match="while the loop is Requesting"):
+        step(requesting(), event)
+
+
+@pytest.mark.parametrize(
+    "event", [ev.Changed('{"model":"m"}'), ev.Changed(limits=Limits(max_iterations=0)), ev.Ended("c", m.DONE, 0, 1, 1)]
+)
+def test_what_counts_from_the_next_request_on_may_be_said(event: ev.Event) -> None:
+    """It does not touch the request in progress: a lower limit neither."""
+    assert m.termination(m.go(requesting(), event, BYE)) == NaturalEnd()
+
+
+@given(st.lists(st.sampled_from(["one", "two", "three"]), max_size=4), st.sampled_from(["cancelled", "woken", "fork"]))
+def test_what_is_injected_goes_out_with_the_next_request_if_this_one_is_lost(words: list[str], how: str) -> None:
+    """In the caller's order, where it would have stood if it had been said before; also after a failure."""
+    state = m.go(requesting(), *(ev.Continued((m.user(word),)) for word in words))
+    lost = {"cancelled": step(state, ev.RequestFailed()), "woken": step(state, ev.Woken())}
+    after = fork(state, "copy", 0.0) if how == "fork" else lost[how]
+    assert (m.phase(after), after.root.queued) == ("Ready", ())
+    assert m.history(after)[1:] == [{"role": "user", "content": word} for word in words]
+    retried = m.go(state, ev.RequestFailed(m.FAILURE), ev.Continued())
+    assert m.history(retried) == m.history(after)
+
+
+def test_a_stop_waits_for_the_request() -> None:
+    """The reply is paid for: it is taken before the loop ends. The first word stays; a copy does not stop."""
+    state = m.go(requesting(), ev.Stopped("enough"), ev.Stopped("really"))
+    assert state.root.phase == Requesting(stopping=True, reason="enough")
+    assert m.phase(fork(state, "copy", 0.0)) == "Ready"
+
+
+@pytest.mark.parametrize(
+    ("reply", "history"),
+    [
+        (m.replied("tool_use", m.call("c")), 3),
+        (m.replied("tool_use", m.text("no call")), 1),
+        (m.replied("pause_turn", m.text("half")), 1),
+    ],
+)
+def test_a_stop_ends_the_loop_where_the_reply_leaves_it(reply: ev.Replied, history: int) -> None:
+    """Calls did not run, a pause is dropped, a reply that makes no sense is no failure any more; it all counted."""
+    state = m.go(requesting(), ev.Stopped("enough"), reply)
+    assert state == m.go(requesting(), reply, ev.Stopped("enough"))
+    assert (m.termination(state), state.root.iterations, len(m.history(state))) == (STOPPED, 1, history)
+
+
+@pytest.mark.parametrize(
+    ("reply", "termination"),
+    [
+        (BYE, NaturalEnd()),
+        (m.replied("max_tokens", m.text("by")), Truncated("max_tokens")),
+        (m.replied("refusal"), Refused()),
+    ],
+)
+def test_a_reply_that_ends_the_loop_ends_it_for_its_own_reason(reply: ev.Replied, termination: Termination) -> None:
+    """But `stop_when` is not asked any more, and what was injected does not keep a stopped loop going."""
+    assert m.termination(m.go(requesting(), ev.Stopped("enough"), reply)) == termination
+    assert m.termination(m.go(requesting(callables=STOP_WHEN), ev.Stopped("enough"), BYE)) == STOPPED
+    injected = m.go(requesting(), ev.Continued((LATER,)), ev.Stopped("enough"), BYE)
+    assert (m.termination(injected), m.history(injected)[-1]) == (STOPPED, decode(LATER))
+
+
+@pytest.mark.parametrize("event", [ev.RequestFailed(m.FAILURE), ev.RequestFailed(), ev.Woken()])
+def test_a_stop_ends_a_loop_whose_request_brought_nothing(event: ev.Event) -> None:
+    """Failed, cancelled or lost: who said stop has no use for it. Nothing was consumed."""
+    state = m.go(requesting(), ev.Continued((LATER,)), ev.Stopped("enough"), event)
+    assert (m.termination(state), state.root.iterations, m.history(state)) == (STOPPED, 0, [HI, decode(LATER)])
+
+
+def test_what_no_reply_answers_waits_for_nobody() -> None:
+    """A failure can be tried again, and takes no messages with it; a loop that waits takes some or none."""
+    failed = m.go(requesting(), ev.RequestFailed(m.FAILURE))
+    with pytest.raises(IllegalCommand, match="possible now: retry"):
+        step(failed, ev.Continued((LATER,)))
+    assert step(failed, ev.Continued()) == m.after()
+    with pytest.raises(IllegalCommand):
+        step(m.after(), ev.Continued())
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+BOX = {"container": {"id": "box"}}
+
+
+def test_a_container_is_kept_while_the_models_turn_is_open() -> None:
+    """A reply that resumes a turn may leave it out; it goes with the turn, or when the caller names another."""
+    paused = m.after(m.replied("pause_turn", m.server_call("s"), **BOX))
+    again = m.go(paused, ev.Continued(), m.replied("pause_turn", m.text("so")))
+    assert paused.root.container == again.root.container == "box"
+    assert m.go(again, ev.Continued(), m.replied("end_turn", m.server_result("s"))).root.container is None
+    assert step(again, ev.Changed("{}", ("container",))).root.container is None
+    assert step(again, ev.Changed("{}", ("model",))).root.container == "box"
+    assert m.after(m.replied("pause_turn", m.text(""), **BOX)).root.container is None
+
+
+def test_a_container_comes_back_with_what_a_limit_ended() -> None:
+    """Unless it was taken away meanwhile."""
+    paused = (m.replied("pause_turn", m.server_call("s"), **BOX), ev.Continued(), ev.TurnEnded())
+    limited = m.after(*paused, limits=Limits(max_pauses=0))
+    assert limited.root.container is None
+    assert step(limited, ev.Changed(limits=Limits())).root.container == "box"
+    assert m.go(limited, ev.Changed("{}", ("container",)), ev.Changed(limits=Limits())).root.container is None
+
+
+# --- a history that the server compacts ------------------------------------------------------------------------------
+
+ASKS = encode({"model": "m", "compaction": {"type": "summarize"}})
+BLOCK = {"type": "compaction", "content": "all of it"}
+ROUND = (m.replied("tool_use", m.call("a")), ev.Started("a"), m.ended("a"), ev.TurnEnded())
+
+
+def compacted(*blocks: Any, before: tuple[ev.Event, ...] = ROUND, **changes: Any) -> State:
+    """A loop that asked for it, after the reply with these blocks."""
+    asks = (*before, ev.Continued(), ev.Changed(ASKS), ev.Requested())
+    return m.after(*asks, m.replied("compaction", *blocks), **changes)
+
+
+def replaced(state: State) -> bool:
+    return bool(m.history(state)[0] == says(BLOCK)) and bool(decode(state.root.setup.params) == {"model": "m"})
+
+
+def test_the_servers_block_takes_the_place_of_the_history() -> None:
+    """The loop pauses with nothing beside it, the parameter is spent, and it counts as no pause."""
+    state = compacted(BLOCK)
+    assert (m.phase(state), state.root.unjoined, replaced(state), len(m.history(state))) == ("paused", (), True, 1)
+    assert (state.root.edited_at, state.root.iterations, state.root.pauses) == (2, 2, 0)
+    thinks = compacted(m.thinking(), BLOCK)  # its thinking came after words that are gone
+    assert (len(m.history(thinks)), thinks.root.stale_thinking, state.root.stale_thinking) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("blocks", [[BLOCK | {"content": None}], [{"type": "compaction"}], [m.text("no")], []])
+def test_a_block_without_content_leaves_the_history(blocks: list[Any]) -> None:
+    """The compaction failed; it is not asked for once more."""
+    state = compacted(*blocks)
+    assert (m.phase(state), state.root.unjoined) == ("paused", ())
+    assert decode(state.root.setup.params) == {"model": "m"}
+    assert m.history(state) == m.history(m.after(*ROUND))
+
+
+@pytest.mark.parametrize("stop", [ev.Judged(), ev.Judged(stop=True), ev.Stopped()])
+def test_who_is_asked_or_stops_then_keeps_what_the_server_made(stop: ev.Event) -> None:
+    """It was paid for; also if the stop was said while the request was in progress."""
+    waits = compacted(BLOCK, callables=STOP_WHEN)
+    assert len(m.history(waits)) == 3
+    assert replaced(step(waits, stop))
+    asks = (*ROUND, ev.Continued(), ev.Changed(ASKS), ev.Requested(), ev.Continued((LATER,)), ev.Stopped("enough"))
+    for changes in ({}, {"callables": STOP_WHEN}):
+        events = [*ROUND, *asks[len(ROUND) :]]
+        state = m.after(*events, m.replied("compaction", BLOCK), **changes)
+        assert (m.termination(state), replaced(state), m.history(state)[1:]) == (STOPPED, True, [decode(LATER)])
+
+
+@pytest.mark.parametrize("params", ["{}", '{"compaction":null}', '{"system":"\\"compaction\\""}'])
+def test_a_block_that_nobody_asked_for_is_a_pause(params: str) -> None:
+    """It goes out again, after what it stands for; and so does one in an open turn, or any other pause."""
+    state = m.after(ev.Changed(params), ev.Requested(), m.replied("compaction", BLOCK))
+    assert (m.phase(state), len(m.history(state)), len(state.root.unjoined)) == ("paused", 1, 1)
+    assert state.root.setup.params == params
+    beside = compacted(BLOCK, before=(ev.Requested(), m.replied("pause_turn", m.text("so far"), m.server_call("s"))))
+    assert (len(beside.root.unjoined), beside.root.setup.params) == (2, ASKS)
+    other = m.after(ev.Changed(ASKS), ev.Requested(), m.replied("pause_turn", m.text("so far")))
+    assert (len(other.root.unjoined), other.root.setup.params) == (1, ASKS)

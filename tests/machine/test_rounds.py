@@ -1,0 +1,385 @@
+"""How a round closes and what joins the history: results, notes of edits, ends, user turns, repetitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.machine import making as m
+from toolloop.machine import events as ev
+from toolloop.machine.effects import Judge
+from toolloop.machine.errors import IllegalCommand
+from toolloop.machine.joining import answer_to
+from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.loop import Judging
+from toolloop.machine.machine import detected
+from toolloop.machine.setup import Limits, LoopDetection, Texts
+from toolloop.machine.splicing import Splice
+from toolloop.machine.state import State
+from toolloop.machine.terminations import LoopDetected, MaxIterations, NaturalEnd, StopCondition
+from toolloop.machine.tree import fold, outstanding, step
+from toolloop.machine.values import DecisionRecord, Outcome, Result
+
+HI = {"role": "user", "content": "hi"}
+EDIT = {"a": 2}
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.text("x")]}
+STOP_WHEN = frozenset({"stop_when"})
+
+
+def note(call_id: str = "c") -> dict[str, Any]:
+    return m.text(Texts().edited.format(id=call_id, name="once", input='{"a":2}'))
+
+
+def edited(content: Any, *, make: Any = m.call) -> State:
+    """A loop whose call `c` ran with another input and ended with this content."""
+    asks = (m.replied("tool_use", make("c")), m.asks("c"), m.decided(c=m.approve(EDIT)), ev.Continued())
+    return m.after(*asks, m.judged(), ev.Started("c"), m.ended("c", content))
+
+
+def ran(*call_ids: str, blocks: tuple[Any, ...] = (), make: Any = m.call) -> tuple[ev.Event, ...]:
+    """A reply with calls that all run and end."""
+    started = [event for call_id in call_ids for event in (ev.Started(call_id), m.ended(call_id))]
+    return (m.replied("tool_use", *blocks, *map(make, call_ids)), m.judged(), *started)
+
+
+# --- rounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_closes_in_one_user_message_in_the_models_order() -> None:
+    """Whoever ends first; `is_error` stands on errors and on nothing else, and a member names its toolset."""
+    calls = [m.call("a"), m.call("b", toolset_name="browser")]
+    started = m.after(m.replied("tool_use", *calls), m.judged(), ev.Started("a"), ev.Started("b"))
+    failed = ev.Ended("b", Result('"boom"', is_error=True, outcome=Outcome.FAILED))
+    state = m.go(started, failed, m.ended("a", [m.text("1")]), ev.TurnEnded())
+    assert m.phase(state) == "tools_executed"
+    assert m.history(state)[1] == {"role": "assistant", "content": calls}
+    assert m.history(state)[2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "a", "content": [m.text("1")]},
+        {"type": "tool_result", "tool_use_id": "b", "content": "boom", "is_error": True, "toolset_name": "browser"},
+    ]
+    settled = m.go(started, failed, m.ended("a", [m.text("1")])).root
+    assert settled.round is not None
+    assert answer_to(settled, settled.round) == state.root.messages[-1]
+
+
+def test_what_was_injected_during_a_round_joins_after_its_results() -> None:
+    """In messages of their own, in order; after the round it joins at once, and the next request is due."""
+    words = (m.user("one"), m.user("two"), m.system())
+    state = m.go(m.after(*ran("c")), ev.Continued(words[:1]), ev.Continued(words[1:]), ev.TurnEnded())
+    assert (m.history(state)[3:], state.root.queued) == ([*map(decode, words)], ())
+    after = m.go(m.after(*ran("c")), ev.TurnEnded(), ev.Continued(words[:1]))
+    assert (m.phase(after), m.history(after)[3:]) == ("Ready", [decode(words[0])])
+
+
+@pytest.mark.parametrize("by_code", [False, True])
+def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(*, by_code: bool) -> None:
+    """A server call is open, or code made its calls: what is injected is queued until the next legal place."""
+    turn = ran("c", blocks=() if by_code else (m.server_call("s"),), make=m.code_call if by_code else m.call)
+    closed = m.go(m.after(*turn), ev.TurnEnded())
+    assert (m.phase(closed), m.history(closed)) == ("tools_executed", [HI])
+    assert [decode(message)["role"] for message in closed.root.unjoined] == ["assistant", "user"]
+    ready = step(closed, ev.Continued((m.user("wait"),)))
+    assert (ready.root.unjoined, ready.root.queued) == (closed.root.unjoined, (m.user("wait"),))
+    done = m.go(ready, m.replied("end_turn", *(() if by_code else (m.server_result("s"),)), m.text("bye")))
+    assert [message["role"] for message in m.history(done)] == ["user", "assistant", "user", "assistant", "user"]
+    assert m.history(done)[-1] == decode(m.user("wait"))
+
+
+def test_stopping_beside_the_history_drops_what_only_a_resumption_may_follow() -> None:
+    """The open server call goes, the client's call and its result stay; calls of code go with their results."""
+    stop = (ev.TurnEnded(), ev.Stopped())
+    served = m.go(m.after(*ran("c", blocks=(m.text("a"), m.server_call("s")))), *stop)
+    assert m.history(served)[1] == {"role": "assistant", "content": [m.text("a"), m.call("c")]}
+    assert m.results(m.history(served)[2]) == {"c": "done"}
+    assert m.history(m.go(m.after(*ran("c", make=m.code_call)), *stop)) == [HI]
+    closed = m.go(m.after(*ran("c", make=m.code_call)), ev.TurnEnded(), ev.Continued((m.user("wait"),)))
+    assert m.history(m.go(closed, m.replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+MARKED = [
+    m.text("a") | MARK,
+    FOUND | {"content": [m.text("x") | MARK]} | MARK,
+    {"type": "document", "source": {"type": "content", "content": [m.text("y") | MARK]}},
+    m.text('the "cache_control" of a text'),
+    {"type": "browser_state", "tabs": [MARK]},
+]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_results_that_stay_beside_the_history_carry_no_cache_marks(*, beside: bool) -> None:
+    """They are hints, and nobody could take one out there; everything else stays. In the history all do."""
+    reply = m.replied("tool_use", *([m.server_call("s")] if beside else []), m.call("c"))
+    settled = m.after(reply, ev.Started("c"), m.ended("c", MARKED))
+    closed = step(settled, ev.TurnEnded()).root
+    (_, message) = map(decode, closed.unjoined or closed.messages[1:])
+    assert settled.root.round is not None
+    assert decode(answer_to(settled.root, settled.root.round)) == message
+    told, found, document, *others = m.results(message)["c"]
+    assert others == MARKED[3:]
+    if beside:
+        assert [told, found, document["source"]["content"]] == [m.text("a"), FOUND, [m.text("y")]]
+    else:
+        assert [told, found, document] == MARKED[:3]
+
+
+# --- notes of edits --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "inside"),
+    [
+        ("done", [m.text("done"), note()]),
+        (" \n", [note()]),
+        ([], [note()]),
+        ([m.text(""), PNG], [PNG, note()]),
+        ([FOUND], [FOUND]),
+    ],
+)
+def test_a_note_tells_the_model_which_input_really_ran(content: Any, inside: list[Any]) -> None:
+    """Inside a result of text or images, after others; the words of the history stay the model's own."""
+    state = step(edited(content), ev.TurnEnded())
+    assert m.history(state)[1]["content"] == [m.call("c")]
+    result, *after = m.history(state)[2]["content"]
+    assert (result["content"], after) == (inside, [] if content != [FOUND] else [note()])
+
+
+def test_a_note_is_queued_where_only_results_may_stand() -> None:
+    """It joins at the next legal place, before what was injected later."""
+    closed = m.go(edited([FOUND], make=m.code_call), ev.Continued((m.user("later"),)), ev.TurnEnded())
+    notes = encode({"role": "user", "content": [note()]})
+    assert closed.root.queued == (notes, m.user("later"))
+    done = m.go(closed, ev.Continued(), m.replied("end_turn", m.text("bye")))
+    assert list(done.root.messages)[-2:] == [notes, m.user("later")]
+
+
+@pytest.mark.parametrize("decision", [m.answer("it was done"), m.DENY])
+def test_only_an_edit_that_ran_is_told(decision: DecisionRecord) -> None:
+    """Denied by a policy after it: nothing ran. Lost while it ran: whoever says how it ended, it ran with the edit."""
+    approved = (m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=m.approve(EDIT)), ev.Continued())
+    denied = m.after(*approved, m.judged(c=m.DENY), ev.TurnEnded())
+    assert m.results(m.history(denied)[2]) == {"c": Texts().denied.format(reason="no")}
+    lost = m.after(*approved, m.judged(), ev.Started("c"), ev.Woken(), m.decided(c=decision), ev.TurnEnded())
+    assert m.results(m.history(lost)[2])["c"][-1] == note()
+
+
+# --- ends and user turns ---------------------------------------------------------------------------------------------
+
+
+def test_a_stop_answers_every_open_call_truly() -> None:
+    """Waiting: not run. Running: cancelled, it may have had effects. Lost: uncertain. Ended: its own result."""
+    calls = [m.call(name) for name in ("ended", "running", "waiting")]
+    asked = m.after(m.replied("tool_use", *calls), m.asks("waiting"), ev.Continued(), execution="ready")
+    state = m.go(asked, ev.Started("ended"), m.ended("ended"), ev.Started("running"), ev.Stopped("enough"))
+    told = {"ended": "done", "running": Texts().cancelled, "waiting": Texts().not_run}
+    assert m.results(m.history(state)[2]) == told
+    for tool in ("once", "pure"):
+        lost = m.after(m.replied("tool_use", m.call("c", tool)), ev.Started("c"), ev.Woken(), ev.Stopped("enough"))
+        assert m.results(m.history(lost)[2]) == {"c": Texts().uncertain.format(reason="the loop stopped")}
+
+
+@pytest.mark.parametrize(
+    "end", [(ev.Stopped(),), (m.replied("refusal"),), (m.replied("end_turn"),), (m.replied("end_turn"), ev.Judged())]
+)
+def test_a_system_message_never_ends_a_history(end: tuple[ev.Event, ...]) -> None:
+    """The next user turn could not follow it: it is queued, and stands after that turn."""
+    injected = ev.Continued((m.user("a"), m.system("b"), m.system("c")))
+    state = m.after(injected, *end, callables=STOP_WHEN if len(end) == 2 else frozenset())
+    assert m.history(state) == [HI, decode(m.user("a"))]
+    assert state.root.queued == (m.system("b"), m.system("c"))
+    onward = step(state, ev.FollowedUp((m.user("d"),)))
+    assert list(onward.root.messages)[2:] == [m.user("d"), m.system("b"), m.system("c")]
+    assert onward.root.queued == ()
+
+
+def test_a_queued_system_message_survives_an_edit_and_an_extension() -> None:
+    """Neither takes back what the caller said."""
+    state = m.after(ev.Continued((m.system(),)), ev.TurnEnded(), limits=Limits(max_iterations=0))
+    short = ev.HistoryEdited((Splice(0, 1, (m.user("short"),)),))
+    onward = m.go(state, short, ev.Changed(limits=Limits()))
+    assert (list(onward.root.messages), onward.root.queued) == ([m.user("short"), m.system()], ())
+    paused = m.after(m.replied("pause_turn"), ev.Continued((m.user("one"),)), ev.Judged(), callables=STOP_WHEN)
+    ready = step(paused, ev.Continued((m.user("two"),)))
+    assert list(ready.root.messages)[1:] == [m.user("one"), m.user("two")]
+
+
+B, D = encode({"role": "assistant", "content": "b"}), m.said(m.text("d"))
+RESULTS = encode({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]})
+
+
+@pytest.mark.parametrize(
+    ("messages", "kept"),
+    [
+        ((m.user("a"),), 0),
+        ((m.user("a"), B, m.user("c"), m.user("d"), m.system("e")), 2),
+        ((m.user("a"), B, m.user("c"), D), 2),
+        ((m.user("a"), m.said(m.call("c")), RESULTS, B), 0),
+    ],
+)
+def test_the_last_user_turn_can_be_replaced(messages: tuple[str, ...], kept: int) -> None:
+    """All of it, with what the model said to it; counters begin anew, and what compactions left is forgotten."""
+    state = m.after(m.replied("end_turn", m.text("so")), ev.HistoryEdited((Splice(0, 2, messages),)))
+    again = step(state, ev.FollowedUp((m.user("new"),), replace_last=True))
+    assert list(again.root.messages) == [*messages[:kept], m.user("new")]
+    assert (again.root.iterations, again.root.turn_iterations, again.root.active) == (1, 0, 0.0)
+    assert list(step(state, ev.FollowedUp((m.user("new"),))).root.messages) == [*messages, m.user("new")]
+
+
+# --- repetitions -----------------------------------------------------------------------------------------------------
+
+UNLIMITED = Limits(max_iterations=None)
+A, ALSO_A, OTHER = ("pure", 1, "x"), ("pure", 1, "y"), ("keyed", 1, "x")
+
+
+def looking(threshold: int = 3, action: Any = "warn", **changes: Any) -> State:
+    return m.after(limits=UNLIMITED, loop_detection=LoopDetection(threshold, action), **changes)
+
+
+def asked(round_: list[Any], iteration: int, call: Any = m.call) -> ev.Replied:
+    """The reply that asks for a round: of each call its tool, its input, and what comes of it."""
+    blocks = [call(f"c{iteration}_{n}", name) | {"input": {"a": given}} for n, (name, given, _) in enumerate(round_)]
+    return m.replied("tool_use", *blocks)
+
+
+def rest_of(round_: list[Any], iteration: int) -> list[ev.Event]:
+    """What happens in a round that was judged."""
+    ids = [f"c{iteration}_{n}" for n in range(len(round_))]
+    ends = [m.ended(call_id, result) for call_id, (_, _, result) in zip(ids, round_, strict=True)]
+    return [*map(ev.Started, ids), *ends, ev.TurnEnded(), ev.Continued()]
+
+
+def judging(state: State, *rounds: list[Any], call: Any = m.call) -> State:
+    """The loop after these rounds, where the last one is to be judged."""
+    for round_ in rounds[:-1]:
+        number = state.root.iterations + 1
+        state = m.go(state, asked(round_, number), *rest_of(round_, number))
+    return m.go(state, asked(rounds[-1], state.root.iterations + 1, call))
+
+
+def found(state: State, rounds: list[Any]) -> list[int | None]:
+    """How many repetitions are reported at each round."""
+    counts = []
+    for round_ in rounds:
+        state = judging(state, round_)
+        repeated = detected(state.root)
+        counts.append(repeated.count if repeated else None)
+        state = m.go(state, ev.Judged(), *rest_of(round_, state.root.iterations))
+    return counts
+
+
+calls = st.tuples(st.sampled_from(["pure", "keyed"]), st.sampled_from([1, 2]), st.sampled_from("xxxy"))
+rounds = st.lists(st.tuples(st.lists(calls, min_size=1, max_size=2), st.integers(1, 5)), min_size=1, max_size=3)
+
+
+@given(rounds.map(lambda drawn: [each for each, times in drawn for _ in range(times)]), st.integers(1, 4))
+def test_a_repetition_is_found_exactly_where_there_is_one(given_: list[Any], threshold: int) -> None:
+    """The same calls in any order, with the same results as far as there are any; at each multiple of the threshold."""
+
+    def count(newest: int) -> int | None:
+        asks = [sorted(each[:2] for each in round_) for round_ in given_]
+        ends = [sorted(round_) for round_ in given_]
+        number = 1
+        while number <= newest and asks[newest - number] == asks[newest] and ends[newest - number] == ends[newest - 1]:
+            number += 1
+        return None if number % threshold else number
+
+    assert found(looking(threshold), given_) == [count(newest) for newest in range(len(given_))]
+
+
+def test_what_a_repetition_is() -> None:
+    """Rounds that take turns are none, nor is one with new results; each tool is named once. A new turn counts anew."""
+    assert set(found(looking(2), [[A], [OTHER]] * 4)) == {None}
+    assert set(found(looking(3), [[A], [ALSO_A]] * 4)) == {None}
+    assert found(looking(2), [[A, OTHER], [OTHER, A]]) == [None, 2]
+    assert detected(judging(looking(1), [OTHER, A, OTHER]).root) == LoopDetected("keyed+pure", 1)
+    assert detected(judging(m.after(limits=UNLIMITED), [A], [A], [A]).root) is None
+    state = m.go(judging(looking(), [A], [A]), ev.Judged(), *rest_of([A], 2), m.replied("end_turn", m.text("so")))
+    assert found(m.go(state, ev.FollowedUp((m.user(),))), [[A], [A], [A]]) == [None, None, 3]
+    reply = m.replied("end_turn", m.call("c1_0", "pure"))
+    assert detected(m.go(looking(1, callables=STOP_WHEN), reply).root) is None
+
+
+def test_what_judges_once_more_counts_nothing_once_more() -> None:
+    """A loop that woke up, and a call that the caller edited, are judged again; the round was looked at."""
+    state = m.go(judging(looking(2, "inject_warning"), [A], [A]), m.asks("c2_0"))
+    state = m.go(state, ev.Woken(), m.decided(c2_0=m.approve({"a": 9})), ev.Continued())
+    assert isinstance(state.root.phase, Judging)
+    assert detected(state.root) is None
+    state = m.go(state, ev.Judged(), *rest_of([A], 2))
+    assert [msg["content"] for msg in m.history(state)[1:] if isinstance(msg["content"], str)] == [warning("pure", 2)]
+    off = m.go(state, ev.Woken(m.setup(limits=UNLIMITED)))
+    assert m.go(judging(off, [A]), ev.Judged(), *rest_of([A], 3)).root.repetition.count == 0
+
+
+def warning(name: str, count: int) -> str:
+    return Texts().loop_warning.format(name=name, count=count)
+
+
+def test_stop_ends_the_loop_before_a_policy_is_asked() -> None:
+    """Nothing of the round runs; `stop_when` comes first. It is no limit, so `extend` does not go on after it."""
+    state = judging(looking(2, "stop"), [A], [A])
+    assert outstanding(state) == (Judge(calls=()),)
+    assert outstanding(judging(looking(3, "stop"), [A], [A])) == (Judge(calls=("c2_0",)),)
+    with pytest.raises(IllegalCommand):
+        step(state, ev.Started("c2_0"))
+    ended = step(state, ev.Judged())
+    assert m.termination(ended) == LoopDetected("pure", 2)
+    assert m.results(m.history(ended)[-1]) == {"c2_0": Texts().not_run}
+    assert m.termination(step(ended, ev.Changed(limits=Limits(max_iterations=99)))) == LoopDetected("pure", 2)
+    asking = judging(looking(2, "stop", callables=STOP_WHEN), [A], [A])
+    assert outstanding(asking) == (Judge(calls=(), stop_when=True),)
+    assert m.termination(step(asking, ev.Judged(stop=True))) == StopCondition()
+    warned = judging(looking(2), [A], [A])
+    assert step(warned, ev.Judged()).root.queued == warned.root.queued
+
+
+def test_a_warning_comes_after_the_results_of_the_round() -> None:
+    """As a message of its own, in the wording of the setup; what the caller said meanwhile comes after it."""
+    repeating = judging(looking(2, "inject_warning"), [A], [A])
+    state = m.go(repeating, ev.Continued((m.user("look here"), m.system())), ev.Judged(), *rest_of([A], 2))
+    results, *said = m.history(state)[-4:]
+    assert list(m.results(results)) == ["c2_0"]
+    assert [message["content"] for message in said[:2]] == [warning("pure", 2), "look here"]
+    for text, told in (("{name}: {count}!", "pure: 1!"), ("{nobody}", warning("pure", 1))):
+        worded = judging(looking(1, "inject_warning", texts=Texts(loop_warning=text)), [A])
+        assert [decode(each)["content"] for each in step(worded, ev.Judged()).root.queued] == [told]
+
+
+def test_a_warning_waits_while_only_results_may_follow() -> None:
+    """A newer one takes its place, and it is not for a model that no longer repeats itself."""
+    state = judging(looking(1, "inject_warning"), [A], call=m.code_call)
+    state = m.go(state, ev.Judged(), *rest_of([A], 1))
+    assert (len(state.root.unjoined), [decode(each)["content"] for each in state.root.queued]) == (
+        2,
+        [warning("pure", 1)],
+    )
+    newer = m.go(state, asked([OTHER], 2), ev.Judged(), *rest_of([OTHER], 2))
+    said = [message["content"] for message in m.history(newer)]
+    assert (said[-1], said.count(warning("pure", 1))) == (warning("keyed", 1), 0)
+    end = m.replied("end_turn", m.text("so"))
+    assert m.termination(m.go(state, end)) == NaturalEnd()
+    unheard = m.go(state, ev.Continued((m.user("and now?"),)), end)
+    assert (m.phase(unheard), m.history(unheard)[-1]["content"]) == ("Ready", "and now?")
+
+
+def test_a_limit_keeps_the_warning_and_the_count() -> None:
+    """Within a round, and between two: where the loop goes on, the round is closed once, and counts once."""
+    state = m.after(limits=Limits(timeout=5), loop_detection=LoopDetection(2, "inject_warning"))
+    state = m.go(judging(state, [A], [A]), ev.Judged(seconds=9), ev.TurnEnded())
+    state = m.go(state, ev.Changed(limits=UNLIMITED), *rest_of([A], 2))
+    assert (m.history(state)[-1]["content"], state.root.queued) == (warning("pure", 2), ())
+    assert found(state, [[A], [A]]) == [None, 4]
+    limited = m.after(limits=Limits(max_iterations=2), loop_detection=LoopDetection(3))
+    for number in (1, 2):
+        limited = m.go(limited, asked([A], number), *rest_of([A], number))
+    limited = step(limited, ev.TurnEnded())
+    assert m.termination(limited) == MaxIterations(2)
+    assert found(step(limited, ev.Changed(limits=UNLIMITED)), [[A]]) == [3]
+    opened = m.opened(limits=UNLIMITED, loop_detection=LoopDetection(2, "inject_warning"))
+    events = [ev.Requested(), asked([A], 1), *rest_of([A], 1), ev.Requested(), asked([A], 2), *rest_of([A], 2)]
+    told = [each for event in events for each in ([event, ev.Judged()] if isinstance(event, ev.Replied) else [event])]
+    assert fold([opened, *events]) == fold([opened, *told])  # also where the judgement was left out of the journal

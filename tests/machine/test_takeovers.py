@@ -1,0 +1,244 @@
+"""Another driver takes a loop over, and copies of loops; and what is asked of a loop by those who list it."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from attrs import evolve
+
+from tests.machine import making as m
+from tests.machine.making import the_call
+from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
+from toolloop.machine import events as ev
+from toolloop.machine.effects import EndTurn, SendRequest
+from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.loop import Failure, Finished, round_of
+from toolloop.machine.queries import Standing, answer_of, driven, everywhere, status_of
+from toolloop.machine.setup import Limits, Texts
+from toolloop.machine.state import State
+from toolloop.machine.tree import fork, outstanding, step
+from toolloop.machine.values import GrantSpec, Outcome, Result, Status, Wait, Why
+
+TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
+FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
+
+
+# --- waking ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_whose_driver_is_gone_is_made_again() -> None:
+    """Nobody will hear its reply; as if it had not been made. The setup may be another one from here on."""
+    assert m.after(ev.Requested(), ev.Woken()) == m.after()
+    assert m.after(ev.Requested(), ev.Woken(m.setup(max_parallel_tools=1), driver="b")) == m.after(max_parallel_tools=1)
+    failed = m.after(ev.RequestFailed(m.FAILURE))
+    assert step(failed, ev.Woken()) == failed
+
+
+def test_a_tree_wakes_up_as_a_whole() -> None:
+    """Requests are made again, tools that ran are lost, at every depth; what is settled stays."""
+    state = m.go(begun("p", "q", inside=("p/b",)), *asked("p/b", "c", tool="once"), *at("p/b", ev.Started("c")))
+    state = step(m.go(state, *at("q", ev.Requested())), ev.Woken())
+    assert kinds(state) == {"": "Running", "p": "Running", "p/b": "Running", "q": "Ready"}
+    assert the_call(inside(state, "p/b"), "c").why is Why.UNCERTAIN
+    assert outstanding(state) == (EndTurn(("p", "b")), SendRequest(("q",)))
+    alone = m.go(begun("p"), *asked("p", "c", tool="once"), *at("p", ev.Started("c"), ev.Woken()))
+    assert the_call(inside(alone), "c").why is Why.UNCERTAIN
+    deep = m.go(begun("p", limits=Limits(max_depth=1)), ev.Ticked())
+    over_ = m.go(deep, *at("p", ev.TurnEnded()))
+    assert kinds(step(over_, ev.Woken())) == {"": "Running", "p": "TooDeep"}
+
+
+def test_what_a_limit_left_wakes_up_too() -> None:
+    """Where the loop goes on, what ran is uncertain, and what had not started is judged again."""
+    state = m.after(m.replied("tool_use", m.call("c"), m.call("d")), ev.Started("c"), limits=Limits(timeout=5.0))
+    limited = m.go(state, ev.Ticked(seconds=9.0), ev.TurnEnded(), ev.Woken())
+    assert isinstance(limited.root.phase, Finished)
+    onward = step(limited, ev.Changed(limits=Limits()))
+    assert (the_call(onward).why, the_call(onward, "d").judged) == (Why.UNCERTAIN, False)
+    judged = m.after(TWO, m.asks("c"), ev.Woken())
+    assert [call.judged for call in (the_call(judged), the_call(judged, "d"))] == [False, False]
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tool", ["once", "pure"])
+def test_a_started_call_is_uncertain_in_a_copy(tool: str) -> None:
+    """Every other open call asks again, what is settled stays, and no grant is in it."""
+    calls = [m.call(name, tool) for name in ("done", "runs", "approved", "proposed")]
+    state = m.after(m.replied("tool_use", *calls), m.asks("approved"), execution="ready")
+    grant = evolve(m.approve({"a": 2}), remember=GrantSpec(match="{}"))
+    state = m.go(state, m.decided(approved=grant), ev.Continued(), m.judged())
+    state = m.go(state, ev.Started("done"), m.ended("done"), ev.Started("runs"))
+    copy = fork(state, "copy", 0.0)
+    assert (m.phase(copy), copy.root.setup.loop_id, copy.root.grants) == ("decision_required", "copy", ())
+    assert [(call.status, call.why) for call in (the_call(copy, call["id"]) for call in calls)] == [
+        (Status.SETTLED, None),
+        (Status.WAITING, Why.UNCERTAIN),
+        (Status.WAITING, Why.APPROVAL),
+        (Status.WAITING, Why.APPROVAL),
+    ]
+    assert (the_call(copy, "approved").edited, the_call(copy, "approved").decision) == (None, None)
+    assert state.root.grants
+
+
+def test_a_call_of_a_copy_waits_anew() -> None:
+    """As long as the setup says, from the fork on; a call that was started, for ever. What expired by then has."""
+    asks = evolve(m.judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0)
+    state = m.go(m.after(TWO, asks, decision_timeout=7.0, execution="ready"), ev.Continued(), ev.Started("d", at=103.0))
+    copy = fork(state, "copy", 104.0)
+    assert (the_call(copy).expires_at, the_call(copy, "d").expires_at, copy.root.now) == (111.0, None, 104.0)
+    late = the_call(fork(state, "copy", 105.0)).result
+    assert late is not None
+    assert late.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        (m.after(), "Ready"),
+        (m.after(ev.Requested()), "Ready"),
+        (m.after(TWO), "Judging"),
+        (m.after(m.replied("end_turn", m.text("so")), callables=frozenset({"stop_when"})), "Judging"),
+        (m.after(TWO, m.judged()), "decision_required"),
+        (m.after(TWO, m.asks("c"), m.decided(c=m.approve({"a": 2})), ev.Woken(), ev.Continued()), "decision_required"),
+        (m.after(TWO, ev.Started("c"), m.ended("c"), ev.Started("d"), m.ended("d"), ev.TurnEnded()), "tools_executed"),
+        (m.after(m.replied("pause_turn")), "paused"),
+        (m.after(ev.RequestFailed(m.FAILURE)), "Failed"),
+        (m.after(ev.Stopped()), "Finished"),
+    ],
+)
+def test_a_copy_stands_where_its_loop_stood(state: State, phase: str) -> None:
+    """But that a request is made again, and that calls that somebody looked at are asked about."""
+    copy = fork(state, "copy", 0.0)
+    assert (m.phase(copy), m.history(copy)) == (phase, m.history(state))
+    assert list(copy.loops) == [()]
+
+
+def test_a_tree_is_copied_as_a_whole() -> None:
+    """Loops inside calls have copies; also where it failed, and where a limit ended it."""
+    state = m.go(begun("p", "q"), *asked("p", "a"), *at("p", ev.Started("a")), *at("q", ev.Requested()))
+    copy = fork(state, "copy", 0.0)
+    assert kinds(copy) == {"": "Waiting", "p": "Waiting", "q": "Ready"}
+    assert {loop.setup.loop_id for loop in copy.loops.values()} == {"copy"}
+    assert the_call(inside(copy), "a").why is Why.UNCERTAIN
+    assert the_call(copy, "p").status is Status.RUNNING
+    failed = fork(m.go(begun("p"), *at("p", *FAILS), ev.TurnEnded()), "copy", 0.0)
+    assert (m.phase(failed), len(everywhere(failed))) == ("Failed", 2)
+    calls = m.after(TWO, ev.Started("c"), ev.Ticked(seconds=9.0), ev.TurnEnded(), limits=Limits(timeout=5.0))
+    onward = step(fork(calls, "copy", 0.0), ev.Changed(limits=Limits()))
+    assert the_call(onward).why is Why.UNCERTAIN
+
+
+def test_a_loop_that_a_limit_ended_keeps_what_is_inside_of_its_calls() -> None:
+    """It is no part of the driven tree; where the loop goes on, it is again, and a request is made again."""
+    asking = m.go(m.after(limits=Limits(timeout=1.0)), *asked("", "p"))
+    state = m.go(step(asking, m.child(asking, "p")), *at("p", ev.Requested()))
+    ended = m.go(state, ev.Ticked(seconds=2.0), ev.TurnEnded())
+    assert ([path for path, _ in driven(ended)], [path for path, _ in everywhere(ended)]) == ([()], [(), ("p",)])
+    assert round_of(ended.root) is not None
+    onward = step(ended, ev.Changed(limits=Limits()))
+    assert outstanding(onward) == (SendRequest(("p",)),)
+    edited = m.go(ended, ev.Changed(limits=Limits(timeout=0.0)), ev.TurnEnded())
+    assert (m.phase(edited), set(edited.loops)) == ("Finished", {(), ("p",)})
+
+
+# --- whose turn it is ------------------------------------------------------------------------------------------------
+
+EXAMPLES: list[tuple[State, Standing]] = [
+    (m.after(), "runnable"),
+    (m.after(ev.Requested()), "running"),
+    (m.after(TWO), "runnable"),
+    (m.after(TWO, m.asks("c")), "needs_decision"),
+    (m.after(TWO, m.asks("c"), m.decided(c=m.APPROVE)), "needs_command"),
+    (m.after(TWO, m.judged()), "runnable"),
+    (m.after(TWO, m.judged(), ev.Started("c")), "running"),
+    (m.after(TWO, m.asks("c"), ev.Continued(), ev.Started("d"), execution="ready"), "needs_decision"),
+    (m.after(TWO, m.judged(c=m.DENY, d=m.DENY), ev.TurnEnded()), "needs_command"),
+    (m.after(m.replied("pause_turn", m.text("half"))), "needs_command"),
+    (m.after(m.replied("end_turn", m.text("bye"))), "ended"),
+    (m.after(ev.RequestFailed(m.FAILURE)), "ended"),
+    (m.after(ev.TurnEnded(), limits=Limits(max_depth=0)), "ended"),
+    (m.go(begun("p"), *waits("p")), "needs_decision"),
+    (m.go(begun("p"), *at("p", ev.Requested())), "running"),
+    (begun("p"), "runnable"),
+]
+
+
+@pytest.mark.parametrize(("state", "status"), EXAMPLES)
+def test_a_status_says_whose_turn_it_is(state: State, status: Standing) -> None:
+    """A loop that waits for a person says so even if something else could go on meanwhile."""
+    assert status_of(state) == status
+
+
+def test_the_examples_are_of_every_status() -> None:
+    assert {status for _, status in EXAMPLES} == set(get_args(Standing))
+
+
+# --- what came of a loop inside a call -------------------------------------------------------------------------------
+
+
+def answer(*events: ev.Event, texts: Texts | None = None, **changes: Any) -> tuple[str, bool]:
+    """What the call of a loop is told, and whether it is an error."""
+    result = answer_of(m.after(*events, **changes).root, texts or Texts())
+    assert result.outcome is (Outcome.FAILED if result.is_error else Outcome.RETURNED)
+    return decode(result.content), result.is_error
+
+
+SILENT = "The loop inside this call came to an end without an answer: "
+CUT = "The loop inside this call was cut short: "
+ROUND = (m.replied("tool_use", m.text("so far"), m.call("a", "pure")), ev.Started("a"), m.ended("a"), ev.TurnEnded())
+
+
+@pytest.mark.parametrize(
+    ("events", "changes", "text", "is_error"),
+    [
+        ((m.replied("end_turn", m.text("one"), m.text(" "), m.text("two")),), {}, "one\ntwo", False),
+        ((m.replied("end_turn", m.text("\ud800 found")),), {}, "\ufffd found", False),
+        ((m.replied("end_turn"),), {}, f"{SILENT}it said nothing.", False),
+        (
+            (m.replied("tool_use", m.call("a")), ev.Judged(stop=True, reason="seen it")),
+            {"callables": frozenset({"stop_when"})},
+            f"{SILENT}stop condition (reason: seen it).",
+            False,
+        ),
+        (
+            (*ROUND, ev.Continued(), ev.TurnEnded()),
+            {"limits": Limits(max_iterations=1)},
+            f"{CUT}max iterations (limit: 1). Its last words were: so far",
+            True,
+        ),
+        (
+            (m.replied("refusal", m.text("no"), stop_details={"explanation": "not that"}),),
+            {},
+            f"{SILENT}refused (explanation: not that).",
+            True,
+        ),
+        (
+            (ev.RequestFailed(Failure("model", "no such model", status=404)),),
+            {},
+            f"{SILENT}its model request failed: no such model.",
+            True,
+        ),
+        (
+            (ev.TurnEnded(),),
+            {"depth": 2, "limits": Limits(max_depth=2)},
+            f"{SILENT}it is nested too deep: 2, and 2 is the limit.",
+            True,
+        ),
+    ],
+)
+def test_the_answer_of_a_loop_is_its_last_text_or_why_there_is_none(
+    events: tuple[ev.Event, ...], changes: dict[str, Any], text: str, *, is_error: bool
+) -> None:
+    """What a loop said before an end that it did not choose is not its answer."""
+    assert answer(*events, **changes) == (text, is_error)
+
+
+def test_the_texts_are_those_of_the_loop_above() -> None:
+    """As all that the model is told."""
+    own = Texts(no_answer="Nothing came of it: {reason}")
+    assert answer(m.replied("end_turn"), texts=own) == ("Nothing came of it: it said nothing", False)
+    told = m.go(begun("p"), *over("p"))
+    assert answer_of(inside(told), told.root.setup.texts) == Result(encode("found"))

@@ -1,0 +1,430 @@
+"""Loops inside calls: where they begin, what is said of them, how they stand still, fail, and end."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from tests.machine import making as m
+from tests.machine.making import the_call
+from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
+from tests.machine.worlds import BELOW, EVENTS
+from toolloop.machine import events as ev
+from toolloop.machine.calls import digest_of
+from toolloop.machine.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.machine.loop import Failed, Failure
+from toolloop.machine.queries import driven, driven_at, everywhere, is_over, waiting
+from toolloop.machine.setup import Limits
+from toolloop.machine.splicing import Splice
+from toolloop.machine.state import State
+from toolloop.machine.terminations import Timeout
+from toolloop.machine.tree import outstanding, step
+from toolloop.machine.usage import IterationUsage, Usage
+from toolloop.machine.values import DecisionRecord, GrantSpec, Status, Wait, Why
+
+FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
+
+# --- where a loop begins ---------------------------------------------------------------------------------------------
+
+
+def test_a_loop_that_begins_is_the_start_of_its_call() -> None:
+    """It counts as one, at the time of the loop above; the judgement before it may be left out of the journal."""
+    judging = m.go(m.after(), *asked("", "p", "q"), ev.Ticked(at=70.0))
+    state = step(judging, m.child(judging, "p"))
+    assert state == m.go(judging, ev.Judged(), m.child(judging, "p"))
+    call = the_call(state, "p")
+    assert (call.status, call.attempts, call.has_loop, list(state.root.started)) == (Status.RUNNING, 1, True, ["p"])
+    assert (len(inside(state).messages), len(inside(state).started), inside(state).now) == (1, 0, 70.0)
+    assert outstanding(state) == (RunCall("q"), SendRequest(("p",)))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (m.asks("p"),),
+        (m.judged(p=m.DENY),),
+        (ev.Judged(), ev.Started("p")),
+        (ev.Judged(), ev.Started("p"), m.ended("p")),
+        (m.asks("p"), m.decided(p=m.APPROVE), ev.Woken()),
+    ],
+)
+def test_nothing_begins_in_a_call_that_may_not_start(events: tuple[ev.Event, ...]) -> None:
+    """Denied, undecided, running, settled, to be judged; nor where there is no such call, or no round."""
+    state = m.go(m.after(), *asked("", "p"), *events)
+    for name in ("p", "nobody"):
+        with pytest.raises(IllegalCommand):
+            step(state, m.child(state, name))
+    opened = m.child(m.go(m.after(), *asked("", "p")), "p")
+    for other in (m.after(), m.after(ev.Requested()), m.after(ev.Stopped())):
+        with pytest.raises(IllegalCommand):
+            step(other, opened)
+    with pytest.raises(IllegalCommand, match="there is no loop inside the call 'x/y'"):
+        step(state, evolve(opened, path=("x", "y", "z")))
+
+
+@pytest.mark.parametrize("within", [(), ((1, "q", 1),), ((2, "p", 1),), ((1, "p", 2),), ((1, "p", 1), (1, "p", 1))])
+def test_a_loop_says_where_it_begins(within: tuple[tuple[int, str, int], ...]) -> None:
+    """Its setup has the iterations and calls above it; that of another place is refused, also when it wakes."""
+    state = m.go(m.after(), *asked("", "p"))
+    opened = m.child(state, "p")
+    with pytest.raises(IllegalCommand, match="the loop that begins is not of the call 'p'"):
+        step(state, evolve(opened, setup=evolve(opened.setup, within=within)))
+    with pytest.raises(IllegalCommand, match="the setup is that of a loop in another place"):
+        step(step(state, opened), ev.Woken(evolve(opened.setup, within=within), path=("p",)))
+
+
+# --- what is said of it ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EVENTS if kind not in BELOW], ids=lambda kind: kind.__name__)
+def test_what_the_caller_says_is_said_to_the_outermost_loop(kind: type[ev.Event]) -> None:
+    """It reaches down from there; an edit of a history below is a compaction, or refused."""
+    said = {
+        ev.Decided: m.decided(a=m.DENY),
+        ev.FollowedUp: ev.FollowedUp((m.user(),)),
+    }
+    event = said.get(kind) or kind()
+    for refused in (event, ev.HistoryEdited((Splice(0, 1, (m.user(),)),))):
+        with pytest.raises(IllegalCommand, match="is for the outermost loop, and reaches down from there"):
+            step(begun("p"), evolve(refused, path=("p",)))
+    compacted = step(begun("p"), ev.HistoryEdited((Splice(0, 1, (m.user(),)),), "drop_rounds", path=("p",)))
+    assert inside(compacted).compacted == (("drop_rounds", 0),)
+
+
+@pytest.mark.parametrize("path", ["x", "p/x", "p/a/b"])
+def test_what_is_said_of_a_loop_that_is_not_there_is_refused(path: str) -> None:
+    """But for an end that names its run: it comes too late, and what it spent counts where there is a loop."""
+    state = m.go(begun("p"), *asked("p", "a"))
+    for event in (ev.Requested(), m.ended("a"), ev.Woken()):
+        with pytest.raises(IllegalCommand, match=f"there is no loop inside the call '{path}'"):
+            m.go(state, *at(path, event))
+    late = ev.Ended("a", m.DONE, iteration=1, attempt=1)
+    assert m.go(state, *at(path, late)) == state
+    entry = IterationUsage(1, usage=Usage(5), path=("b",))
+    spent = m.go(state, *at(path, evolve(late, spent=(entry,))))
+    assert spent.root.total_usage == state.root.total_usage + Usage(5)
+    assert spent.root.usage_log[-1].path == (*path.split("/"), "a", "b")
+
+
+def test_where_the_loop_above_stands_still_so_does_what_is_inside() -> None:
+    """But for what may be told at any time."""
+    state = m.go(begun("p", "q"), *waits("p"), *waits("q"), ev.TurnEnded())
+    assert kinds(state) == {"": "Waiting", "p": "Waiting", "q": "Waiting"}
+    assert driven_at(state, ("p",)) is None
+    for event in (ev.TurnEnded(), ev.Requested(), ev.Judged(), ev.Started("a"), m.child(state, "p", "a")):
+        with pytest.raises(IllegalCommand, match=r"the loop above does not run|is not possible while"):
+            m.go(state, event if event.path else evolve(event, path=("p",)))
+    for any_time in (ev.Ended("a", m.DONE, iteration=1, attempt=1), ev.Woken()):
+        assert kinds(m.go(state, *at("p", any_time))) == kinds(state)
+    grant = evolve(m.APPROVE, remember=GrantSpec(match="{}"))
+    granted = step(state, ev.Decided((("p/a", grant),)))
+    assert len(inside(granted).grants) == 1
+    assert inside(m.go(granted, *at("p", ev.GrantRevoked("1/a")))).grants == ()
+
+
+def test_what_a_loop_uses_and_starts_counts_in_every_loop_above() -> None:
+    """With the calls that lead to it from there; also what a tool's own loops used."""
+    state = m.go(begun("p", inside=("p/b",)), *asked("p/b", "c"), *at("p/b", ev.Started("c")))
+    top, middle, low = state.root, inside(state), inside(state, "p/b")
+    assert [entry.path for entry in top.usage_log] == [(), ("p",), ("p", "b")]
+    assert [entry.path for entry in middle.usage_log] == [(), ("b",)]
+    assert [loop.total_usage.total_tokens for loop in (top, middle, low)] == [15, 10, 5]
+    assert [[*loop.started] for loop in (top, middle, low)] == [["p", "p/b", "p/b/c"], ["b", "b/c"], ["c"]]
+    assert [loop.iterations for loop in (top, middle, low)] == [1, 1, 1]
+    entry = IterationUsage(1, usage=Usage(1, 1), path=("own",))
+    spent = m.go(state, *at("p/b", ev.Ended("c", m.DONE, spent=(entry,))))
+    assert spent.root.usage_log[-1].path == ("p", "b", "c", "own")
+    assert [loop.total_usage.total_tokens for _, loop in driven(spent)] == [17, 12, 7]
+
+
+# --- it goes on by itself --------------------------------------------------------------------------------------------
+
+
+def test_a_loop_inside_a_call_waits_for_no_command() -> None:
+    """After a round, or a pause, it asks again."""
+    state = m.go(begun("p"), *asked("p", "a"), *at("p", ev.Started("a"), m.ended("a"), ev.TurnEnded()))
+    assert kinds(state) == {"": "Running", "p": "Ready"}
+    paused = m.go(state, *at("p", ev.Requested(), m.replied("pause_turn", m.text("so"), m.server_call("s"))))
+    assert (kinds(paused)["p"], len(inside(paused).unjoined), outstanding(paused)) == (
+        "Ready",
+        1,
+        (SendRequest(("p",)),),
+    )
+
+
+def test_once_it_is_over_its_call_has_its_result() -> None:
+    """And not before: not by an end without a name, nor by one with it. A failure that may pass is no end."""
+    state = m.go(begun("p"), *asked("p", "a"))
+    with pytest.raises(IllegalCommand, match="the loop inside 'p' is not over"):
+        step(state, m.ended("p"))
+    for run in ((1, 1), (1, 0), (2, 1)):
+        assert step(state, ev.Ended("p", m.DONE, 0.0, *run)) == state
+    failing = m.go(begun("p"), *at("p", *FAILS))
+    assert not is_over(inside(failing))
+    for words in (over("p"), at("p", ev.Requested(), ev.RequestFailed(Failure("model", "gone", 404)))):
+        done = m.go(begun("p"), *words)
+        assert outstanding(done) == (Conclude("p"),)
+        closed = m.go(done, m.ended("p", "found"), ev.TurnEnded())
+        assert m.results(m.history(closed)[2]) == {"p": "found"}
+        assert set(closed.loops) == {()}
+
+
+def test_a_call_that_is_cancelled_or_stopped_loses_the_loop_inside() -> None:
+    """Whatever that was about; its request is given up when its own loop has no time left."""
+    state = m.go(begun("p", inside=("p/b",)), *at("p/b", ev.Requested()))
+    cancelled = step(state, ev.Ended("p", None))
+    assert (set(cancelled.loops), the_call(cancelled, "p").status) == ({()}, Status.SETTLED)
+    stopped = step(state, ev.Stopped())
+    assert set(stopped.loops) == {()}
+    assert "was cancelled while it ran" in str(m.history(stopped)[-1])
+    short = m.go(m.after(), *asked("", "p"))
+    short = m.go(step(short, m.child(short, "p", limits=Limits(timeout=5.0))), *at("p", ev.Requested()))
+    late = step(short, ev.Ticked(seconds=5.0))
+    assert (outstanding(short), outstanding(late)) == ((), (CancelRequest(("p",)),))
+    ended = m.go(late, *at("p", ev.RequestFailed(), ev.TurnEnded()))
+    assert (m.termination(inside(ended)), outstanding(ended)) == (Timeout(5.0), (Conclude("p"),))
+
+
+# --- the caller ------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_names_a_call_by_its_path() -> None:
+    """Of all loops at once, or one by one; an edit is judged where it was made."""
+    asking = m.go(begun("p", "q"), *waits("p"), *waits("q"), ev.TurnEnded())
+    at_once = step(asking, ev.Decided((("p/a", m.APPROVE), ("q/a", m.DENY))))
+    assert at_once == m.go(asking, ev.Decided((("q/a", m.DENY),)), ev.Decided((("p/a", m.APPROVE),)))
+    assert the_call(inside(at_once, "p"), "a").status is Status.DECIDED
+    assert outstanding(step(at_once, ev.Continued())) == (RunCall("a", ("p",)), EndTurn(("q",)))
+    edited = m.go(begun("p"), *waits("p"), ev.TurnEnded(), ev.Decided((("p/a", m.approve({"a": 2})),)))
+    assert outstanding(step(edited, ev.Continued())) == (Judge(("a",), path=("p",)),)
+    failed = m.go(begun("p"), *at("p", *FAILS), ev.TurnEnded())
+    for ended in (m.go(begun("p"), *waits("p"), ev.Stopped()), failed):
+        with pytest.raises(IllegalCommand, match="a decision is not possible"):
+            step(ended, ev.Decided((("p/a", m.DENY),)))
+
+
+@pytest.mark.parametrize("name", ["x", "x/a", "p/x", "p/a/b", "q/a", "p//a", "//a", "/p/a", "p/a/", "p/", "/", ""])
+def test_one_decision_that_names_no_call_refuses_those_beside_it(name: str) -> None:
+    """Wherever in the tree; and it says what waits."""
+    asking = m.go(begun("p", "q"), *waits("p"))
+    with pytest.raises(UnknownCall) as refused:
+        step(asking, ev.Decided((("p/a", m.APPROVE), (name, m.APPROVE))))
+    assert name in str(refused.value)
+    assert the_call(inside(asking), "a").status is Status.WAITING
+
+
+def test_an_id_with_a_slash_is_a_name_like_any_other() -> None:
+    """In the outermost loop, where it may even begin like the path of another call, and in a loop inside a call."""
+    state = m.go(m.after(), *asked("", "a/b"), m.asks("a/b"))
+    assert the_call(step(state, ev.Decided((("a/b", m.APPROVE),))), "a/b").status is Status.DECIDED
+    beside = m.go(m.after(execution="ready"), *asked("", "p", "p/x"), m.asks("p/x"), ev.Continued())
+    beside = m.go(step(beside, m.child(beside, "p")), ev.Decided((("p/x", m.APPROVE),)))
+    assert the_call(beside, "p/x").status is Status.DECIDED
+    nested = m.go(begun("p"), *asked("p", "a/b"), *at("p", m.asks("a/b")), ev.Decided((("p/a/b", m.DENY),)))
+    assert the_call(inside(nested), "a/b").status is Status.SETTLED
+
+
+def decided_before(*decisions: tuple[str, DecisionRecord]) -> State:
+    return m.go(begun("p"), *asked("p", "a", "b"), *at("p", m.asks("a", "b")), ev.TurnEnded(), ev.Decided(decisions))
+
+
+def expired() -> State:
+    asks = ev.Judged((("a", Wait(Why.APPROVAL, expires_in=5.0)),))
+    asking = m.go(begun("p"), *asked("p", "a"), *at("p", asks), ev.TurnEnded())
+    return step(asking, ev.Ticked(at=asking.root.now + 6.0))
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "decision", "kind"),
+    [
+        (decided_before(), "p/nix", m.APPROVE, UnknownCall),
+        (decided_before(), "p/a", DecisionRecord("approve", digest="of another"), DecisionConflict),
+        (decided_before(), "p/a", m.RERUN, IllegalCommand),
+        (decided_before(("p/a", m.APPROVE)), "p/a", m.DENY, DecisionConflict),
+        (expired(), "p/a", m.APPROVE, UnknownCall),
+        (m.go(begun("p"), *asked("p", "a"), *at("p", ev.Started("a"))), "p/a", m.DENY, IllegalCommand),
+        (m.go(begun("p"), *asked("p", "a", "b"), *at("p", ev.Started("a"), m.ended("a"))), "p/a", m.DENY, UnknownCall),
+        (m.go(begun("p"), *asked("p", "a")), "p/a/b", m.DENY, UnknownCall),
+        (m.go(begun("p"), *over("p")), "p/a", m.DENY, UnknownCall),
+    ],
+    ids=["no call", "digest", "kind", "decided", "expired", "running", "settled", "no loop", "ended"],
+)
+def test_an_error_about_a_call_inside_names_it_by_its_path(
+    state: State, name: str, decision: DecisionRecord, kind: type[CallerError]
+) -> None:
+    """In its text and in its attributes: ids may repeat in a tree, and what is named can be said back."""
+    with pytest.raises(kind) as refused:
+        step(state, ev.Decided(((name, decision),)))
+    assert repr(name) in str(refused.value)
+    if kind is not IllegalCommand:
+        assert getattr(refused.value, "call", None) == name
+    if name == "p/nix":
+        assert getattr(refused.value, "known", None) == ("p/a", "p/b")
+
+
+def test_the_loop_goes_on_once_all_is_decided_everywhere() -> None:
+    """Under `barrier` a call that waits deep inside holds it up; under `ready` the others go on meanwhile."""
+    asking = m.go(begun("p"), *waits("p"), ev.TurnEnded())
+    with pytest.raises(UndecidedCalls, match="p/a") as refused:
+        step(asking, ev.Continued())
+    assert refused.value.calls == ("p/a",)
+    assert m.phase(m.go(asking, ev.Decided((("p/a", m.DENY),)), ev.Continued())) == "Running"
+    state = m.go(m.after(execution="ready"), *asked("", "p", "q"))
+    for name in "pq":
+        state = m.go(step(state, m.child(state, name)), *waits(name))
+    onward = m.go(state, ev.TurnEnded(), ev.Decided((("q/a", m.APPROVE),)), ev.Continued())
+    assert (kinds(onward), outstanding(onward)) == (
+        {"": "Running", "p": "Waiting", "q": "Running"},
+        (RunCall("a", ("q",)),),
+    )
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_inside_is_the_failure_of_the_loops_above_once_nothing_else_runs() -> None:
+    """With its path; to try again is to try it again where it failed, and all below goes on."""
+    state = m.go(begun("one", "two", inside=("one/deep",)), *at("one/deep", *FAILS))
+    assert outstanding(state) == (EndTurn(("one",)), SendRequest(("two",)))
+    with pytest.raises(IllegalCommand):
+        step(state, ev.TurnEnded())
+    failed = m.go(state, *at("one", ev.TurnEnded()), *over("two"), m.ended("two"), ev.TurnEnded())
+    assert isinstance(failed.root.phase, Failed)
+    assert failed.root.phase.failure == evolve(m.FAILURE, path=("one", "deep"))
+    assert ([*kinds(failed)], len(everywhere(failed))) == ([""], 3)
+    again = step(failed, ev.Continued())
+    assert kinds(again) == {"": "Running", "one": "Running", "one/deep": "Ready"}
+    assert kinds(step(failed, ev.Woken())) == {"": "Failed"}
+
+
+def test_who_waits_is_asked_before_a_failure_is_told() -> None:
+    """An outage in one loop hides no question of another; to go on is to try again, too."""
+    state = m.go(begun("one", "two"), *at("one", *FAILS), *waits("two"), ev.TurnEnded())
+    assert m.phase(state) == "decision_required"
+    onward = m.go(state, ev.Decided((("two/a", m.DENY),)), ev.Continued())
+    assert kinds(onward) == {"": "Running", "one": "Ready", "two": "Running"}
+    deep = m.go(begun("one", "two", inside=("one/deep",)), *waits("one/deep"), *at("two", *FAILS))
+    deep = m.go(deep, *at("one", ev.TurnEnded()), ev.TurnEnded())
+    assert kinds(deep) == {"": "Waiting", "one": "Waiting", "one/deep": "Waiting", "two": "Failed"}
+    assert [(path, call.id) for path, call in waiting(deep)] == [(("one", "deep"), "a")]
+
+
+def test_a_failure_that_nothing_mends_is_concluded_and_not_tried_again() -> None:
+    """Beside one that may pass."""
+    gone = ev.RequestFailed(Failure("model", "gone", 404))
+    state = m.go(begun("one", "two"), *at("one", *FAILS), *at("two", ev.Requested(), gone))
+    assert outstanding(state) == (Conclude("two"),)
+    limited = m.go(
+        begun("one", "two", limits=Limits(timeout=5.0)), *at("one", *FAILS), *at("two", ev.Requested(), gone)
+    )
+    late = step(limited, ev.Ticked(seconds=5.0))
+    assert outstanding(late) == (Conclude("two"),)  # also when time is up
+    failed = m.go(late, m.ended("two"), ev.TurnEnded())
+    assert m.phase(failed) == "Failed"
+    assert m.phase(step(failed, ev.Continued())) == "Running"
+
+
+# --- ids that repeat -------------------------------------------------------------------------------------------------
+
+
+def running(state: State) -> State:
+    return m.go(state, *asked("k", "c"), *at("k", ev.Judged(), ev.Started("c")))
+
+
+def second_round() -> State:
+    """A loop whose second round has a call of the same id as its first, with the same call running inside."""
+    state = m.go(begun("k"), *asked("k", "c"), *at("k", ev.Judged(), ev.Started("c"), m.ended("c"), ev.TurnEnded()))
+    state = m.go(state, *over("k"), m.ended("k"), ev.TurnEnded(), ev.Continued(), *asked("", "k"))
+    return running(step(state, m.child(state, "k")))
+
+
+def second_run() -> State:
+    """A loop whose one call was lost and runs again, with the same call running inside."""
+    state = running(begun("k", tool="once"))
+    state = m.go(state, ev.Ended("k", None), ev.TurnEnded(), m.decided(k=m.RERUN), ev.Continued())
+    return running(step(state, m.child(state, "k")))
+
+
+@pytest.mark.parametrize(
+    ("state", "earlier", "this"), [(second_round(), (1, 1), (2, 1)), (second_run(), (1, 1), (1, 2))]
+)
+def test_a_late_end_inside_an_earlier_run_of_the_call_above_is_none(
+    state: State, earlier: tuple[int, int], this: tuple[int, int]
+) -> None:
+    """It says which run of which call was above it; what it spent counts above that."""
+    late = ev.Ended("c", m.DONE, iteration=1, attempt=1, above=(earlier,), path=("k",))
+    assert step(state, late) == state
+    spent = step(state, evolve(late, spent=(IterationUsage(1, usage=Usage(5)),)))
+    assert (spent.root.usage_log[-1].path, len(inside(spent, "k").usage_log)) == (("k", "c"), 1)
+    settled = step(state, evolve(late, above=(this,)))
+    assert the_call(inside(settled, "k"), "c").status is Status.SETTLED
+
+
+def test_a_late_end_is_compared_with_every_call_above() -> None:
+    """Also with those between; and with each of them by its own number. Fewer are compared as far as they go."""
+    state = begun("p", inside=("p/b",))
+    state = m.go(state, *asked("p/b", "c"), *at("p/b", ev.Judged(), ev.Started("c")))
+    end = ev.Ended("c", m.DONE, iteration=1, attempt=1, path=("p", "b"))
+    for above in (((1, 1), (1, 2)), ((1, 1), (2, 1)), ((2, 1), (1, 1)), ((1, 2),)):
+        assert step(state, evolve(end, above=above)) == state
+    fitting: list[tuple[tuple[int, int], ...]] = [((1, 1), (1, 1)), ((1, 1),), ()]
+    for runs in fitting:
+        settled = step(state, evolve(end, above=runs))
+        assert the_call(inside(settled, "p/b"), "c").status is Status.SETTLED
+
+
+def test_a_decision_about_a_call_of_a_lost_loop_is_none_about_the_next() -> None:
+    """The second loop in the same call may ask for the very same; the digest is another one all the same."""
+
+    def shown(state: State) -> str:
+        loop = inside(state, "k")
+        assert loop.round is not None
+        return digest_of(loop.setup, loop.round.iteration, the_call(loop, "a"))
+
+    first = m.go(begun("k", tool="once"), *waits("k"))
+    second = m.go(first, ev.Ended("k", None), ev.TurnEnded(), m.decided(k=m.RERUN), ev.Continued())
+    second = m.go(step(second, m.child(second, "k")), *waits("k"))
+    assert inside(second, "k").setup.within == ((1, "k", 2),)
+    with pytest.raises(DecisionConflict, match="'k/a' was made for the call as it was") as refused:
+        step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=shown(first))),)))
+    assert refused.value.call == "k/a"
+    decided = step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=shown(second))),)))
+    assert the_call(inside(decided, "k"), "a").status is Status.DECIDED
+
+
+def test_ids_may_repeat_in_a_tree() -> None:
+    """A path is what names a call."""
+    state = m.go(begun("c", inside=("c/c",)), *asked("c/c", "c"), *at("c/c", ev.Started("c")))
+    state = m.go(state, *at("c/c", m.ended("c", "deepest"), ev.TurnEnded()))
+    assert kinds(state) == {"": "Running", "c": "Running", "c/c": "Ready"}
+    assert m.results(m.history(inside(state, "c/c"))[-1]) == {"c": "deepest"}
+
+
+# --- a history that is taken -----------------------------------------------------------------------------------------
+
+
+def test_a_history_that_is_taken_goes_on_with_what_is_inside_of_its_calls() -> None:
+    """What runs runs on; what stood still goes on, unless calls wait there; and what is left out is gone."""
+    keeps = ev.HistoryTaken(reply=m.said(m.call("p", "pure")))
+    busy = m.go(begun("p", "q"), *at("p", ev.Requested()))
+    assert kinds(step(busy, keeps)) == {"": "Running", "p": "Requesting"}
+    assert kinds(step(busy, ev.HistoryTaken())) == {"": "Ready"}
+    both = ev.HistoryTaken(reply=m.said(m.call("p", "pure"), m.call("q", "pure")))
+    for still, phase in ((waits("p"), "Waiting"), (at("p", *FAILS), "Failed")):
+        mixed = m.go(begun("p", "q"), *still, *at("q", ev.Requested()))
+        assert kinds(step(mixed, both)) == {"": "Running", "p": phase, "q": "Requesting"}
+    failed = m.go(begun("p"), *at("p", *FAILS), ev.TurnEnded())
+    assert kinds(step(failed, keeps)) == {"": "Running", "p": "Ready"}
+    asking = m.go(begun("p"), *waits("p"), ev.TurnEnded())
+    assert kinds(step(asking, keeps)) == {"": "Waiting", "p": "Waiting"}
+    decided = m.go(asking, ev.Decided((("p/a", m.APPROVE),)), keeps)
+    assert kinds(decided) == {"": "Running", "p": "Running"}
+
+
+def test_a_request_inside_is_given_up_where_the_loop_above_comes_to_stand_still() -> None:
+    """A history with a further call is judged, and its caller is asked: nobody waits for the reply then."""
+    busy = m.go(begun("p"), *at("p", ev.Requested()))
+    judging = step(busy, ev.HistoryTaken(reply=m.said(m.call("p", "pure"), m.call("c"))))
+    assert kinds(judging) == {"": "Judging", "p": "Requesting"}
+    assert kinds(step(judging, m.asks("c"))) == {"": "Waiting", "p": "Ready"}

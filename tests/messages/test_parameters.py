@@ -1,0 +1,93 @@
+"""What `check` says of the thinking parameter, of tools, and of what names tools: where, and where it says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.messages.bodies import (
+    HELLO,
+    HI,
+    NEXT,
+    OPUS,
+    SONNET_4_5,
+    TOOL,
+    assistant,
+    call,
+    reference,
+    result,
+    system,
+    tool_change,
+    user,
+)
+from toolloop.history import check
+
+REFERS = [HI, assistant(call()), user(result(content=[reference("fly")]))]
+ADDS = [HI, system(tool_change("tool_addition", "fly")), HELLO, NEXT]
+MCP = {"type": "mcp_toolset", "mcp_server_name": "s"}
+
+
+def asked(messages: Any = (HI,), **more: Any) -> list[tuple[str, str]]:
+    return [(problem.path, problem.rule) for problem in check(list(messages), **{"model": OPUS} | more)]
+
+
+def test_thinking_that_the_model_does_not_take_is_found() -> None:
+    cases: list[tuple[str | None, Any, str]] = [
+        (OPUS, {"type": "enabled", "budget_tokens": 2048}, "thinking"),
+        (SONNET_4_5, {"type": "adaptive"}, "thinking"),
+        ("claude-mythos-5", {"type": "disabled"}, "thinking"),
+        (SONNET_4_5, {"type": "enabled", "budget_tokens": 1000}, "thinking.budget_tokens"),
+        (None, {"type": "enabled", "budget_tokens": 1000}, "thinking.budget_tokens"),
+    ]
+    for model, thinking, path in cases:
+        assert asked(model=model, thinking=thinking) == [(path, "thinking-config")]
+
+
+def test_of_an_unknown_model_any_kind_of_thinking_passes() -> None:
+    """And what is no such parameter is left to the API."""
+    for thinking in [
+        None,
+        "adaptive",
+        {},
+        {"type": 7},
+        {"type": "enabled"},
+        {"type": "enabled", "budget_tokens": "many"},
+    ] + [{"type": kind} for kind in ("adaptive", "disabled", "between_tools")]:
+        assert asked(model="claude-saga-7", thinking=thinking) == []
+
+
+def test_a_tool_is_pointed_at() -> None:
+    """By its place; each of its flaws is named."""
+    assert asked(tools=[TOOL, {"name": "a b"}, TOOL]) == [
+        ("tools[1]", "tool-definition"),
+        ("tools[1]", "tool-definition"),
+        ("tools[2]", "tool-definition"),
+    ]
+
+
+def test_what_has_no_name_is_no_tool_of_the_callers() -> None:
+    cases: list[Any] = [None, "look", [], [None, 7, {}, {"type": "text", "text": "x"}, MCP, MCP, {"name": 7}]]
+    for tools in cases:
+        assert asked(tools=tools) == []
+
+
+def test_what_names_no_tool_is_found() -> None:
+    assert asked(REFERS, tools=[TOOL]) == [("messages[2].content[0]", "tool-reference")]
+    assert asked(ADDS, tools=[TOOL]) == [("messages[1].content[0]", "tool-reference")]
+
+
+def test_where_a_tool_may_be_there_nothing_is_said() -> None:
+    """The tools are not known, or have names that only a server knows, or it is there."""
+    tools_cases: list[Any] = [None, [TOOL, MCP], [TOOL | {"name": "fly"}]]
+    history_cases: list[list[Any]] = [REFERS, ADDS]
+    for tools in tools_cases:
+        for history in history_cases:
+            assert asked(history, tools=tools) == []
+
+
+def test_a_tool_that_is_defined_on_the_way_may_be_named() -> None:
+    """Whichever it is: its definition is not looked into. A reference to an MCP tool is not looked up either."""
+    defined = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": TOOL | {"name": "fly"}}}
+    assert asked([HI, system(defined), HELLO, *ADDS], tools=[TOOL]) == []
+    assert asked([HI, system(defined), HELLO, *REFERS], tools=[TOOL]) == []
+    of_mcp = {"type": "tool_addition", "tool": {"type": "mcp_tool_reference", "server_name": "s", "name": "fly"}}
+    assert asked([HI, system(of_mcp), HELLO, *REFERS], tools=[TOOL]) == []

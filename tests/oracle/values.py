@@ -1,0 +1,352 @@
+"""The values of a loop: calls, results, decisions, commands. All frozen; inputs and contents are JSON texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from attrs import field, frozen
+
+from tests.oracle.jsontext import JSON, canonical, decode
+
+if TYPE_CHECKING:
+    from tests.oracle.states import State
+
+# What a tool does to the world: may it be run again?
+ToolEffect = Literal["pure", "keyed", "once"]
+
+
+class Status(StrEnum):
+    """Where a call is on its way to its one result."""
+
+    PROPOSED = "proposed"  # the model asks for it; no policy has judged it
+    WAITING = "waiting"  # for the caller's word
+    DECIDED = "decided"  # the caller said run; it may start once the loop goes on
+    CLEARED = "cleared"  # it may start
+    RUNNING = "running"  # it was started
+    SETTLED = "settled"  # it has its one result
+
+
+# For what every event asks: in Python 3.11 it takes a thousand instructions to find one of them in its class.
+PROPOSED, WAITING, DECIDED, CLEARED, RUNNING, SETTLED = Status
+
+
+class Why(StrEnum):
+    """What a waiting call waits for."""
+
+    APPROVAL = "approval"  # may it run?
+    EXTERNAL = "external"  # its result comes from the caller
+    UNCERTAIN = "uncertain"  # it was started, and nobody saw how it ended
+
+
+class Outcome(StrEnum):
+    """How a call got its result."""
+
+    RETURNED = "returned"
+    FAILED = "failed"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    ANSWERED = "answered"
+    UNKNOWN_TOOL = "unknown_tool"
+    INVALID_INPUT = "invalid_input"
+    NOT_RUN = "not_run"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    UNCERTAIN = "uncertain"
+
+
+@frozen
+class Result:
+    """The one result of a call. `content`: the JSON text of a string or of a list of blocks."""
+
+    content: str
+    is_error: bool = False
+    outcome: Outcome = Outcome.RETURNED
+
+
+@frozen
+class Terms:
+    """What a person wants remembered with an approval: a `Grant` in the machine's form.
+
+    Attributes:
+        tool: which tool; None is that of the call.
+        match: JSON text of what the input must match; None is the very input of the call.
+        uses: how many later calls it lets run; None is no limit.
+        expires_at: until when, in seconds since the epoch; None is for ever.
+
+    """
+
+    tool: str | None = None
+    match: str | None = None
+    uses: int | None = None
+    expires_at: float | None = None
+
+
+@frozen
+class StandingGrant:
+    """A grant that was given: calls that fit it run unasked. It has either `match` or `exact`.
+
+    Attributes:
+        id: names it in its loop.
+        exact: JSON text of the one input that it is for.
+        uses: how many calls it still lets run; 0 is used up, None no limit.
+        by, reason, at: who gave it, why, and when.
+        call_id: with the decision on which call.
+
+    """
+
+    id: str
+    tool: str
+    match: str | None = None
+    exact: str | None = None
+    uses: int | None = None
+    expires_at: float | None = None
+    by: str | None = None
+    reason: str | None = None
+    at: float = 0.0
+    call_id: str = ""
+
+
+@frozen
+class Ruling:
+    """A decision in the machine's form.
+
+    Attributes:
+        kind: `approve`, `deny`, `answer` or `rerun`.
+        content: JSON text: the edited input of an approval, or the content of an answer.
+        digest: binds the decision to the call that was shown; None binds to the id alone.
+        by_policy: a policy decided, not a person.
+        remember: the grant that a person gave with it.
+        grant: the id of the grant by which the call runs; nobody was asked about it.
+
+    """
+
+    kind: Literal["approve", "deny", "answer", "rerun"]
+    content: str | None = None
+    is_error: bool = False
+    by: str | None = None
+    reason: str | None = None
+    digest: str | None = field(default=None, eq=False)
+    at: float = field(default=0.0, eq=False)
+    by_policy: bool = field(default=False, eq=False)
+    remember: Terms | None = field(default=None, eq=False)
+    grant: str | None = field(default=None, eq=False)
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person decided on this very call."""
+        return not self.by_policy and self.grant is None
+
+    def same_as(self, other: Ruling) -> bool:
+        """Whether two decisions say the same: kind, input and content, whoever said it and why."""
+        return (self.kind, self.is_error) == (other.kind, other.is_error) and same_json(self.content, other.content)
+
+
+def same_json(one: str | None, other: str | None) -> bool:
+    """Whether two JSON texts say the same, whatever the order of keys."""
+    if one is None or other is None:
+        return one is other
+    return canonical(decode(one)) == canonical(decode(other))
+
+
+@frozen
+class Wait:
+    """A verdict: the call waits for the caller.
+
+    Attributes:
+        fresh: no standing grant satisfies it.
+        expires_in: for how many seconds; None is as the setup says.
+
+    """
+
+    why: Why
+    reason: str | None = None
+    fresh: bool = False
+    expires_in: float | None = None
+
+
+@frozen
+class Reject:
+    """A verdict: the call cannot run, and its error text says why."""
+
+    outcome: Outcome
+    text: str
+
+
+# What a policy says of a call; a call without a verdict may run.
+Verdict = Wait | Reject | Ruling
+
+
+@frozen
+class Call:
+    """A `tool_use` block, and what became of it."""
+
+    id: str
+    name: str
+    input: str
+    by_code: bool = False  # made by code execution: its user turn may hold results only
+    toolset: str | None = None  # of which it is a member: its result names it too
+    status: Status = Status.PROPOSED
+    judged: bool = False  # a policy has judged the effective input since it was proposed, edited or woken
+    why: Why | None = None
+    reason: str | None = None  # why a policy asks
+    attempts: int = 0  # how many times it was started, ever
+    edited: str | None = None
+    ruling: Ruling | None = None
+    result: Result | None = None
+    expires_at: float | None = None  # until when it waits, or waited, for a decision
+    child: State | None = None  # the loop that runs inside of it
+    run: int = 1  # which run the caller wants: another one was asked for by name for each above 1
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started at least once, ever."""
+        return self.attempts > 0
+
+    @property
+    def effective_input(self) -> str:
+        """The JSON text of the input that runs."""
+        return self.input if self.edited is None else self.edited
+
+
+@frozen
+class Round:
+    """An assistant message with its calls, on its way to being closed.
+
+    Attributes:
+        tail: the messages before it that wait with it: paused replies, and rounds with server calls in flight.
+        reply: the text of the assistant message as it will join; None if nothing of it may.
+        after: the messages of the caller that follow its results.
+
+    """
+
+    iteration: int
+    reply: str | None
+    calls: tuple[Call, ...] = ()
+    tail: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def find(self, call_id: str) -> Call | None:
+        """The call of that id, if it is of this round."""
+        for call in self.calls:
+            if call.id == call_id:
+                return call
+        return None
+
+    def having(self, *statuses: Status) -> list[Call]:
+        """The calls in one of these statuses, in the model's order."""
+        return [call for call in self.calls if call.status in statuses]
+
+
+@frozen
+class Grant:
+    """Let later calls run unasked. Without arguments: the tool and the exact input of the call it is given with.
+
+    Args:
+        tool: the name of the tool; None is that of the call. Another one needs a `match`.
+        match: what the input must match, by key; keys that are not named are free, so `{}` takes any input. In a
+            string, `*` stands for any run of characters but slashes and backslashes, `**` for any run at all, and `?`
+            for one character but those; a string with such a place never matches a path with `.` or `..` as a part.
+            Any other value must be equal.
+        uses: how many calls it lets run; None is no limit.
+        expires_at: until when, aware; None is for ever.
+
+    """
+
+    tool: str | None = None
+    match: Mapping[str, JSON] | None = None
+    uses: int | None = None
+    expires_at: datetime | None = None
+
+
+@frozen
+class Approve:
+    """Run the call, with the proposed input or with another.
+
+    Args:
+        input: what runs instead of the proposed input; None runs it as proposed.
+        by: who decides, for the record.
+        reason: why, for the record.
+        digest: of the call as it was shown; a call that is another by now is then refused.
+        remember: let later calls that match run unasked.
+
+    """
+
+    input: Mapping[str, JSON] | None = None
+    by: str | None = None
+    reason: str | None = None
+    digest: str | None = None
+    remember: Grant | None = None
+
+
+@frozen
+class Deny:
+    """Do not run the call; the model is told the reason. Of an uncertain call: nobody knows how it ended."""
+
+    reason: str
+    by: str | None = None
+    digest: str | None = None
+
+
+@frozen
+class Answer:
+    """Do not run the call; this is its result. Of an uncertain call: how it ended.
+
+    `content` is a string, or a list of content blocks.
+    """
+
+    content: JSON
+    is_error: bool = False
+    by: str | None = None
+    digest: str | None = None
+
+
+@frozen
+class Rerun:
+    """Run an uncertain call again, knowing that it may have had its effects already."""
+
+    by: str | None = None
+    digest: str | None = None
+
+
+Decision = Approve | Deny | Answer | Rerun
+
+
+@frozen
+class Ask:
+    """A policy's word: let the caller decide.
+
+    Args:
+        reason: shown with the call.
+        fresh: no grant that was given before satisfies it.
+        expires_in: how many seconds the call may wait; None is `decision_timeout` of the configuration.
+
+    """
+
+    reason: str | None = None
+    fresh: bool = False
+    expires_in: float | None = None
+
+
+@frozen
+class Continue:
+    """Go on."""
+
+
+@frozen
+class InjectMessages:
+    """Add messages, and go on where a command is awaited."""
+
+    messages: Sequence[JSON]
+
+
+@frozen
+class Stop:
+    """End the loop."""
+
+    reason: str | None = None
+
+
+Command = Continue | InjectMessages | Stop

@@ -1,0 +1,93 @@
+"""Spans of a loop that sleeps and wakes, and the end of spans when a handle is closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.concurrency import async_loop, either_kind, run_async, sync_loop, turn
+from tests.loop.loop_trees import LoopTree, kid, parallel
+from tests.loop.support import MODEL, TOOLS, completed, params, yielded
+from tests.otel.traced import Traces, attributes
+from toolloop import Approve, LoopConfig, SqliteStore, ToolLoopHandle
+from toolloop.testing import ScriptedProvider, call, reply
+
+WRITE = call("write", {"path": "a", "text": "b"}, id="t1")
+SCRIPT = [reply(calls=[WRITE]), reply("done")]
+
+
+def opened(store: Any, traces: Traces, script: Any, **more: Any) -> ToolLoopHandle:
+    config = LoopConfig(observers=[traces.observer])
+    return ToolLoopHandle.open(store, "loop", ScriptedProvider(script), tools=TOOLS, config=config, **more)
+
+
+def test_each_handle_of_a_stored_loop_makes_spans_of_its_own_work(tmp_path: Path) -> None:
+    """The conversation id joins them."""
+    first, second = Traces(), Traces()
+    store = SqliteStore(tmp_path / "loops.db")
+    with opened(store, first, SCRIPT[:1], params=params()) as handle:
+        yielded(handle.next_turn())
+        assert first.names == [f"chat {MODEL}"]
+    with opened(store, second, SCRIPT[1:]) as handle:
+        handle.decide({"t1": Approve()})
+        completed(handle.run())
+    assert first.names == [f"chat {MODEL}", "invoke_agent"]
+    assert second.names == ["execute_tool write", f"chat {MODEL}", "invoke_agent"]
+    spans = [*first.spans, *second.spans]
+    assert {attributes(span)["gen_ai.conversation.id"] for span in spans} == {"loop"}
+
+
+@either_kind
+def test_a_restored_tree_begins_new_spans_for_its_loops(kind: str) -> None:
+    """The spans of calls with loops inside keep their names."""
+    first, second = Traces(), Traces()
+    said = {"go": parallel("one"), "one": [reply(calls=[WRITE]), reply("wrote it")]}
+    loop_tree = LoopTree(kind, said, [kid(TOOLS)])
+    loop_tree.config = {"observers": [first.observer]}
+    handle = loop_tree.loop()
+    yielded(turn(kind, handle))
+    snapshot = handle.snapshot()
+    close: Any = handle.close
+    close() if kind == "sync" else run_async(kind, close)
+    assert first.names == [f"chat {MODEL}", f"chat {MODEL}", "execute_tool kid", "invoke_agent kid", "invoke_agent"]
+    loop_tree.config = {"observers": [second.observer]}
+    other = loop_tree.restored(snapshot)
+    waiting = other.pending_turn
+    assert waiting is not None
+    waiting.approve(waiting.pending[0])
+    waiting.continue_loop()
+    yielded(turn(kind, other)).continue_loop()
+    completed(turn(kind, other))
+    assert second.above(second.one("execute_tool write")) == ["invoke_agent kid", "execute_tool kid", "invoke_agent"]
+
+
+def test_a_further_user_turn_has_its_own_span() -> None:
+    """A follow-up is a new invocation of the same conversation."""
+    traces = Traces()
+    handle = sync_loop([reply("one"), reply("two")], observers=[traces.observer])
+    completed(handle.next_turn())
+    handle.follow_up([{"role": "user", "content": "more"}])
+    completed(handle.next_turn())
+    assert traces.names == [f"chat {MODEL}", "invoke_agent"] * 2
+
+
+@either_kind
+def test_leaving_with_an_exception_ends_the_spans(kind: str) -> None:
+    """A program that fails still exports its spans."""
+    traces = Traces()
+
+    async def leave() -> None:
+        async with async_loop(SCRIPT, TOOLS, observers=[traces.observer]) as handle:
+            await handle.next_turn()
+            raise LookupError
+
+    def leave_sync() -> None:
+        with sync_loop(SCRIPT, TOOLS, observers=[traces.observer]) as handle:
+            handle.next_turn()
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        leave_sync() if kind == "sync" else run_async(kind, leave)
+    assert traces.names == [f"chat {MODEL}", "invoke_agent"]
