@@ -13,15 +13,15 @@ import base64
 import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, wait
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from anyio import BrokenResourceError, ClosedResourceError, move_on_after
+from anyio import BrokenResourceError, CancelScope, ClosedResourceError, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from toolloop.machine.errors import BadTool
 from toolloop.machine.jsontext import JSON
@@ -167,23 +167,23 @@ def open_mcp(
         try:
             yield [evolve(each, function=partial(calls.run, each.function), is_async=False) for each in tools]
         finally:
-            calls.cancel()
+            portal.call(calls.close)
 
 
-@frozen(eq=False)
+@define(eq=False)
 class _Calls:
     """The calls from any thread that run in the event loop of a portal."""
 
     _portal: BlockingPortal
-    _running: set[Future[Any]] = field(factory=set, init=False)
+    _running: set[CancelScope] = field(factory=set, init=False)  # used in the event loop only
+    _is_closed: bool = field(default=False, init=False)
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call there, and cancel it there if it is cancelled here."""
         try:
-            future = self._portal.start_task_soon(call, arguments, context)
+            future = self._portal.start_task_soon(self._run, call, arguments, context)
         except RuntimeError as error:  # the portal has stopped
             raise ToolError(_DID_NOT_RUN) from error
-        self._running.add(future)
         try:
             while not (future.done() or (context is not None and context.cancelled)):
                 wait([future], timeout=_POLL_SECONDS)
@@ -193,12 +193,23 @@ class _Calls:
             raise ToolError(_CANCELLED) from error
         finally:
             future.cancel()  # after a KeyboardInterrupt
-            self._running.discard(future)
 
-    def cancel(self) -> None:
-        """Cancel the calls that still run; the threads that wait for them get an error."""
-        for future in tuple(self._running):
-            future.cancel()
+    async def _run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None) -> Any:
+        if self._is_closed:
+            raise ToolError(_DID_NOT_RUN)
+        with CancelScope() as scope:
+            self._running.add(scope)
+            try:
+                return await call(arguments, context)
+            finally:
+                self._running.discard(scope)
+        raise ToolError(_CANCELLED)
+
+    def close(self) -> None:
+        """Cancel the calls that still run, and refuse each later one. Runs in the event loop."""
+        self._is_closed = True
+        for scope in tuple(self._running):
+            scope.cancel()
 
 
 def _as_tool(  # noqa: PLR0913 - one for each option
