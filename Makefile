@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_LINT := $(VENV)/.ready-lint
 READY_BENCH := $(VENV)/.ready-bench
+READY_DEEP := $(VENV)/.ready-deep
 
 .PHONY: help demo test deep check lint types fix cov docs bench bench-quick clean
 
@@ -27,14 +28,19 @@ $(READY_BENCH): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	@touch $@
 
+$(READY_DEEP): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group deep
+	@touch $@
+
 demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS="--live", ARGS="--yes")
 	@$(BIN)/python docs/examples/demo.py $(ARGS)
 
 test: $(READY) ## All tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-deep: $(READY) ## All tests, the long ones too, with ten times as many random examples (most of an hour)
+deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, and mutants of the machine (hours)
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m 'not bench' --hypothesis-profile=deep $(ARGS)
+	@$(BIN)/python scripts/mutation.py
 
 check: lint types test cov ## Lint, types, tests, the coverage gate
 

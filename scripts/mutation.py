@@ -1,0 +1,55 @@
+"""Mutate the rules of the machine, and show which mutants the tests do not notice.
+
+    python scripts/mutation.py            all mutants of the files that `[tool.mutmut]` names
+    python scripts/mutation.py SAMPLE     that many of them, drawn at random
+
+It works on the copy that mutmut makes in `mutants/`, prints every survivor as a diff, and exits with 1 if the tests
+kill less than 95 % of the mutants.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LEAST = 0.95
+# What mutmut notes of a mutant: the exit code of its tests. A mutant that hangs is stopped after a time limit.
+SURVIVED, NO_TESTS = 0, 33
+
+
+def mutmut(*arguments: str) -> str:
+    """Run mutmut, and return what it prints."""
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - ours
+
+
+def exit_codes() -> dict[str, int | None]:
+    """Return the exit codes of the mutants, by name; None: a mutant was not run."""
+    found: dict[str, int | None] = {}
+    for path in sorted((ROOT / "mutants" / "src").rglob("*.meta")):
+        found |= json.loads(path.read_text())["exit_code_by_key"]
+    return found
+
+
+def main() -> int:
+    """Return the exit code of the program."""
+    names: list[str] = []
+    if len(sys.argv) > 1:
+        mutmut("run", "no mutant has this name")  # makes the mutants
+        names = random.sample(sorted(exit_codes()), int(sys.argv[1]))
+    mutmut("run", *names)
+    codes = {name: code for name, code in exit_codes().items() if code is not None and (not names or name in names)}
+    survivors = [name for name, code in codes.items() if code in {SURVIVED, NO_TESTS}]
+    for name in survivors:
+        print(mutmut("show", name))
+    share = 1 - len(survivors) / len(codes)
+    print(f"{len(codes)} mutants, {len(survivors)} survivors: {share:.1%} killed")
+    return int(share < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
