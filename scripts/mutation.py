@@ -1,7 +1,7 @@
 """Mutate the rules of the machine, and show which mutants the tests do not notice.
 
     python scripts/mutation.py            all mutants of the files that `[tool.mutmut]` names
-    python scripts/mutation.py SAMPLE     that many of them, drawn at random
+    python scripts/mutation.py PATTERN …  those whose names match, such as 'toolloop.machine.tree.*'
 
 It works on the copy that mutmut makes in `mutants/`, prints every survivor as a diff, and exits with 1 if the tests
 kill less than 95 % of the mutants.
@@ -10,9 +10,9 @@ kill less than 95 % of the mutants.
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -37,12 +37,13 @@ def exit_codes() -> dict[str, int | None]:
 
 def main() -> int:
     """Return the exit code of the program."""
-    names: list[str] = []
-    if len(sys.argv) > 1:
-        mutmut("run", "no mutant has this name")  # makes the mutants
-        names = random.sample(sorted(exit_codes()), int(sys.argv[1]))
-    mutmut("run", *names)
-    codes = {name: code for name, code in exit_codes().items() if code is not None and (not names or name in names)}
+    patterns = sys.argv[1:] or ["*"]
+    mutmut("run", *patterns)
+    codes = {
+        name: code
+        for name, code in exit_codes().items()
+        if code is not None and any(fnmatch(name, pattern) for pattern in patterns)
+    }
     survivors = [name for name, code in codes.items() if code in {SURVIVED, NO_TESTS}]
     for name in survivors:
         print(mutmut("show", name))
