@@ -13,7 +13,7 @@ from toolloop.testing.replies import Delayed, Dropped, Fault, Verbatim
 from toolloop.testing.streams import Delivery, Streamed, frames_of, frames_of_text
 
 if TYPE_CHECKING:
-    from toolloop.testing.refusals import Refusal
+    from toolloop.testing.api_refusals import Refusal
     from toolloop.testing.signing import Memory, Signer
 
 Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
