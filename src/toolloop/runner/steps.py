@@ -80,6 +80,11 @@ class RunnerSteps:
         """Return the outermost loop, as it is now."""
         return self.assembly.journal.state.root
 
+    @property
+    def phase(self) -> str:
+        """Return the name of its phase, for errors."""
+        return type(self.loop.phase).__name__
+
     # --- what the caller says ---
 
     @contextmanager
@@ -97,7 +102,7 @@ class RunnerSteps:
     ) -> None:
         if self._is_busy:
             may = ("params", "pending", "decide()")
-            raise _not_possible(f"{asked}: the runner is at work. {how}", self.loop, asked, *may)
+            raise not_possible(f"{asked}: the runner is at work. {how}", self.phase, asked, *may)
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of requests, with the history as the caller sees it."""
@@ -178,7 +183,7 @@ class RunnerSteps:
         settled = [call.id for call in calls if call.id in again and call.status is Status.SETTLED]
         if why := next(filter(None, (why_not_again(name, calls) for name in settled)), None):
             text = f"{_RETRY}: {why}. Append another result yourself"
-            raise _not_possible(text, self.loop, _RETRY, "generate_tool_response()", "append_messages()")
+            raise not_possible(text, self.phase, _RETRY, "generate_tool_response()", "append_messages()")
         yield from self._settle()
         if settled:
             journal, rerun = self.assembly.journal, tuple(settled)
@@ -339,5 +344,6 @@ def _by_name(stored: Mapping[str, JSON], secrets: Secrets) -> dict[str, Any]:
     return {**stored, **secrets.options, "mcp_servers": (stored.get("mcp_servers"), secrets.mcp_tokens)}
 
 
-def _not_possible(text: str, loop: Loop, asked: str, *allowed: str) -> IllegalCommand:
-    return IllegalCommand(text, state=type(loop.phase).__name__, asked=asked, allowed=allowed)
+def not_possible(text: str, state: str, asked: str, *allowed: str) -> IllegalCommand:
+    """Return the error for what a runner cannot do now."""
+    return IllegalCommand(text, state=state, asked=asked, allowed=allowed)
