@@ -178,11 +178,11 @@ class LoopConfig:
     texts: Texts = field(factory=Texts, validator=[_is(Texts, "a Texts"), _can_be_said], repr=False)
 
     def strategies(self) -> tuple[Strategy, ...]:
-        """The strategies of compaction, in their order."""
+        """Return the strategies of compaction, in their order."""
         return self.compaction if isinstance(self.compaction, tuple) else ()
 
     def parts(self) -> dict[str, Any]:
-        """What of it a loop keeps, by the fields of `Setup`."""
+        """Return what a loop keeps of the configuration, by the fields of `Setup`."""
         return {
             "limits": self.limits(),
             "execution": self.execution,
@@ -195,7 +195,7 @@ class LoopConfig:
         }
 
     def limits(self) -> Limits:
-        """What of it the machine counts."""
+        """Return the limits that the machine counts."""
         return Limits(
             max_iterations=self.max_iterations,
             max_pauses=self.max_pauses,
@@ -205,12 +205,12 @@ class LoopConfig:
         )
 
     def callables(self) -> frozenset[str]:
-        """The names of the callables that are set."""
+        """Return the names of the callables that are set."""
         names = ("on_tool_call", "stop_when", "result_filters", "compaction")
         return frozenset(name for name in names if getattr(self, name))
 
     def has_async(self) -> bool:
-        """Whether a callable is async, as far as can be known without calling it."""
+        """Return whether a callable is async, as far as can be known without calling it."""
         given = (self.on_tool_call, self.stop_when, *self.result_filters)
         waits = any(getattr(strategy, "awaits", False) for strategy in self.strategies())
         return waits or any(each is not None and is_async(each) for each in given)
@@ -222,7 +222,7 @@ class LoopContext:
 
     Args:
         state: the caller's own object; tools read it as `ToolContext.state`. It is in no snapshot.
-        depth: 0 for a loop that nobody nested. Inside a tool give its `ToolContext` as context instead.
+        depth: 0 for an outermost loop. Inside a tool give its `ToolContext` as context instead.
 
     """
 
@@ -231,7 +231,7 @@ class LoopContext:
 
 
 def check_parts(config: object, context: object, *, loop_id: object = None, clock: object = None) -> None:
-    """Refuse what is no configuration, no context, no id, no clock.
+    """Refuse a configuration, context, id or clock of another type.
 
     Raises:
         TypeError: names which, and what to give.

@@ -155,7 +155,7 @@ def _is_tool(tool: JSON) -> bool:
     if not isinstance(tool, dict):
         return False
     if tool.get("type") not in (None, "custom"):
-        return True  # a tool of the API's own, whose fields are the API's affair
+        return True  # a tool of the API's own: only the API knows its fields
     return isinstance(tool.get("name"), str) and isinstance(tool.get("input_schema"), dict)
 
 

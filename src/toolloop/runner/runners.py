@@ -122,7 +122,7 @@ class RunnerBase:
             messages: mappings with a role and a content, or objects of the SDK; a reply as it was yielded, too.
 
         Raises:
-            TypeError: something in them is not JSON, or is no message.
+            TypeError: something in them is not JSON, or is not a message.
             IllegalCommand: the runner is at work.
 
         """

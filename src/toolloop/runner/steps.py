@@ -62,7 +62,15 @@ class RunnerSteps:
         drive: Callable[[RunnerSteps], Any],
         ask: Callable[[Any], Any] | None,
     ) -> None:
-        """`drive`: drives until `rests`, sync or async. `ask`: decides calls that wait; None: nobody does."""
+        """Start with nothing asked.
+
+        Args:
+            assembly: the parts of the loop.
+            handle: for reads and commands.
+            drive: drives until `rests`, sync or async.
+            ask: decides calls that wait; None: the caller decides them between two steps.
+
+        """
         self.assembly = assembly
         self.handle = handle
         self.history = CallerHistory()
@@ -116,7 +124,7 @@ class RunnerSteps:
         texts = self.history.to_texts(messages)
         for number, text in enumerate(texts):
             if not isinstance(decode(text), dict):
-                raise TypeError(f"messages[{number}] is no message; give each as an argument of its own")
+                raise TypeError(f"messages[{number}] is not a message; give each as an argument of its own")
         if texts:
             self.history.change(self.loop, (*self.history.shown(self.loop), *texts))
 
