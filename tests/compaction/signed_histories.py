@@ -12,7 +12,7 @@ from tests.messages.bodies import NEXT, TOOLS, assistant, text
 from tests.messages.histories import histories
 from toolloop.history import open_code_calls, open_server_calls
 from toolloop.machine.jsontext import decode, encode
-from toolloop.testing.refusals import Context, Refusal
+from toolloop.testing.api_refusals import Context, Refusal
 from toolloop.testing.rules import judge
 from toolloop.testing.signing import Signer
 

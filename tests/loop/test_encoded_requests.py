@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from toolloop.machine.chain import Chain
 from toolloop.machine.jsontext import decode, encode
 from toolloop.providers import Request
-from toolloop.requests.encoded import EncodedMessages, cache_marks
-from toolloop.requests.params import RequestMaker, Secrets
+from toolloop.requests.params import EncodedMessages, RequestMaker, Secrets, cache_marks
 
 # The first binds thinking, so that stale thinking is left out.
 STORED = [

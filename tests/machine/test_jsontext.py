@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolloop.machine import jsontext
-from toolloop.machine.jsontext import canonical, decode, encode, plain, well_formed
+from toolloop.machine.jsontext import canonical, decode, encode, plain, well_formed, with_integers
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -174,3 +174,12 @@ def test_what_contains_itself_is_no_json() -> None:
 def test_half_a_surrogate_pair_becomes_a_mark(text: str, mended: str) -> None:
     """Two halves become the character that they stand for."""
     assert well_formed(text) == mended
+
+
+@given(values)
+def test_floats_that_are_integers_become_integers(value: Any) -> None:
+    """Wherever they are; nothing else changes, and the value that was given stays as it was."""
+    before = encode(value)
+    assert with_integers(value) == value
+    assert encode(value) == before
+    assert encode(with_integers({"a": [5.0, 0.5, True, None, "5.0"]})) == '{"a":[5,0.5,true,null,"5.0"]}'

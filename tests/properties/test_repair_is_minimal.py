@@ -13,7 +13,7 @@ from tests.messages.bodies import NEXT, OPUS, TOOLS
 from tests.messages.histories import broken_histories
 from toolloop.history import NO_WORDS, NOT_RUN, repair
 from toolloop.messages.reading import THINKING
-from toolloop.testing.refusals import Context
+from toolloop.testing.api_refusals import Context
 from toolloop.testing.rules import judge
 
 Message = dict[str, Any]

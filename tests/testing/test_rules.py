@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS
 from tests.messages.bodies import HI, OPUS, SONNET_4_5, TOOL, assistant, bare, body, call, found, result, system, user
 from tests.testing.asking import Said, judged
-from toolloop.testing.refusals import Context
+from toolloop.testing.api_refusals import Context
 from toolloop.testing.rules import judge
 from toolloop.testing.signing import Signer
 

@@ -189,9 +189,7 @@ class Summarize(Strategy):
             TypeError: it is sync where async is needed, or the other way round.
 
         """
-        if self.provider is None or self.function:
-            return None
-        return provider_for(self.provider, is_async=True) if is_async else provider_for(self.provider, is_async=False)
+        return None if self.provider is None or self.function else provider_for(self.provider, is_async=is_async)
 
     def plan(self, outlines: Sequence[Outline]) -> Summary | None:
         """Plan a summary of the old rounds of a history.

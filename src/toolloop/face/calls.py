@@ -36,7 +36,7 @@ class RecordedDecision:
         content: the edited input of an approval, or what was answered; else None.
         digest: of the call as it was shown, if the decision was bound to that.
         at: when, an aware UTC time.
-        grant: the id of the standing grant by which the call runs, where nobody was asked.
+        grant: the id of the standing grant by which the call runs, if no decision was needed.
 
     """
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from sys import float_info
 from typing import Any, get_args
 
 from attrs import field, fields, frozen
+from attrs.validators import optional
 
 from toolloop.compaction.strategy import Strategy
 from toolloop.machine.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
@@ -15,103 +17,77 @@ from toolloop.tools import ToolContext
 from toolloop.tools.function import is_async
 
 
-def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
+def _fits(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
+    """Return a validator that refuses a value of a field, and says what to give instead."""
+
     def check(_config: Any, attribute: Any, value: Any) -> None:
-        if value is None:
-            return
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise ValueError(
-                f"{attribute.name} is {value!r}; give a whole number from {minimum} up, or None for no limit"
-            )
+        if not test(value):
+            raise ValueError(f"{attribute.name} is {value!r}; give {remedy}")
 
     return check
 
 
-def _seconds(_config: Any, attribute: Any, value: Any) -> None:
-    if value is not None and (
-        not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= float_info.max
-    ):
-        raise ValueError(f"{attribute.name} is {value!r}; give a number of seconds from 0 up, or None for no limit")
+def _is_whole(value: Any, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _tool_seconds(_config: Any, attribute: Any, value: Any) -> None:
-    _seconds(_config, attribute, value)
+def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
+    fits = _fits(partial(_is_whole, minimum=minimum), f"a whole number from {minimum} up, or None for no limit")
+    return optional(fits)
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= float_info.max
+
+
+_seconds = optional(_fits(_is_seconds, "a number of seconds from 0 up, or None for no limit"))
+_callable = optional(_fits(callable, "a callable, or None"))
+_execution = _fits(get_args(Execution).__contains__, f"one of {', '.join(get_args(Execution))}")
+
+
+def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
     if value == 0:
         raise ValueError(f"{attribute.name} is 0, and no tool is as quick as that; give more, or None for no limit")
 
 
-def _callable(_config: Any, attribute: Any, value: Any) -> None:
-    if value is not None and not callable(value):
-        raise ValueError(f"{attribute.name} is {value!r}; give a callable, or None")
+def _is(kind: type, remedy: str) -> Callable[[Any, Any, Any], None]:
+    return _fits(lambda value: isinstance(value, kind), remedy)
 
 
-def _execution(_config: Any, attribute: Any, value: Any) -> None:
-    if value not in get_args(Execution):
-        raise ValueError(f"{attribute.name} is {value!r}; give one of {', '.join(get_args(Execution))}")
+def _are(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
+    return _fits(lambda value: isinstance(value, tuple) and all(map(test, value)), remedy)
 
 
-def _budget(_config: Any, attribute: Any, value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, Budget):
-        raise ValueError(f"{attribute.name} is {value!r}; give a Budget, or None for no limit")  # noqa: TRY004 - a bad value of a field, like all others
+def _has_whole_parts(_config: Any, _attribute: Any, budget: Budget) -> None:
     for part in fields(Budget):
-        _whole(0)(value, part, getattr(value, part.name))
+        _whole(0)(budget, part, getattr(budget, part.name))
 
 
-def _detection(_config: Any, attribute: Any, value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, LoopDetection):
-        raise ValueError(f"{attribute.name} is {value!r}; give a LoopDetection, or None for no detection")  # noqa: TRY004 - likewise
-    threshold: Any = value.threshold
-    actions = get_args(LoopAction)
-    if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:
-        raise ValueError(f"{attribute.name}.threshold is {threshold!r}; give a whole number from 1 up")
-    if value.action not in actions:
+def _is_detection(_config: Any, attribute: Any, value: LoopDetection) -> None:
+    if not _is_whole(value.threshold, 1):
+        raise ValueError(f"{attribute.name}.threshold is {value.threshold!r}; give a whole number from 1 up")
+    if value.action not in (actions := get_args(LoopAction)):
         raise ValueError(f"{attribute.name}.action is {value.action!r}; give one of {', '.join(actions)}")
 
 
-def _observers(_config: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, tuple) or not all(callable(each) or hasattr(type(each), "for_loop") for each in value):
-        raise ValueError(f"{attribute.name} is {value!r}; give a list of callables, each of which takes one event")
+def _observes(value: Any) -> bool:
+    return callable(value) or hasattr(type(value), "for_loop")
+
+
+def _are_not_async(_config: Any, attribute: Any, value: Any) -> None:
     if any(map(is_async, value)):
-        raise ValueError(f"{attribute.name} holds an async function, and nobody would await it; give ordinary ones")
-
-
-def _filters(_config: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, tuple) or not all(callable(each) for each in value):
-        raise ValueError(
-            f"{attribute.name} is {value!r}; give a list of callables, each of which takes (call, content)"
-        )
+        raise ValueError(f"{attribute.name} holds an async function, which is never awaited; give ordinary ones")
 
 
 def _strategies(value: Any) -> Any:
     return (value,) if isinstance(value, Strategy) else _tuple(value)
 
 
-def _compaction(_config: Any, attribute: Any, value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, tuple) or not all(isinstance(each, Strategy) for each in value):
-        raise ValueError(
-            f"{attribute.name} is {value!r}; give MaskResults, DropRounds or Summarize, a list of them, or None"
-        )
-
-
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, Sequence) else value
 
 
-def _depth(_context: Any, attribute: Any, value: Any) -> None:
-    if value is None:
-        raise ValueError(f"{attribute.name} is None; give a whole number from 0 up")
-    _whole(0)(_context, attribute, value)
-
-
-def _texts(_config: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, Texts):
-        raise ValueError(f"{attribute.name} is {value!r}; give a Texts")  # noqa: TRY004 - likewise
+def _can_be_said(_config: Any, attribute: Any, value: Texts) -> None:
     for part in fields(Texts):
         text = getattr(value, part.name)
         try:
@@ -120,6 +96,16 @@ def _texts(_config: Any, attribute: Any, value: Any) -> None:
             raise ValueError(f"{attribute.name}.{part.name} cannot be filled in: {error!r}") from error
         if not said:
             raise ValueError(f"{attribute.name}.{part.name} is blank; the API refuses an error without a text")
+
+
+_budget = optional([_is(Budget, "a Budget, or None for no limit"), _has_whole_parts])
+_detection = optional([_is(LoopDetection, "a LoopDetection, or None for no detection"), _is_detection])
+_filters = _are(callable, "a list of callables, each of which takes (call, content)")
+_observers = [_are(_observes, "a list of callables, each of which takes one event"), _are_not_async]
+_compaction = optional(
+    _are(lambda value: isinstance(value, Strategy), "MaskResults, DropRounds or Summarize, a list of them, or None")
+)
+_depth = _fits(partial(_is_whole, minimum=0), "a whole number from 0 up")
 
 
 def _is_set(value: object) -> str:
@@ -150,7 +136,7 @@ class LoopConfig:
             `needs_approval` decides. If it raises, the call waits for the caller.
         stop_when: `(view) -> bool | str | None`: asked after each reply, before any tool runs; True or a reason ends
             the loop. If it raises, `next_turn()` raises that, and can be called again.
-        result_filters: `(call, content) -> content | None`: each may put another content in the place of what a tool
+        result_filters: `(call, content) -> content | None`: each may replace the content that a tool
             returned; None leaves it. They run one after the other, before the result is recorded, and not on errors.
             One that raises leaves the result as it was.
         observers: each is called with every event of `toolloop.events`; one that raises is logged. One that has
@@ -174,7 +160,7 @@ class LoopConfig:
     max_depth: int | None = field(default=3, validator=_whole(0))
     budget: Budget | None = field(default=None, validator=_budget)
     max_parallel_tools: int | None = field(default=8, validator=_whole(1))
-    tool_timeout: float | None = field(default=None, validator=_tool_seconds)
+    tool_timeout: float | None = field(default=None, validator=[_seconds, _is_not_zero])
     decision_timeout: float | None = field(default=None, validator=_seconds)
     execution: Execution = field(default="barrier", validator=_execution)
     on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
@@ -189,14 +175,14 @@ class LoopConfig:
     compaction: Strategy | Sequence[Strategy] | None = field(
         default=None, converter=_strategies, validator=_compaction, repr=_is_set
     )
-    texts: Texts = field(factory=Texts, validator=_texts, repr=False)
+    texts: Texts = field(factory=Texts, validator=[_is(Texts, "a Texts"), _can_be_said], repr=False)
 
     def strategies(self) -> tuple[Strategy, ...]:
-        """The strategies of compaction, in their order."""
+        """Return the strategies of compaction, in their order."""
         return self.compaction if isinstance(self.compaction, tuple) else ()
 
     def parts(self) -> dict[str, Any]:
-        """What of it a loop keeps, by the fields of `Setup`."""
+        """Return what a loop keeps of the configuration, by the fields of `Setup`."""
         return {
             "limits": self.limits(),
             "execution": self.execution,
@@ -209,7 +195,7 @@ class LoopConfig:
         }
 
     def limits(self) -> Limits:
-        """What of it the machine counts."""
+        """Return the limits that the machine counts."""
         return Limits(
             max_iterations=self.max_iterations,
             max_pauses=self.max_pauses,
@@ -219,12 +205,12 @@ class LoopConfig:
         )
 
     def callables(self) -> frozenset[str]:
-        """The names of the callables that are set."""
+        """Return the names of the callables that are set."""
         names = ("on_tool_call", "stop_when", "result_filters", "compaction")
         return frozenset(name for name in names if getattr(self, name))
 
     def has_async(self) -> bool:
-        """Whether a callable is async, as far as can be known without calling it."""
+        """Return whether a callable is async, as far as can be known without calling it."""
         given = (self.on_tool_call, self.stop_when, *self.result_filters)
         waits = any(getattr(strategy, "awaits", False) for strategy in self.strategies())
         return waits or any(each is not None and is_async(each) for each in given)
@@ -236,7 +222,7 @@ class LoopContext:
 
     Args:
         state: the caller's own object; tools read it as `ToolContext.state`. It is in no snapshot.
-        depth: 0 for a loop that nobody nested. Inside a tool give its `ToolContext` as context instead.
+        depth: 0 for an outermost loop. Inside a tool give its `ToolContext` as context instead.
 
     """
 
@@ -245,7 +231,7 @@ class LoopContext:
 
 
 def check_parts(config: object, context: object, *, loop_id: object = None, clock: object = None) -> None:
-    """Refuse what is no configuration, no context, no id, no clock.
+    """Refuse a configuration, context, id or clock of another type.
 
     Raises:
         TypeError: names which, and what to give.

@@ -35,7 +35,7 @@ def to_record(
         known_tools: the names of the tools that a result may refer to; None takes any.
 
     Raises:
-        IllegalCommand: it is no decision, or its content is nothing the API takes.
+        IllegalCommand: it is not a decision, or the API does not take its content.
 
     """
     bound = getattr(decision, "digest", None)

@@ -142,7 +142,7 @@ class Yielded:
     def approve_all(self, by: str | None = None) -> None:
         """Approve every call that waits for approval, bound to what is shown now."""
         moves = self._alive("approve_all()")
-        moves.tick()  # what is over is not to be approved any more, and stops nobody from approving the rest
+        moves.tick()  # calls that have expired cannot be approved any more; the others can
         waiting = [call for call in self.pending if call.why == "approval"]
         moves.decide([bound(call, Approve(by=by)) for call in waiting])
 
@@ -214,7 +214,7 @@ class Yielded:
 def _wait(state: State) -> Waiting:
     phase = state.root.phase
     if not isinstance(phase, Waiting):
-        raise TypeError(f"the loop is {type(phase).__name__}, and waits for nobody")
+        raise TypeError(f"the loop is {type(phase).__name__}, and does not wait")
     return phase
 
 

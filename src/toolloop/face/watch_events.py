@@ -178,7 +178,7 @@ class LoopDetected(WatchEvent):
 
 @frozen
 class HistoryReplaced(WatchEvent):
-    """The caller put another history in the place of the closed one."""
+    """The caller replaced the closed history."""
 
     before: int
     after: int

@@ -58,6 +58,7 @@ from toolloop.machine.chain import Chain
 from toolloop.machine.effects import CancelRequest, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.errors import ProtocolError
 from toolloop.machine.grants import ask_where_gone, remember, satisfy, without_grant
+from toolloop.machine.impossible_events import commands_in, not_allowed, not_possible, undecided_calls
 from toolloop.machine.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
 from toolloop.machine.loop import (
     Failed,
@@ -75,7 +76,6 @@ from toolloop.machine.loop import (
     Waiting,
     round_of,
 )
-from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
 from toolloop.machine.repetition import count_round, repeated, warn, without_warning
 from toolloop.machine.replies import Reply, action_of, assistant_message, drop_unfinished
 from toolloop.machine.setup import Setup

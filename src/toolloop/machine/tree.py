@@ -32,12 +32,12 @@ from toolloop.machine.chain import Chain
 from toolloop.machine.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
 from toolloop.machine.errors import IllegalCommand, UnknownCall
 from toolloop.machine.expiry import advance_time
+from toolloop.machine.impossible_events import not_possible, undecided_calls
 from toolloop.machine.joining import end
 from toolloop.machine.loop import Failed, Judging, Loop, Ready, Requesting, Round, Running, Waiting, round_of
 from toolloop.machine.machine import outstanding as effects_of
 from toolloop.machine.machine import proceed, spend, take, wake, with_round
 from toolloop.machine.queries import children, is_at_work, is_over, open_round, runs_calls, waiting
-from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.state import Path, State
 from toolloop.machine.usage import IterationUsage
 from toolloop.machine.values import Call, DecisionRecord, Result, Status

@@ -3,13 +3,16 @@
 A request's or tool's span begins in the thread or task that sends the request or runs the tool, through `around`, so it
 is the current span there. Its result comes as an event. Events alone never begin a span: in a stored loop they may tell
 what other processes do.
+
+The attributes follow open-telemetry/semantic-conventions-genai, `model/gen-ai/spans.yaml` and the pages "Anthropic" and
+"Agent spans" (all in development). Those that the conventions do not define begin with `toolloop.`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,11 +34,19 @@ from toolloop.face.watch_events import (
 )
 from toolloop.loop.event_bus import WatchedLoop
 from toolloop.machine.errors import ModelError
-from toolloop.machine.jsontext import decode
+from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.loop import Failed, Loop, Round, Waiting, round_of
 from toolloop.machine.state import Path
 from toolloop.machine.usage import Usage
-from toolloop.otel import attributes
+
+_REQUESTED = {
+    "model": "gen_ai.request.model",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "stop_sequences": "gen_ai.request.stop_sequences",
+}
 
 
 class OpenTelemetry:
@@ -152,7 +163,7 @@ class _LoopSpans:
             loop.usage += event.usage
             loop.error = None
         work.span.set_attribute("gen_ai.response.finish_reasons", [str(event.stop_reason)])
-        work.span.set_attributes(attributes.of_usage(event.usage))
+        work.span.set_attributes(_of_usage(event.usage))
         answered = self._loop.at(event.path)
         if answered is not None and answered.usage_log and (model := answered.usage_log[-1].model) is not None:
             work.span.set_attribute("gen_ai.response.model", model)
@@ -185,7 +196,7 @@ class _LoopSpans:
         """Return the span of the loop at a path; it begins with the first request or tool run in this process."""
         if path in self._loops:
             return self._loops[path]
-        found = {**attributes.common("invoke_agent", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
+        found = {**_common("invoke_agent", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
         model = self._params(path).get("model")
         if isinstance(model, str):
             found["gen_ai.request.model"] = model
@@ -199,10 +210,10 @@ class _LoopSpans:
 
     def _begin_request(self, event: RequestStarted) -> _Open:
         loop = self._begin_loop(event.path)
-        found = {**attributes.common("chat", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
+        found = {**_common("chat", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
         found["toolloop.iteration"] = event.iteration
         # Another model may write a summary.
-        found |= {"toolloop.summary": True} if event.summary else attributes.of_request(self._params(event.path))
+        found |= {"toolloop.summary": True} if event.summary else _of_request(self._params(event.path))
         name = " ".join(["chat", *([found["gen_ai.request.model"]] if "gen_ai.request.model" in found else [])])
         span = self._tracer.start_span(name, set_span_in_context(loop.span), SpanKind.CLIENT, found)
         if event.path in self._requests:
@@ -214,7 +225,7 @@ class _LoopSpans:
         """Return the span of the call at a path."""
         if path not in self._tools:
             loop, name = self._begin_loop(path[:-1]), self._name(path)
-            found = attributes.common("execute_tool", self._loop.loop_id)
+            found = _common("execute_tool", self._loop.loop_id)
             found |= {"gen_ai.tool.name": name, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": path[-1]}
             context = set_span_in_context(loop.span)
             self._tools[path] = _Open(self._tracer.start_span(f"execute_tool {name}", context, attributes=found))
@@ -235,7 +246,7 @@ class _LoopSpans:
             for key in sorted(inside, key=len, reverse=True):
                 work = opened.pop(key)
                 if opened is self._loops:
-                    work.span.set_attributes(attributes.of_usage(work.usage))
+                    work.span.set_attributes(_of_usage(work.usage))
                 work.end()
 
     def _above(self, path: Path) -> list[_Open]:
@@ -259,3 +270,29 @@ class _LoopSpans:
 
 def _closed_round(loop: Loop) -> Round | None:
     return loop.phase.closed if isinstance(loop.phase, Waiting) else None
+
+
+def _common(operation: str, loop_id: str) -> dict[str, Any]:
+    """Return the attributes that each span has."""
+    return {"gen_ai.operation.name": operation, "gen_ai.conversation.id": loop_id}
+
+
+def _of_request(params: Mapping[str, JSON]) -> dict[str, Any]:
+    """Return the attributes for the parameters of a request."""
+    found: dict[str, Any] = {name: params[key] for key, name in _REQUESTED.items() if params.get(key) is not None}
+    if (params.get("output_config") or {}).get("format") is not None:
+        found["gen_ai.output.type"] = "json"
+    return found
+
+
+def _of_usage(usage: Usage) -> dict[str, int]:
+    """Return the token counts. Input includes the tokens that were read from a cache or written to it."""
+    counts = {
+        "gen_ai.usage.input_tokens": usage.total_input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read_input_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_creation_input_tokens,
+    }
+    if usage.thinking_tokens:
+        counts["gen_ai.usage.reasoning.output_tokens"] = usage.thinking_tokens
+    return counts

@@ -19,6 +19,7 @@ Script = Iterable[Answer] | Callable[[dict[str, JSON]], Answer]
 AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], "Answer | Awaitable[Answer]"]
 
 _USE_PREFIXES = {"tool_use": "toolu", "server_tool_use": "srvtoolu", "mcp_tool_use": "mcptoolu"}
+_SEALS = {"thinking": "signature", "redacted_thinking": "data"}
 _SMALL_USAGE: Mapping[str, JSON] = {"input_tokens": 10, "output_tokens": 5}
 _PIECE = 16  # characters in a delta: small, so that even a short text comes in several
 _LATE = ("stop_reason", "stop_sequence", "stop_details", "container")  # known at the end of a stream
@@ -74,6 +75,13 @@ class Completion:
         return block
 
 
+def fill_in_seals(blocks: Iterable[dict[str, JSON]], seal: str) -> None:
+    """Give each thinking block without a signature, and each redacted one without data, this text instead."""
+    for block in blocks:
+        if (key := _SEALS.get(block.get("type", ""))) is not None:
+            block.setdefault(key, seal)
+
+
 class _Script:
     """The script, and the requests so far."""
 
@@ -101,11 +109,7 @@ class _Script:
             raise answer
         with self._lock:
             message = self._complete(answer, request.get("model"))
-        for block in message["content"]:
-            if block.get("type") == "thinking":
-                block.setdefault("signature", "scripted")
-            elif block.get("type") == "redacted_thinking":
-                block.setdefault("data", "scripted")
+        fill_in_seals(message["content"], "scripted")
         return message
 
 

@@ -15,7 +15,6 @@ from toolloop.messages.reading import is_summary
 from toolloop.messages.rules import RULES, Problem
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.protocol import Request, given
-from toolloop.requests.encoded import EncodedMessages, cache_marks
 from toolloop.requests.thinking import ThinkingFilter, leaves_out, without_thinking
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
@@ -36,6 +35,7 @@ _OWNED = frozenset(
         "tools",
     }
 )
+_CACHE_MARK = b'"cache_control":{'
 _MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
 _REFUSED = {
@@ -163,6 +163,52 @@ class _Prepared:
     size: int
 
 
+class EncodedMessages:
+    """The encoded messages of the last request.
+
+    Attributes:
+        marks: the number of cache marks in its messages.
+        size: the number of bytes of its messages, with a comma for each.
+
+    """
+
+    def __init__(self) -> None:
+        """Start without a request."""
+        # The history, its bytes, and their marks and size: replaced together, so that an interrupt leaves them equal.
+        self._known: tuple[Chain[str], Chain[bytes], int, int] = (Chain(), Chain(), 0, 0)
+        self.marks, self.size = 0, 0
+
+    def take(self, history: Chain[str], unjoined: Sequence[str] = ()) -> Sequence[bytes]:
+        """Return the bytes of these messages; do not change the list."""
+        known, ready, marks, size = self._known
+        new = history.since(known)
+        if new is None:  # it was replaced
+            new, ready, marks, size = list(history), Chain(), 0, 0
+        joined, unjoined_bytes = _encode(new), _encode(unjoined)
+        ready = ready.extend(joined)
+        marks, size = marks + _count(joined), size + _length(joined)
+        self._known = history, ready, marks, size
+        self.marks, self.size = marks + _count(unjoined_bytes), size + _length(unjoined_bytes)
+        return [*ready, *unjoined_bytes] if unjoined_bytes else ready
+
+
+def cache_marks(message: bytes) -> int:
+    """Count the cache marks that a message, or the parameters, may have."""
+    return message.count(_CACHE_MARK)
+
+
+def _encode(texts: Sequence[str]) -> list[bytes]:
+    return [text.encode() for text in texts]
+
+
+def _count(messages: Sequence[bytes]) -> int:
+    return sum(map(cache_marks, messages))
+
+
+def _length(messages: Sequence[bytes]) -> int:
+    return sum(map(len, messages)) + len(messages)
+
+
 class RequestMaker:
     """Makes the requests of a loop. The parameters are encoded once for each change of them, each message once."""
 
@@ -219,7 +265,7 @@ class RequestMaker:
         return marks + self._encoded.marks > MOST_CACHE_MARKS
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
-        """Take other secrets from the next request on, in the place of those of the changed parameters."""
+        """Take other secrets from the next request on, instead of those of the changed parameters."""
         for name in changed:
             self.secrets.options.pop(name, None)
         if "mcp_servers" in changed:
@@ -258,7 +304,7 @@ class RequestMaker:
         return Request(encode(self._whole(body, secrets)), texts, options | secrets.options)
 
     def _whole(self, params: Mapping[str, JSON], secrets: Secrets) -> dict[str, JSON]:
-        """Return the parameters with all tools, and with the tokens that nobody stores."""
+        """Return the parameters with all tools, and with the tokens that are not stored."""
         whole = dict(params)
         if tools := [*self._definitions, *(whole.pop("tools", None) or ())]:
             whole["tools"] = tools

@@ -1,4 +1,4 @@
-"""Thinking that newer models bind to what stood before it: what of it a request leaves out.
+"""Thinking that newer models bind to its prefix: which of it a request leaves out.
 
 The mark of a loop, `Loop.stale_thinking`, counts the messages whose thinking was produced after other words than those
 before it now. Whether a request leaves that thinking out depends on the model.

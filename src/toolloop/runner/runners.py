@@ -17,14 +17,13 @@ from toolloop.loop.questions import ask_each, await_each
 from toolloop.loop.sync import ToolLoopHandle
 from toolloop.loop.sync_driver import SyncDriver
 from toolloop.machine.effects import Judge, SendRequest
-from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Decision
 from toolloop.providers import provider_for
 from toolloop.requests.params import check_params
 from toolloop.runner.caller_history import CallerHistory, open_calls
-from toolloop.runner.steps import RunnerSteps
+from toolloop.runner.steps import RunnerSteps, not_possible
 from toolloop.runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
 from toolloop.tools import ToolContext, ToolRegistry
 
@@ -54,15 +53,8 @@ class RunnerBase:
             texts = CallerHistory().to_texts(params["messages"])
             closed = texts[:-1] if open_calls(texts) else texts
             given = {**params, "messages": [decode(text) for text in closed]}
-        parts = new_loop(
-            params=given,
-            tools=tools,
-            config=config,
-            context=context,
-            is_async=is_async,
-            asked=asked,
-        )
-        client = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
+        parts = new_loop(params=given, tools=tools, config=config, context=context, is_async=is_async, asked=asked)
+        client = provider_for(provider, is_async=is_async)
         assembly = assemble(client, parts, AsyncDriver if is_async else SyncDriver)
         self._loop: Any = handle_of(AsyncToolLoopHandle if is_async else ToolLoopHandle, assembly)
         self._steps = RunnerSteps(assembly, self._loop, drive_async if is_async else drive, ask)
@@ -103,8 +95,7 @@ class RunnerBase:
         return self._steps.handle.into_result()
 
     def __repr__(self) -> str:
-        phase = type(self._steps.loop.phase).__name__
-        return f"<{type(self).__name__} {phase}: {self.iterations} iterations>"
+        return f"<{type(self).__name__} {self._steps.phase}: {self.iterations} iterations>"
 
     # --- what the caller says ---
 
@@ -117,13 +108,11 @@ class RunnerBase:
 
         """
         if not self.pending:
-            raise IllegalCommand(
+            text = (
                 "decide(): no call waits for a decision now. Calls are asked about after your code, in the next step, "
-                "or in generate_tool_response()",
-                state=type(self._steps.loop.phase).__name__,
-                asked="decide()",
-                allowed=("iterating the runner", "generate_tool_response()"),
+                "or in generate_tool_response()"
             )
+            raise not_possible(text, self._steps.phase, "decide()", "iterating the runner", "generate_tool_response()")
         self._steps.handle.decide(decisions)
 
     def append_messages(self, *messages: Any) -> None:
@@ -133,14 +122,14 @@ class RunnerBase:
             messages: mappings with a role and a content, or objects of the SDK; a reply as it was yielded, too.
 
         Raises:
-            TypeError: something in them is not JSON, or is no message.
+            TypeError: something in them is not JSON, or is not a message.
             IllegalCommand: the runner is at work.
 
         """
         self._steps.append(messages)
 
     def set_messages_params(self, params: Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-        """Put other parameters in the place of all, `messages` among them: a mapping, or a function of `params`.
+        """Replace all parameters, `messages` among them: by a mapping, or by a function of `params`.
 
         Raises:
             TypeError: a parameter is not JSON.

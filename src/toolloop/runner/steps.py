@@ -14,6 +14,7 @@ from typing import Any
 
 from toolloop.face.decisions import refuse_invalid, refuse_last_word
 from toolloop.face.loop_params import all_params, begin_with, missing
+from toolloop.face.results import Yielded
 from toolloop.loop.assembly import Assembly
 from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
@@ -31,6 +32,7 @@ from toolloop.machine.queries import open_round
 from toolloop.machine.replies import ends_in_server_call
 from toolloop.machine.state import State
 from toolloop.machine.stop_reasons import ReplyAction
+from toolloop.machine.thinking import all_messages
 from toolloop.machine.tree import outstanding, step
 from toolloop.machine.values import Continue, Status
 from toolloop.requests.params import Secrets
@@ -60,13 +62,22 @@ class RunnerSteps:
         drive: Callable[[RunnerSteps], Any],
         ask: Callable[[Any], Any] | None,
     ) -> None:
-        """`drive`: drives until `rests`, sync or async. `ask`: decides calls that wait; None: nobody does."""
+        """Start with nothing asked.
+
+        Args:
+            assembly: the parts of the loop.
+            handle: for reads and commands.
+            drive: drives until `rests`, sync or async.
+            ask: decides calls that wait; None: the caller decides them between two steps.
+
+        """
         self.assembly = assembly
         self.handle = handle
         self.history = CallerHistory()
         self._drive = drive
         self._ask = ask
         self._stops_before: type[Effect] = Judge
+        self._asked = self.loop  # as it was when the last reply was asked for
         self._seen = 0  # how many replies the caller has seen
         self._is_busy = False
         self._is_over = False  # the caller was told that the loop has ended
@@ -76,6 +87,11 @@ class RunnerSteps:
     def loop(self) -> Loop:
         """Return the outermost loop, as it is now."""
         return self.assembly.journal.state.root
+
+    @property
+    def phase(self) -> str:
+        """Return the name of its phase, for errors."""
+        return type(self.loop.phase).__name__
 
     # --- what the caller says ---
 
@@ -94,7 +110,7 @@ class RunnerSteps:
     ) -> None:
         if self._is_busy:
             may = ("params", "pending", "decide()")
-            raise _not_possible(f"{asked}: the runner is at work. {how}", self.loop, asked, *may)
+            raise not_possible(f"{asked}: the runner is at work. {how}", self.phase, asked, *may)
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of requests, with the history as the caller sees it."""
@@ -108,7 +124,7 @@ class RunnerSteps:
         texts = self.history.to_texts(messages)
         for number, text in enumerate(texts):
             if not isinstance(decode(text), dict):
-                raise TypeError(f"messages[{number}] is no message; give each as an argument of its own")
+                raise TypeError(f"messages[{number}] is not a message; give each as an argument of its own")
         if texts:
             self.history.change(self.loop, (*self.history.shown(self.loop), *texts))
 
@@ -156,76 +172,74 @@ class RunnerSteps:
         """
         if isinstance(retry, str) or not isinstance(retry, Iterable):
             raise TypeError(f"retry is a {type(retry).__name__}; give a list of call ids")
-        again, texts = list(retry), None if isinstance(self.loop.phase, Finished) else self.history.ahead()
-        if is_open := texts is None or bool(open_calls(texts)):
-            if texts is not None:
-                self.take(texts)
-                self.history.is_ahead = True
-            if self.loop.round is not None:
-                self._retry()  # what failed is inside a call
+        again, texts = list(retry), self.history.with_reply(self.loop)
+        if is_open := not isinstance(self.loop.phase, Finished) and bool(open_calls(texts)):
+            self.take(texts)
+            self._retry()  # what failed is inside a call
         round_ = open_round(self.loop) if is_open else None
-        known = () if round_ is None else tuple(call.id for call in round_.calls)
+        calls = () if round_ is None else round_.calls
+        known = [call.id for call in calls]
         if strangers := [name for name in again if name not in known]:
             raise UnknownCall(
                 f"{_RETRY} names {', '.join(map(repr, strangers))}: no open call of the history. "
                 f"Those are: {', '.join(known) or 'none'}",
                 call=strangers[0],
-                known=known,
+                known=tuple(known),
             )
-        if round_ is None or not known:
+        if round_ is None or not calls:
             return None
-        settled = [call for call in round_.calls if call.id in again and call.status is Status.SETTLED]
-        for call in settled:
-            if why := why_not_again(call.id, round_.calls):
-                text = f"{_RETRY}: {why}. Append another result yourself"
-                raise _not_possible(text, self.loop, _RETRY, "generate_tool_response()", "append_messages()")
+        settled = [call.id for call in calls if call.id in again and call.status is Status.SETTLED]
+        if why := next(filter(None, (why_not_again(name, calls) for name in settled)), None):
+            text = f"{_RETRY}: {why}. Append another result yourself"
+            raise not_possible(text, self.phase, _RETRY, "generate_tool_response()", "append_messages()")
         yield from self._settle()
         if settled:
-            journal, ran = self.assembly.journal, tuple(call.id for call in settled)
-            journal.record(ev.HistoryTaken((), round_.reply, keeps_unjoined=True, rerun=ran, at=journal.now()))
+            journal, rerun = self.assembly.journal, tuple(settled)
+            journal.record(ev.HistoryTaken((), round_.reply, keeps_unjoined=True, rerun=rerun, at=journal.now()))
             yield from self._settle()
         return self._response()
 
     def _settle(self) -> Questions[None]:
         """Run the open round until each call has its result."""
         self._stops_before = EndTurn
-        while not self._is_settled() and open_round(self.loop) is not None:
+        while (round_ := open_round(self.loop)) is not None and not is_settled(round_):
             yield from self._go_on()
 
     def _go_on(self) -> Questions[None]:
         """Do the next thing: ask the caller, go on with the loop where it waits, or drive it to where it rests."""
-        if isinstance(self.loop.phase, Waiting):
-            self.handle.tick(self.assembly.journal.now())
-            if self.handle.pending:
-                yield from self._ask_about()
-            else:
-                self.handle.resume(Continue())
-        else:
+        if not isinstance(self.loop.phase, Waiting):
             yield self._drive, (self,)
             self.raise_failure()
-
-    def _ask_about(self) -> Questions[None]:
-        """Let the caller decide the calls that wait, if they said how."""
-        turn, loop = self.handle.pending_turn, self.handle
-        if turn is not None and self._ask is not None:
-            yield self._ask, (turn,)
-        if turn is None or turn.is_spent or not loop.pending:
             return
-        waiting = {"/".join(call.path): call for call in loop.pending}
+        self.handle.tick(self.assembly.journal.now())
+        turn = self.handle.pending_turn
+        if turn is not None and turn.pending:
+            yield from self._ask_about(turn)
+        else:
+            self.handle.resume(Continue())
+
+    def _ask_about(self, turn: Yielded) -> Questions[None]:
+        """Let the caller decide the calls that wait, if they said how.
+
+        Raises:
+            UndecidedCalls: calls still wait.
+
+        """
+        if self._ask is not None:
+            yield self._ask, (turn,)
+        if turn.is_spent or not turn.pending:
+            return
+        waiting = {"/".join(call.path): call for call in turn.pending}
         named = ", ".join(f"{call.name} ({name}: {call.why})" for name, call in waiting.items())
-        whys = dict.fromkeys(str(call.why) for call in loop.pending)
+        whys = dict.fromkeys(str(call.why) for call in waiting.values())
         may = "; ".join(f"{why}: {_MAY.get(why, _MAY_ELSE)}" for why in whys)
-        is_in = self.history.reply is None or not self.history.leaves_out(self.history.mine or ())
-        results = "results" if is_in else "message, results"
+        results = "message, results" if self.history.leaves_out(self.history.mine or ()) else "results"
         raise UndecidedCalls(
             f"the runner cannot go on while calls wait for a decision: {named}. Decide them with "
             f"runner.decide({{id: decision}}) ({may}), or answer all calls of the reply yourself with "
             f"append_messages({results}), and iterate again; or give ToolRunner(ask=...). Nothing is lost",
             calls=tuple(waiting),
         )
-
-    def _is_settled(self) -> bool:
-        return self.loop.round is not None and is_settled(self.loop.round)
 
     def _response(self) -> dict[str, JSON] | None:
         """Return the message with the results of the round, as it joins the history."""
@@ -253,45 +267,40 @@ class RunnerSteps:
 
         """
         history, loop = self.history, self.loop
-        texts, has_ended = history.changed(), isinstance(loop.phase, Finished)
-        if texts is not None:
-            if has_ended and not self._is_over:
-                history.stands = texts  # nothing of it is sent or run
-            else:
-                self.take(texts)
-        elif history.is_ahead and not has_ended:
-            self.take(history.kept())
-        elif history.is_tuned and not has_ended:
-            self._refuse_invalid(loop)
-        if texts is not None and history.leaves_out(texts):
+        is_changed = history.mine is not None or (history.is_tuned and history.kept is not None)
+        texts = history.shown(loop) if is_changed else history.with_reply(loop)
+        stands = isinstance(loop.phase, Finished) and not (self._is_over and is_changed)
+        if not stands:
+            self.take(texts)
+        if is_changed and history.leaves_out(texts):
             LOG.warning(
                 "the caller changed the %s in this iteration, and the reply is not among the messages: it is left "
                 "out, and none of its calls runs",
                 "parameters" if history.mine is None else "messages",
                 extra={"loop_id": self.handle.loop_id},
             )
-        history.over()
+        history.over(texts if stands and (is_changed or history.kept is None) else None)
 
     def take(self, texts: Texts) -> None:
-        """Let the loop take a history over. The calls that it ends with are the open round."""
+        """Let the loop take a history over, unless it is its own. The calls that it ends with are the open round."""
         journal, history = self.assembly.journal, self.history
         with journal.lock:
             before, now = journal.state, journal.now()
-            texts, events = history.without_ended(before.root, texts), list[ev.Event]()
-            if isinstance(before.root.phase, Finished):  # a further user turn
-                events.append(ev.FollowedUp((), at=now))
-            then = step(before, events[0]) if events else before
-            events.append(taking(then.root, texts, now))
-            loop = step(then, events[-1]).root
+            if texts == tuple(all_messages(before.root)) and not isinstance(before.root.phase, Finished):
+                if history.is_tuned:
+                    self._refuse_invalid(before.root)
+                return
+            texts = history.without_ended(before.root, texts)
+            follow_up = ev.FollowedUp((), at=now) if isinstance(before.root.phase, Finished) else None
+            then = before if follow_up is None else step(before, follow_up)  # a further user turn
+            taken = taking(then.root, texts, now)
+            loop = step(then, taken).root
             self._refuse_invalid(loop)
             if isinstance(loop.phase, Ready) and not loop.unjoined and not ends_in_server_call(texts[-1]):
                 params = decode(loop.setup.params)
                 refuse_last_word(texts, list(before.root.messages), params, asked=_STEP)
-            for event in events:
+            for event in filter(None, (follow_up, taken)):
                 journal.record(event)
-        history.stands = None
-        if history.reply is None:
-            history.mine = None
 
     def _refuse_invalid(self, loop: Loop) -> None:
         params = all_params(decode(loop.setup.params), self.assembly.parts.tools)
@@ -307,7 +316,7 @@ class RunnerSteps:
         """Return the reply that the caller sees from now on."""
         self._seen = self.loop.iterations
         self.assembly.journal.bus.drain()
-        self.history.show(self.loop)
+        self.history.show(self.loop, self._asked)
         reply: dict[str, JSON] = decode(self.loop.response or "{}")
         return reply
 
@@ -328,13 +337,13 @@ class RunnerSteps:
         loop = state.root
         match effect:
             case SendRequest(path=()):
-                self.history.asked = loop
+                self._asked = loop
                 return self._stops_before is SendRequest
             case Judge(path=()):
                 runs = isinstance(loop.phase, Judging) and loop.phase.action is ReplyAction.RUN
                 return runs and loop.iterations > self._seen
             case EndTurn(path=()):
-                return self._stops_before is EndTurn and self._is_settled()
+                return self._stops_before is EndTurn and loop.round is not None and is_settled(loop.round)
         return False
 
 
@@ -343,5 +352,6 @@ def _by_name(stored: Mapping[str, JSON], secrets: Secrets) -> dict[str, Any]:
     return {**stored, **secrets.options, "mcp_servers": (stored.get("mcp_servers"), secrets.mcp_tokens)}
 
 
-def _not_possible(text: str, loop: Loop, asked: str, *allowed: str) -> IllegalCommand:
-    return IllegalCommand(text, state=type(loop.phase).__name__, asked=asked, allowed=allowed)
+def not_possible(text: str, state: str, asked: str, *allowed: str) -> IllegalCommand:
+    """Return the error for what a runner cannot do now."""
+    return IllegalCommand(text, state=state, asked=asked, allowed=allowed)

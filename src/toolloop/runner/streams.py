@@ -10,10 +10,9 @@ from typing import Any, Self
 from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.operations import exhaust
 from toolloop.loop.streaming import AsyncTurnStream, AsyncUnread, TurnStream, Unread
-from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import JSON
 from toolloop.machine.loop import Finished
-from toolloop.runner.steps import RunnerSteps
+from toolloop.runner.steps import RunnerSteps, not_possible
 
 _UNENDED = (
     "get_final_message(): this stream did not come to its end, for its request failed or it was left; iterate the "
@@ -73,8 +72,8 @@ class _Reply:
         if self._final is not None:
             return self._final
         if isinstance(self._steps.loop.phase, Finished):
-            raise _not_possible(_ENDED, "get_final_message()", "into_result()")
-        raise _not_possible(_UNENDED, "get_final_message()", "iterating the runner")
+            raise not_possible(_ENDED, "streaming", "get_final_message()", "into_result()")
+        raise not_possible(_UNENDED, "streaming", "get_final_message()", "iterating the runner")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {'over' if self._is_over else 'in progress'}>"
@@ -178,7 +177,7 @@ class AsyncReplyStream(_Reply):
         if self._is_over:
             raise StopAsyncIteration
         if self._open is None:
-            raise _not_possible(_OUTSIDE, _READING, "async with stream", "get_final_message()")
+            raise not_possible(_OUTSIDE, "streaming", _READING, "async with stream", "get_final_message()")
         with self._steps.at_work(_READING):
             self._steps.send()
             try:
@@ -218,7 +217,7 @@ class AsyncReplyStream(_Reply):
         """
         if self._open is not None:
             text = "`async with stream:` is open already; read in there"
-            raise _not_possible(text, "async with stream", "reading it")
+            raise not_possible(text, "streaming", "async with stream", "reading it")
         if not self._is_over:
             self._open = ExitStack()
             self._open.enter_context(self._unread.notifier.listening())
@@ -236,7 +235,3 @@ class AsyncReplyStream(_Reply):
                 self._is_over = True
                 await self._events.leave()
                 self._open = None
-
-
-def _not_possible(text: str, asked: str, *allowed: str) -> IllegalCommand:
-    return IllegalCommand(text, state="streaming", asked=asked, allowed=allowed)

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from toolloop.machine import events as ev
 from toolloop.machine.errors import UnreadableSnapshot
-from toolloop.machine.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.jsontext import JSON, canonical, decode, encode, with_integers
 from toolloop.machine.state import State
 from toolloop.machine.tree import fold, step
 from toolloop.stores.converter import read, write
@@ -64,21 +64,10 @@ def load(snapshot: Mapping[str, JSON]) -> State:
 def digest_of(fields: Mapping[str, JSON]) -> str:
     """Return the digest of a snapshot's members without `format` and `digest`.
 
-    It finds damage, not attacks: never accept a snapshot from a client.
+    It finds damage, not attacks: never accept a snapshot from a client. It takes 60.0 for 60: some JSON libraries have
+    one kind of number, and change one into the other.
     """
-    return hashlib.sha256(canonical(_with_integers(fields)).encode()).hexdigest()
-
-
-def _with_integers(value: JSON) -> JSON:
-    """Return 60 for 60.0 wherever it is: some JSON libraries have one kind of number, and change one into the other."""
-    match value:
-        case dict():
-            return {key: _with_integers(item) for key, item in value.items()}
-        case list():
-            return [_with_integers(item) for item in value]
-        case float() if value.is_integer():
-            return int(value)
-    return value
+    return hashlib.sha256(canonical(with_integers(fields)).encode()).hexdigest()
 
 
 def encode_event(entry_id: str, event: ev.Event) -> Entry:

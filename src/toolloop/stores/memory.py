@@ -10,7 +10,7 @@ from itertools import count, islice
 
 from attrs import define, evolve, field
 
-from toolloop.stores import protocol, refusals
+from toolloop.stores import protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
@@ -54,7 +54,7 @@ class MemoryStore:
         protocol.check_create(loop_id, entries, head)
         with _LOCK:
             if loop_id in self._loops:
-                raise refusals.taken(loop_id)
+                raise store_errors.taken(loop_id)
             loop = self._loops[loop_id] = _Loop(next(self._numbers), head)
             return loop.add(entries)
 
@@ -72,13 +72,13 @@ class MemoryStore:
         with _LOCK:
             loop = self._find(loop_id)
             if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
-                raise refusals.lost(loop_id, loop.lease)
+                raise store_errors.lost(loop_id, loop.lease)
             new = [entry for entry in entries if entry.id not in loop.ids]
             rev = len(loop.entries)
             if not new:
                 return rev
             if expected_rev is not None and expected_rev != rev:
-                raise refusals.stale(loop_id, expected_rev, rev)
+                raise store_errors.stale(loop_id, expected_rev, rev)
             loop.head = head or loop.head
             return loop.add(new)
 
@@ -126,7 +126,7 @@ class MemoryStore:
         with _LOCK:
             loop = self._find(loop_id)
             if loop.lease is not None and loop.lease.token != instead_of:
-                raise refusals.leased(loop_id, loop.lease)
+                raise store_errors.leased(loop_id, loop.lease)
             loop.lease = evolve(lease, token=next(self._tokens))
             return evolve(loop.lease, rev=len(loop.entries))
 
@@ -137,7 +137,7 @@ class MemoryStore:
         with _LOCK:
             loop = self._find(lease.loop_id)
             if loop.lease is None or not loop.is_leased_by(lease):
-                raise refusals.lost(lease.loop_id, loop.lease)
+                raise store_errors.lost(lease.loop_id, loop.lease)
             loop.lease = evolve(loop.lease, until=until)
             return loop.lease
 
@@ -152,5 +152,5 @@ class MemoryStore:
     def _find(self, loop_id: str) -> _Loop:
         loop = self._loops.get(loop_id)
         if loop is None:
-            raise refusals.missing(loop_id)
+            raise store_errors.missing(loop_id)
         return loop

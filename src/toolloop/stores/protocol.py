@@ -259,7 +259,7 @@ class Store(Protocol):
             entries: the events, oldest first.
             expected_rev: the revision that the events follow. None: any.
             head: the new summary. None: as before.
-            lease: append only while this is the loop's lease. None: whoever holds it.
+            lease: append only while this is the loop's lease. None: under any lease, or none.
 
         Raises:
             LoopNotFound: the loop does not exist.

@@ -12,7 +12,7 @@ from typing import Any, Self
 from attrs import evolve
 
 from toolloop.machine.errors import UnreadableSnapshot
-from toolloop.stores import protocol, refusals
+from toolloop.stores import protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 from toolloop.stores.sqlite_file import SqliteFile
 
@@ -69,7 +69,7 @@ class SqliteStore:
 
         def act(db: sqlite3.Connection) -> int:
             if _look(db, loop_id) is not None:
-                raise refusals.taken(loop_id)
+                raise store_errors.taken(loop_id)
             made = db.execute(
                 "INSERT INTO loops (loop_id, rev, status, deadline) VALUES (?, ?, ?, ?)",
                 (loop_id, len(entries), head.status, head.deadline),
@@ -94,12 +94,12 @@ class SqliteStore:
         def act(db: sqlite3.Connection) -> int:
             number, loop = _find(db, loop_id)
             if lease is not None and not _is_current(lease, loop):
-                raise refusals.lost(loop_id, loop.lease)
+                raise store_errors.lost(loop_id, loop.lease)
             new = [entry for entry in entries if not _has(db, number, entry.id)]
             if not new:
                 return loop.rev
             if expected_rev is not None and expected_rev != loop.rev:
-                raise refusals.stale(loop_id, expected_rev, loop.rev)
+                raise store_errors.stale(loop_id, expected_rev, loop.rev)
             _add(db, number, loop.rev, new)
             rev = loop.rev + len(new)
             if head is None or (head.status, head.deadline) == (loop.status, loop.deadline):
@@ -180,7 +180,7 @@ class SqliteStore:
         def act(db: sqlite3.Connection) -> Lease:
             number, loop = _find(db, wanted.loop_id)
             if loop.lease is not None and loop.lease.token != instead_of:
-                raise refusals.leased(wanted.loop_id, loop.lease)
+                raise store_errors.leased(wanted.loop_id, loop.lease)
             db.execute("UPDATE tokens SET last = last + 1")
             (token,) = db.execute("SELECT last FROM tokens").fetchone()
             lease = evolve(wanted, token=token, rev=loop.rev)
@@ -197,7 +197,7 @@ class SqliteStore:
         def act(db: sqlite3.Connection) -> Lease:
             number, loop = _find(db, lease.loop_id)
             if loop.lease is None or not _is_current(lease, loop):
-                raise refusals.lost(lease.loop_id, loop.lease)
+                raise store_errors.lost(lease.loop_id, loop.lease)
             renewed = evolve(loop.lease, until=until)
             _set_lease(db, number, renewed)
             return renewed
@@ -224,7 +224,7 @@ def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, StoredLoop] | None
 def _find(db: sqlite3.Connection, loop_id: str) -> tuple[int, StoredLoop]:
     found = _look(db, loop_id)
     if found is None:
-        raise refusals.missing(loop_id)
+        raise store_errors.missing(loop_id)
     return found
 
 

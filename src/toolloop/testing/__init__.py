@@ -15,7 +15,7 @@ from toolloop.testing.replies import (
     verbatim,
 )
 from toolloop.testing.server import FakeMessagesAPI, RecordedRequest
-from toolloop.testing.store_suite import check_store
+from toolloop.testing.store_rules import check_store
 from toolloop.testing.streams import RecordedStream, Streamed, streamed
 
 __all__ = [

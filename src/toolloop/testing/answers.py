@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolloop.machine.jsontext import encode
-from toolloop.providers.scripted import Completion
+from toolloop.providers.scripted import Completion, fill_in_seals
 from toolloop.testing.http import Answered
 from toolloop.testing.replies import Delayed, Dropped, Fault, Verbatim
 from toolloop.testing.streams import Delivery, Streamed, frames_of, frames_of_text
 
 if TYPE_CHECKING:
-    from toolloop.testing.refusals import Refusal
+    from toolloop.testing.api_refusals import Refusal
     from toolloop.testing.signing import Memory, Signer
 
 Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
@@ -106,11 +106,7 @@ class Answering:
                 message["content"] = [self._signer.sign_summary(message["content"][0])]
         elif self._signer:
             message["content"] = self._signer.sign(message["content"], body)
-        for block in message["content"]:
-            if block["type"] == "thinking":
-                block.setdefault("signature", "unsigned")
-            elif block["type"] == "redacted_thinking":
-                block.setdefault("data", "unsigned")
+        fill_in_seals(message["content"], "unsigned")
         self._memory.add(message["content"], message["stop_reason"])
         return message
 

@@ -159,7 +159,7 @@ class _Checker:
         self.starts[call.name] += 1
 
     def _take_round(self, path: Path, loop: Loop, rerun: Sequence[str]) -> None:
-        """Take over a round that the caller put in the place of another: its calls are new, or are to run again."""
+        """Take over a round that the caller replaced: its calls are new, or are to run again."""
         for call in _round(loop).calls:
             if not call.started or call.id in rerun:
                 key = (path, _round(loop).iteration, call.id)

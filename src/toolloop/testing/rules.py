@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from toolloop.messages.check import check
 from toolloop.messages.models import takes_thinking
 from toolloop.messages.rounds import open_code_calls, open_server_calls
-from toolloop.testing.refusals import NEWEST_VERSION, Context, Refusal
+from toolloop.testing.api_refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.shapes import Path, mismatches
 from toolloop.testing.signing import blocks_of
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from attrs import frozen
 
 from toolloop.testing.answers import Answering, Script, refused
+from toolloop.testing.api_refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.http import Answered, Asked, Loopback
-from toolloop.testing.refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.rules import judge
 from toolloop.testing.signing import Memory, Signer
 from toolloop.testing.streams import Delivery, RecordedStream

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Required, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
-    from toolloop.testing.refusals import Context
+    from toolloop.testing.api_refusals import Context
 
 Path = tuple[str | int, ...]
 Found = Iterator[tuple[Path, str]]

@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 from toolloop.messages.models import binds_thinking
-from toolloop.testing.refusals import THINKING_CONTROLS, Context, Refusal
+from toolloop.testing.api_refusals import THINKING_CONTROLS, Context, Refusal
 
 Block = dict[str, Any]
 

@@ -1,4 +1,7 @@
-"""The rules of a store for journals, lists and arguments. A rule is a function that fails where it is broken."""
+"""The conformance suite for stores, and its rules for journals, lists and arguments.
+
+A rule is a function that fails where it is broken.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from functools import partial
 from typing import Any, Final
 
 from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision
-from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
+from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
 from toolloop.testing.store_checks import READY, MakeStore, emptied, entries, ids, listed, refused, same, with_loop
+from toolloop.testing.store_lease_rules import LEASE_RULES
 
 # Texts that are easily confused with others, or with something that is not a text.
 _TEXTS = (
@@ -231,7 +235,7 @@ def bad_arguments_are_refused(make: MakeStore) -> None:
     same("list() after it", store.list(), [StoredLoop("loop", "runnable", None, 1, None)])
 
 
-JOURNAL_RULES = (
+_RULES = (
     a_journal_is_kept_as_it_was_stored,
     a_journal_is_read_from_a_revision_on,
     a_loop_is_created_once,
@@ -243,4 +247,29 @@ JOURNAL_RULES = (
     a_deleted_loop_is_gone,
     a_missing_loop_is_named,
     unusual_texts_stay_as_they_are,
+    *LEASE_RULES,
+    bad_arguments_are_refused,
 )
+
+
+def check_store(make_store: Callable[[], Store]) -> None:
+    """Check a store against the rules of `toolloop.stores.Store`.
+
+    Everything in the store is deleted: give one for tests. It takes a few seconds, and needs no test framework.
+
+    Args:
+        make_store: opens the store. It is called many times. Each call may open what the calls before it wrote; then
+            that must still be there. Or it may give a new, empty store each time, as `MemoryStore` does.
+
+    Raises:
+        AssertionError: the store breaks a rule. The message names the rule, the expected value and the actual one.
+
+    """
+    for rule in _RULES:
+        says = f"{rule.__name__.replace('_', ' ')}. {rule.__doc__}"
+        try:
+            rule(make_store)
+        except AssertionError as error:
+            raise AssertionError(f"broken rule: {says} {error}") from error
+        except Exception as error:
+            raise AssertionError(f"broken rule: {says} The store raised {type(error).__name__}: {error}") from error

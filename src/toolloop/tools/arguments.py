@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import frozen
 
 from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, encode
+from toolloop.machine.jsontext import JSON, encode, with_integers
 from toolloop.tools.class_fields import FieldTypes, default_json
 from toolloop.tools.failures import InvalidInput, path_text, shown
 from toolloop.tools.signature import check_properties, resolve
@@ -74,7 +74,7 @@ class Arguments:
             raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
         adapter = self._adapter
         try:
-            text = encode(_with_integers(dict(given)))
+            text = encode(with_integers(dict(given)))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(self.tool, [f"input: not JSON: {error}"]) from error
         try:
@@ -175,15 +175,6 @@ def _close(schema: JSON) -> None:
     if isinstance(schema, list):
         for each in schema:
             _close(each)
-
-
-def _with_integers(value: JSON) -> JSON:
-    """Return a copy with 5 for 5.0: JSON Schema does not tell them apart."""
-    if isinstance(value, dict):
-        return {key: _with_integers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_integers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _problems(error: ValidationError, given: JSON) -> list[str]:
