@@ -169,7 +169,7 @@ class Reject:
 PolicyResult = Wait | Reject | DecisionRecord
 
 
-@frozen
+@frozen(slots=False)  # as `Loop`: it is copied at each step of its life
 class Call:
     """A `tool_use` block, and its state."""
 
