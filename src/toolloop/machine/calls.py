@@ -83,7 +83,7 @@ def judge(  # noqa: PLR0911 - one return for each result
 
 
 def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
-    """Return until when a call may wait that starts to wait now; None is without end."""
+    """Return until when a call may wait that starts to wait now; None means without end."""
     seconds = setup.decision_timeout if expires_in is None else expires_in
     return None if seconds is None else min(now + seconds, LATEST)
 
@@ -99,7 +99,7 @@ _TAKES = {
 _BECAUSE = {
     Why.APPROVAL: "it waits for approval and never ran",
     Why.EXTERNAL: "toolloop does not run its tool: the result comes from you",
-    Why.UNCERTAIN: "it was started and nobody saw it end: approving would run it a second time",
+    Why.UNCERTAIN: "it was started and its end was not seen: approving would run it a second time",
 }
 
 
@@ -132,12 +132,7 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
         call = calls.get(call_id)
         if call is None:
             known = tuple("/".join((*setup.path, each.id)) for each in calls.values() if each.status is Status.WAITING)
-            raise UnknownCall(
-                f"{decision.kind} names the call {name!r}, which is not in the open round; "
-                f"the calls that wait are: {', '.join(known) or 'none'}",
-                call=name,
-                known=known,
-            )
+            raise unknown_call(decision.kind, name, known)
         _check_digest(name, call, decision, setup, round_.iteration)
         if call.status is Status.WAITING:
             calls[call_id] = _decided(name, call, decision, setup.texts)
@@ -146,12 +141,22 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
     return with_calls(round_, calls.values())
 
 
+def unknown_call(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
+    """Make the error for a decision of this kind that names no call of an open round; these calls wait (`known`)."""
+    return UnknownCall(
+        f"{kind} names the call {name!r}, which is not in the open round; "
+        f"the calls that wait are: {', '.join(known) or 'none'}",
+        call=name,
+        known=known,
+    )
+
+
 def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup, iteration: int) -> None:
     """Refuse a decision that is bound to the call as it no longer is.
 
     A digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call that
     waited for approval is refused once the call has run, even if the call then became uncertain and was denied as
-    such. The one other digest that counts is that of the decision which was taken, if both say the same: whoever
+    such. The one other digest that counts is that of the decision which was taken, if both say the same: a caller who
     repeats a decision cannot know what became of the call.
     """
     if decision.digest is None or decision.digest == digest_of(setup, iteration, call):
@@ -197,7 +202,7 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     if call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None:
         when = datetime.fromtimestamp(call.expires_at, UTC).isoformat(timespec="seconds")
         raise UnknownCall(
-            f"the call {name!r} expired at {when}: nobody decided on it in time, so {decision.kind} is too late. "
+            f"the call {name!r} expired at {when}: it was not decided in time, so {decision.kind} is too late. "
             "It does not run; continue the loop",
             call=name,
             known=(),
@@ -316,21 +321,24 @@ def woken(call: Call, setup: Setup) -> Call:
 
 
 def mark_interrupted(call: Call, setup: Setup) -> Call:
-    """Return a running call whose end nobody will see: it may run again, or waits for the caller."""
+    """Return a running call whose end will not be recorded: it may run again, or waits for the caller."""
     if setup.repeatable(call.name):
         return evolve(call, status=Status.CLEARED, judged=False, has_loop=False)
     return _uncertain(call)
 
 
 def _uncertain(call: Call) -> Call:
-    """Return a started call that waits for the caller to say how it ended. It never expires: nobody else can know."""
+    """Return a started call that waits for the caller to say how it ended. Only the caller can, so it never expires."""
     lost = evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
     return evolve(lost, reason=None, decision=None, expires_at=None)
 
 
 def ask_again(call: Call, setup: Setup, now: float) -> Call:
-    """Return an open call in a copy of its loop: a started one is uncertain there, every other one asks again."""
-    if call.status is Status.SETTLED:
+    """Return a call in a copy of its loop. A started one is uncertain there, and every other open one asks again.
+
+    A loop inside a running call is copied with it.
+    """
+    if call.status is Status.SETTLED or (call.has_loop and call.status is Status.RUNNING):
         return call
     if call.started:
         return _uncertain(call)

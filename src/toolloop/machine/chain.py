@@ -25,18 +25,14 @@ class Chain(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> Chain[T]:
         """A chain that is longer by one item; this one stays as it is."""
-        items = self._items
-        if len(items) != self._length:  # a sibling has grown past this version already
-            items = items[: self._length]
-        items.append(item)
-        return _chain(items)
+        return self.extend((item,))
 
     def extend(self, more: Sequence[T]) -> Chain[T]:
         """A chain that is longer by some items; this one stays as it is."""
         if not more:
             return self
         items = self._items
-        if len(items) != self._length:  # as above
+        if len(items) != self._length:  # a sibling has grown past this version already
             items = items[: self._length]
         items.extend(more)
         return _chain(items)

@@ -98,7 +98,7 @@ class Ended(Event):
 
     Attributes:
         result: None if it was cancelled, so that its effects are not known.
-        took: seconds of its own, beside others that ran at the same time.
+        took: how many seconds this call took, if others ran at the same time.
         iteration, attempt: which run of which call it was, both counted from 1, so that a late end does no harm; 0 and
             0 mean the run in progress.
         above: the same of each call in `path`, because ids may repeat.
@@ -157,7 +157,7 @@ class HistoryEdited(Event):
 
 @frozen
 class HistoryTaken(Event):
-    """The caller of a runner made a history of their own: it replaces the loop's, with the open round and pause.
+    """The caller of a runner edited its history, which replaces that of the loop with its open round and pause.
 
     Attributes:
         splices: what changed in the closed history.
@@ -192,7 +192,7 @@ class GrantRevoked(Event):
 
 @frozen
 class FollowedUp(Event):
-    """The caller began a further user turn. `replace_last`: in place of the last one."""
+    """The caller began a further user turn. `replace_last`: it replaces the last one."""
 
     messages: tuple[str, ...]
     replace_last: bool = False
@@ -200,7 +200,7 @@ class FollowedUp(Event):
 
 @frozen
 class Woken(Event):
-    """Another driver took the loop over: nobody will see the end of what ran in the old one.
+    """Another driver took the loop over: the ends of runs in the old one will not be recorded.
 
     Attributes:
         setup: of the loop from here on; None if it is the same.

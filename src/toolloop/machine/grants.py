@@ -71,7 +71,7 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
     """Return the loop without a standing grant.
 
     Raises:
-        IllegalCommand: there is no such grant.
+        IllegalCommand: no grant has this id.
 
     """
     kept = tuple(grant for grant in loop.grants if grant.id != grant_id)

@@ -1,4 +1,4 @@
-"""The errors for events that are not possible in a loop, in the words of those who asked for them."""
+"""The errors for events that are not possible in a loop, in the words of the caller who asked for them."""
 
 from __future__ import annotations
 

@@ -30,14 +30,9 @@ def user_message(blocks: Sequence[str]) -> str:
 
 def result_block(call: Call, result: Result) -> str:
     """Return the text of the `tool_result` block of a settled call."""
-    return result_text(call.id, result, call.toolset)
-
-
-def result_text(call_id: str, result: Result, toolset: str | None = None) -> str:
-    """Return the text of the `tool_result` block of a call of which only this is known."""
     is_error = ',"is_error":true' if result.is_error else ""
-    member = "" if toolset is None else f',"toolset_name":{encode(toolset)}'
-    return f'{{"type":"tool_result","tool_use_id":{encode(call_id)},"content":{result.content}{is_error}{member}}}'
+    member = "" if call.toolset is None else f',"toolset_name":{encode(call.toolset)}'
+    return f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}{member}}}'
 
 
 def close_round(loop: Loop, round_: Round) -> Loop:
@@ -70,7 +65,7 @@ def stays_unjoined(asked: Sequence[str], round_: Round) -> bool:
 
 
 def _without_marks(text: str) -> str:
-    """Return a block without cache marks: nobody could remove them from an unjoined message if they are too many."""
+    """Return a block without cache marks: they cannot be removed from an unjoined message if they are too many."""
     return encode(_unmarked(decode(text))) if '"cache_control"' in text else text
 
 

@@ -6,7 +6,7 @@ pauses.
 
 from __future__ import annotations
 
-from attrs import fields
+from attrs import fields, frozen
 
 from toolloop.machine.loop import Loop
 from toolloop.machine.setup import Budget
@@ -18,6 +18,17 @@ _TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 # The parts that keep a tool from starting, and those that keep a loop inside a call from sending a request.
 BEFORE_TOOLS = ("tool_calls",)
 BEFORE_REQUESTS_BELOW = ("requests", *_TOKENS)
+
+
+@frozen
+class Room:
+    """How many requests and tools the loops above a loop allow; None means any number."""
+
+    requests: int | None = None
+    tools: int | None = None
+
+
+ANY = Room()
 
 
 def too_deep(loop: Loop) -> bool:
@@ -39,31 +50,26 @@ def before_request(loop: Loop) -> Termination | None:
 
 
 def out_of_time(loop: Loop) -> Timeout | None:
-    """Return the time limit, if it is reached. Then nothing starts, and nobody waits for what is in progress."""
+    """Return the time limit, if it is reached. Then nothing starts, and the loop ends without what is in progress."""
     timeout = loop.setup.limits.timeout
     return None if timeout is None or loop.active < timeout else Timeout(timeout)
 
 
 def over_budget(loop: Loop, parts: tuple[str, ...] = _BUDGET_PARTS) -> BudgetExceeded | None:
     """Return the first of these parts of the budget that is spent, if there is one."""
-    if not has_budget(loop):
+    if loop.setup.limits.budget == _UNLIMITED:
         return None
     return next(filter(None, (_over_budget(loop, what) for what in parts)), None)
 
 
-def has_budget(loop: Loop) -> bool:
-    """Return whether any part of the budget has a limit."""
-    return loop.setup.limits.budget != _UNLIMITED
-
-
 def room_for_tools(loop: Loop) -> int | None:
-    """Return how many more tools the budget allows, in the loop and inside its calls; None is no limit."""
+    """Return how many more tools the budget allows, in the loop and inside its calls; None means no limit."""
     limit = loop.setup.limits.budget.tool_calls
     return None if limit is None else max(0, limit - len(loop.started))
 
 
 def room_for_requests(loop: Loop, in_progress: int) -> int | None:
-    """Return how many more requests the budget allows inside the calls of a loop; None is no limit.
+    """Return how many more requests the budget allows inside the calls of a loop; None means no limit.
 
     Args:
         loop: the loop with the calls.
@@ -80,7 +86,7 @@ def room_for_requests(loop: Loop, in_progress: int) -> int | None:
 
 
 def lesser(one: int | None, other: int | None) -> int | None:
-    """Return the lesser of two limits; None is no limit."""
+    """Return the lesser of two limits; None means no limit."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)

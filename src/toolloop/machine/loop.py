@@ -142,7 +142,7 @@ class TooDeep:
 Phase = Ready | Requesting | Judging | Running | Waiting | Finished | Failed | TooDeep
 
 
-@frozen
+@frozen(slots=False)  # attrs copies a large frozen class a sixth faster without slots, and each event copies the loop
 class Loop:
     """One loop.
 

@@ -17,8 +17,8 @@ Theory
     Closed rounds are the history. The open round is beside it and joins as a whole, so no call is left without its
     result. A replaced history changes nothing else: no call, no wait, no limit. Only the caller of a runner replaces
     the open round with it (`HistoryTaken`).
-    Time is an input. Each event may carry it, and `advance_time` applies it before the rule: a deadline binds even if
-    nobody recorded a tick.
+    Time is an input. Each event may carry it, and `advance_time` applies it before the rule: a deadline binds even
+    without a tick.
     The first end of a call is its result. An end that names its run can arrive at any time, and changes nothing if it
     is too late.
     The journal is the list of events. A judgement that lets every call run is left out of it, because the first start
@@ -32,7 +32,7 @@ Limits of the model
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import asdict, evolve, frozen
@@ -230,8 +230,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
 
     After a limit, calls that still run end in the round with which the loop resumes.
     """
-    for entry in event.spent:
-        loop = spend(loop, evolve(entry, path=(event.call_id, *entry.path)))
+    loop = spend(loop, event.spent, below=(event.call_id,))
     round_ = round_of(loop) or _NO_ROUND
     call = round_.find(event.call_id)
     if event.iteration == event.attempt == 0:
@@ -242,9 +241,12 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
     return with_round(loop, replace_call(round_, ended(call, event.result, loop.setup)))
 
 
-def spend(loop: Loop, entry: IterationUsage) -> Loop:
-    """Return the loop with one more answered request in its usage."""
-    return evolve(loop, usage_log=loop.usage_log.append(entry), total_usage=loop.total_usage + entry.usage)
+def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] = ()) -> Loop:
+    """Return the loop with more answered requests in its usage, made in itself or inside the call at a path below."""
+    for entry in used:
+        entry_here = evolve(entry, path=(*below, *entry.path))
+        loop = evolve(loop, usage_log=loop.usage_log.append(entry_here), total_usage=loop.total_usage + entry.usage)
+    return loop
 
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
@@ -367,8 +369,8 @@ def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
     if event.strategy is None:
         return edits.rewritten(evolve(loop, compacted=()), event.splices)
     if event.spent is not None:
-        loop = spend(loop, event.spent)
-    if not isinstance(loop.phase, Ready):  # somebody stopped the loop while the summary was written
+        loop = spend(loop, (event.spent,))
+    if not isinstance(loop.phase, Ready):  # the loop was stopped while the summary was written
         return loop
     noted = dict(loop.compacted) | {event.strategy: event.after}
     loop = evolve(loop, compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
@@ -386,7 +388,7 @@ def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:
 
 
 def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
-    """Replace the history, the open round and the pause by a history of the caller's own.
+    """Replace the history, the open round and the pause by the caller's history.
 
     Calls of the open round that it still has stay as they are, so none runs twice. The others are gone and do not run.
     """
@@ -452,7 +454,7 @@ def with_round(loop: Loop, round_: Round) -> Loop:
 
 
 def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:
-    """Change nothing: what expires has done so already, as before any other event."""
+    """Change nothing: `advance_time` was applied, as before any other event."""
     return loop
 
 
@@ -563,7 +565,7 @@ def outstanding(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
 
     Args:
         loop: the loop alone, without the loops inside its calls.
-        tools: how many more tools the loops above it allow; None is no limit.
+        tools: how many more tools the loops above it allow; None means no limit.
 
     """
     match loop.phase:

@@ -1,4 +1,4 @@
-"""What is asked of a tree of loops: which loops are in it, what waits for the caller, what is due, what came of one.
+"""Questions about a tree of loops: which loops are in it, what waits for the caller, what is due, how one ended.
 
 A loop is at work while it is Ready, Requesting, Judging or Running. A loop inside a call never waits for a command; it
 stands still only while calls of it wait for the caller, or where its request failed.
@@ -6,12 +6,13 @@ stands still only while calls of it wait for the caller, or where its request fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from attrs import asdict, evolve
 
 from toolloop.machine import events as ev
+from toolloop.machine import limits
 from toolloop.machine.expiry import expire
 from toolloop.machine.jsontext import decode, encode, well_formed
 from toolloop.machine.loop import (
@@ -40,12 +41,12 @@ Standing = Literal["needs_decision", "needs_command", "runnable", "running", "en
 
 
 def open_round(loop: Loop) -> Round | None:
-    """Return the open round of a loop that goes on with it by itself, or by a decision."""
+    """Return the open round of a loop that continues it without a command, or after a decision."""
     return loop.round if isinstance(loop.phase, Judging | Running | Waiting) else None
 
 
 def is_at_work(loop: Loop) -> bool:
-    """Return whether time counts for a loop inside a call: it waits for nobody."""
+    """Return whether time counts for a loop inside a call: it does not wait for the caller."""
     return isinstance(loop.phase, Ready | Requesting | Judging | Running)
 
 
@@ -55,6 +56,11 @@ def children(state: State, path: Path, round_: Round | None) -> list[tuple[Path,
         return []
     below = [(*path, call.id) for call in round_.calls if call.has_loop and call.status is Status.RUNNING]
     return [(each, state.loops[each]) for each in below]
+
+
+def inside(state: State, path: Path) -> list[tuple[Path, Loop]]:
+    """Return all loops inside the calls of the loop at `path`."""
+    return [(each, loop) for each, loop in state.loops.items() if len(each) > len(path) and each[: len(path)] == path]
 
 
 def driven(state: State) -> list[tuple[Path, Loop]]:
@@ -71,6 +77,24 @@ def driven_at(state: State, path: Path) -> Loop | None:
     """Return the loop at a path; None where there is none, or where a loop above it is not Running."""
     above = [state.at(path[:depth]) for depth in range(len(path))]
     return state.at(path) if all(loop and isinstance(loop.phase, Running) for loop in above) else None
+
+
+def led_to(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
+    """Return how far a path leads. Ids may repeat, so `runs` may say which run of each call on it is meant."""
+    for depth in range(len(path)):
+        above, below = path[:depth], path[: depth + 1]
+        if below not in state.loops:
+            return above
+        if depth < len(runs) and runs[depth] != run_of(state.loops[above], below[-1]):
+            return above
+    return path
+
+
+def run_of(loop: Loop, call_id: str) -> tuple[int, int]:
+    """Return which run of which call a call is in: its iteration, and how many times it was started."""
+    round_ = round_of(loop)
+    call = round_.find(call_id) if round_ else None
+    return (round_.iteration, call.attempts) if round_ and call else (0, 0)
 
 
 def _walk(state: State, path: Path, *, only_open: bool) -> Iterator[tuple[Path, Loop]]:
@@ -105,8 +129,14 @@ def runs_calls(loop: Loop) -> bool:
     return any(not call.has_loop for call in loop.round.having(Status.RUNNING))
 
 
+def room_for_requests(state: State, path: Path) -> int | None:
+    """Return how many more requests the loop at `path` allows inside its calls; None means any number."""
+    in_progress = sum(isinstance(each.phase, Requesting) for _, each in inside(state, path))
+    return limits.room_for_requests(state.loops[path], in_progress)
+
+
 def status_of(state: State) -> Standing:
-    """Return in one word whose turn it is: what a store lists loops by."""
+    """Return the status by which a store lists loops."""
     if waiting(state):
         return "needs_decision"
     match state.root.phase:
@@ -152,7 +182,7 @@ def implied(event: ev.Event, following: ev.Event) -> bool:
 
 
 def is_over(loop: Loop) -> bool:
-    """Return whether a loop inside a call has come to its end. A failure that can be tried again is none."""
+    """Return whether a loop inside a call has ended. After a failure that can be retried it has not."""
     match loop.phase:
         case Failed(failure=failure):
             return not failure.retryable

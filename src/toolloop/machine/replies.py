@@ -277,7 +277,7 @@ def action_of(reply: Reply) -> ReplyAction:
     """Return what becomes of a reply. An unknown stop reason ends the loop, and no call runs.
 
     Raises:
-        ProtocolError: there is no stop reason, or it is `tool_use` and there is no call.
+        ProtocolError: the stop reason is missing, or it is `tool_use` without a call.
 
     """
     if reply.stop_reason is None:

@@ -14,7 +14,7 @@ ToolEffect = Literal["pure", "keyed", "once"]
 
 @frozen
 class Budget:
-    """How much a loop may use; None is no limit. Each part is checked before a request, `tool_calls` before a tool too.
+    """How much a loop may use; None is unlimited. Each part is checked before a request, `tool_calls` before tools too.
 
     Args:
         requests: answered model requests.
@@ -49,7 +49,7 @@ class LoopDetection:
 
 @frozen
 class Limits:
-    """The limits of a loop; None is no limit. See `LoopConfig`."""
+    """The limits of a loop; None means no limit. See `LoopConfig`."""
 
     max_iterations: int | None = 10
     max_pauses: int | None = 10
@@ -106,7 +106,7 @@ class Setup:
     Attributes:
         params: JSON text of the request parameters without `messages` and without secrets.
         gone: the names of tools that the loop had before it was reopened without them.
-        tool_timeout: seconds that a tool without its own limit may take; None is no limit.
+        tool_timeout: seconds that a tool without its own limit may take; None means no limit.
         within: the calls inside which this loop runs, from the outermost down: the iteration and the id of each, and
             which run of it this is, counted from 1.
         callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`,

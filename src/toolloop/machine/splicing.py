@@ -1,4 +1,4 @@
-"""An edit of a list as what changed in it: so a journal stores of an edit what is new, and nothing that stayed."""
+"""An edit of a list as its changes, so that a journal stores only the new messages of an edit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolloop.machine.errors import IllegalCommand
 
 @frozen
 class Splice:
-    """Messages in the place of others.
+    """Messages that replace others.
 
     Attributes:
         start, stop: which messages go, as the list was before any splice.
-        messages: the texts that come in their place.
+        messages: the texts that replace them.
 
     """
 

@@ -1,4 +1,4 @@
-"""How a loop ends. What failed is no termination: it comes as an `Error`."""
+"""How a loop ends. A failure is not a termination: it is reported as an `Error`."""
 
 from __future__ import annotations
 

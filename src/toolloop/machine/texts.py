@@ -1,4 +1,4 @@
-"""What the model is told when a call has no result of its own: the texts of the setup, filled in."""
+"""The texts that the model gets for a call without a result of its tool: those of the setup, filled in."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Law
     `step(state, event)` is the only way a state changes. It raises, and nothing has changed; or it returns the state
-    that follows. `outstanding(state)` is derived anew each time, so a loop that another process takes over needs no
-    word about what it was doing.
+    that follows. `outstanding(state)` is derived from the state each time, so another process
+    that takes the loop over knows what to do without being told.
 
 Theory
     The loops of a tree are one flat map; the path of call ids that leads to a loop is its key. A loop is in the map as
@@ -14,9 +14,10 @@ Theory
     - what a loop uses and starts is counted in every loop above it, so a budget of one covers what is below it;
     - while a loop stands still, so do the loops inside its calls; what ends late, or is taken back, is recorded there
       all the same;
-    - a loop inside a call continues by itself. It stands still where its calls wait for the caller, or where its
-      request failed. Once nothing else can be done, the loop above does, too, and its caller is asked;
-    - the caller speaks to the outermost loop. Decisions name calls by path; "continue" reaches all that stand still.
+    - a loop inside a call continues without a command. It stands still while its calls wait for the caller, or after
+      its request failed. Once nothing else can be done, the loop above stands still too, and its caller decides;
+    - the caller's commands are for the outermost loop. Decisions name calls by path; "continue" reaches every
+      loop that stands still.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from attrs import evolve, field, frozen
 
 from toolloop.machine import events as ev
 from toolloop.machine import limits
-from toolloop.machine.calls import ask_again, startable, with_calls
+from toolloop.machine.calls import ask_again, startable, unknown_call, with_calls
 from toolloop.machine.chain import Chain
 from toolloop.machine.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
 from toolloop.machine.errors import IllegalCommand, UnknownCall
@@ -37,12 +38,22 @@ from toolloop.machine.joining import end
 from toolloop.machine.loop import Failed, Judging, Loop, Ready, Requesting, Round, Running, Waiting, round_of
 from toolloop.machine.machine import outstanding as effects_of
 from toolloop.machine.machine import proceed, spend, take, wake, with_round
-from toolloop.machine.queries import children, is_at_work, is_over, open_round, runs_calls, waiting
+from toolloop.machine.queries import (
+    children,
+    inside,
+    is_at_work,
+    is_over,
+    led_to,
+    open_round,
+    room_for_requests,
+    run_of,
+    runs_calls,
+    waiting,
+)
 from toolloop.machine.state import Path, State
-from toolloop.machine.usage import IterationUsage
-from toolloop.machine.values import Call, DecisionRecord, Result, Status
+from toolloop.machine.values import DecisionRecord, Result, Status
 
-# What happens in a loop inside a call. Everything else is said to the outermost loop, and reaches down from there.
+# The events of a loop inside a call. All others are for the outermost loop, and reach down from there.
 _BELOW = (
     ev.Opened,
     ev.Requested,
@@ -85,7 +96,8 @@ def step(state: State, event: ev.Event) -> State:
         raise not_possible(state.root, event, "it is for the outermost loop, and reaches down from there")
     if isinstance(event, ev.Opened):
         return _open(state, event)
-    reached = _reached(state, event)
+    runs = event.above if isinstance(event, ev.Ended) else ()
+    reached = led_to(state, event.path, runs)
     if reached != event.path and isinstance(event, ev.Ended) and event.attempt:
         return _end_too_late(state, reached, event)
     if reached != event.path:
@@ -130,29 +142,10 @@ def _advance_time(state: State, at: float, seconds: float) -> State:
     return State(loops)
 
 
-def _reached(state: State, event: ev.Event) -> Path:
-    """Return how far the path of an event leads. Ids may repeat, so an end may name the runs that it was in."""
-    runs = event.above if isinstance(event, ev.Ended) else ()
-    for depth in range(len(event.path)):
-        above, below = event.path[:depth], event.path[: depth + 1]
-        if below not in state.loops:
-            return above
-        if depth < len(runs) and runs[depth] != _run_of(state.loops[above], below[-1]):
-            return above
-    return event.path
-
-
-def _run_of(loop: Loop, call_id: str) -> tuple[int, int]:
-    """Return which run of which call a call is in: its iteration, and how many times it was started."""
-    round_ = round_of(loop)
-    call = round_.find(call_id) if round_ else None
-    return (round_.iteration, call.attempts) if round_ and call else (0, 0)
-
-
 def _end_too_late(state: State, path: Path, event: ev.Ended) -> State:
-    """The end of a run that nobody waits for any more changes nothing; what it spent counts in the loop at `path`."""
+    """The end of a run that was given up changes nothing; what it spent counts in the loop at `path`."""
     below = (*event.path[len(path) :], event.call_id)
-    return _changed(state, path, _counted(state.loops[path], below, event.spent))
+    return _changed(state, path, spend(state.loops[path], event.spent, below=below))
 
 
 def _check_above(state: State, path: Path, event: ev.Event) -> None:
@@ -165,7 +158,7 @@ def _check_above(state: State, path: Path, event: ev.Event) -> None:
                 raise not_possible(loop, event, "the loop above does not run")
         elif (
             (limits.out_of_time(loop) and (starts or isinstance(event, ev.Requested)))
-            or (isinstance(event, ev.Requested) and _room_for_requests(state, above) == 0)
+            or (isinstance(event, ev.Requested) and room_for_requests(state, above) == 0)
             or (starts and limits.room_for_tools(loop) == 0)
         ):
             raise not_possible(loop, event, "a limit of a loop above forbids it")
@@ -176,9 +169,9 @@ def _take(state: State, event: ev.Event) -> State:
     path = event.path
     loop = state.loops[path]
     match event:
-        case ev.Ended(result=Result(), call_id=call_id) if _continues(state, (*path, call_id)):
+        case ev.Ended(result=Result()) if (below := state.at((*path, event.call_id))) and not is_over(below):
             if event.iteration == event.attempt == 0:
-                raise not_possible(loop, event, f"the loop inside {call_id!r} is not over")
+                raise not_possible(loop, event, f"the loop inside {event.call_id!r} is not over")
             return _end_too_late(state, path, event)
         case ev.Decided():
             return _decide(state, path, event.decisions, event)
@@ -188,21 +181,10 @@ def _take(state: State, event: ev.Event) -> State:
             return _take_history(state, event)
         case ev.Woken():
             state = _changed(state, path, take(loop, event))
-            woken = {each: wake(inner, ev.Woken()) for each, inner in _inside(state, path)}
+            woken = {each: wake(inner, ev.Woken()) for each, inner in inside(state, path)}
             return State({**state.loops, **woken})
     ends_turn = isinstance(event, ev.TurnEnded) and children(state, path, open_round(loop))
     return _changed(state, path, _end_turn(state, path, event) if ends_turn else take(loop, event))
-
-
-def _continues(state: State, path: Path) -> bool:
-    """Return whether there is a loop at a path, and it is not over."""
-    loop = state.at(path)
-    return loop is not None and not is_over(loop)
-
-
-def _inside(state: State, path: Path) -> list[tuple[Path, Loop]]:
-    """Return all loops inside the calls of a loop."""
-    return [(each, loop) for each, loop in state.loops.items() if len(each) > len(path) and each[: len(path)] == path]
 
 
 def _changed(state: State, path: Path, after: Loop) -> State:
@@ -213,37 +195,30 @@ def _changed(state: State, path: Path, after: Loop) -> State:
     loops[path] = after
     used, started = after.usage_log[len(before.usage_log) :], after.started[len(before.started) :]
     for depth in range(len(path)):
-        loop = _counted(loops[path[:depth]], path[depth:], used)
+        loop = spend(loops[path[:depth]], used, below=path[depth:])
         names = ["/".join((*path[depth:], name)) for name in started]
         loops[path[:depth]] = evolve(loop, started=loop.started.extend(names))
     rests = not isinstance(after.phase, Judging | Running)
-    for each, loop in _inside(state, path):
+    for each, loop in inside(state, path):
         above = loops.get(each[:-1])
         round_ = round_of(above) if above else None
         call = round_.find(each[-1]) if round_ else None
         if call is None or not call.has_loop or call.status is not Status.RUNNING:
             del loops[each]
         elif rests and isinstance(loop.phase, Requesting):
-            loops[each] = evolve(loop, phase=Ready())  # nobody waits for that request any more
+            loops[each] = evolve(loop, phase=Ready())  # that request is no longer waited for
     return State(loops)
 
 
-def _counted(loop: Loop, below: Path, used: Iterable[IterationUsage]) -> Loop:
-    """Return the loop after requests that were made below it."""
-    for entry in used:
-        loop = spend(loop, evolve(entry, path=(*below, *entry.path)))
-    return loop
-
-
 def _open(state: State, event: ev.Opened) -> State:
-    """A loop begins inside a call: it is the start of that call."""
+    """Begin a loop inside a call, which starts with it."""
     path, call_id = event.path[:-1], event.path[-1]
     if path not in state.loops:
         raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
     _check_above(state, path, event)
     loop = take(state.loops[path], ev.Started(call_id))
     round_ = loop.round or Round(0, None)
-    if event.setup.within != (*loop.setup.within, (round_.iteration, call_id, _run_of(loop, call_id)[1])):
+    if event.setup.within != (*loop.setup.within, (round_.iteration, call_id, run_of(loop, call_id)[1])):
         raise not_possible(loop, event, f"the loop that begins is not of the call {call_id!r}")
     calls = tuple(evolve(call, has_loop=True) if call.id == call_id else call for call in round_.calls)
     loop = evolve(loop, round=evolve(round_, calls=calls))
@@ -262,21 +237,21 @@ def _decide(state: State, path: Path, decisions: Decisions, event: ev.Decided) -
     round_ = open_round(loop)
     if round_ is None:
         return _changed(state, path, take(loop, event))  # it refuses
-    inside = {below[-1]: child for below, child in children(state, path, round_)}
+    loops = {below[-1]: child for below, child in children(state, path, round_)}
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
     for name, decision in decisions:
-        # An id of a provider of one's own may have a slash in it, so it is first looked at as a whole.
-        above = None if round_.find(name) else next((each for each in inside if name.startswith(f"{each}/")), None)
+        # The ids of a custom provider may contain a slash, so the whole name is looked up first.
+        above = None if round_.find(name) else next((each for each in loops if name.startswith(f"{each}/")), None)
         if above is not None:
             deeper.setdefault(above, []).append((name.removeprefix(f"{above}/"), decision))
-        elif ("/" in name or inside) and round_.find(name) is None:
+        elif ("/" in name or loops) and round_.find(name) is None:
             raise _unknown(state, path, name, decision)
         else:
             own.append((name, decision))
     state = _changed(state, path, take(loop, ev.Decided(tuple(own))))
     for call_id, theirs in deeper.items():
-        if open_round(inside[call_id]) is None:
+        if open_round(loops[call_id]) is None:
             raise _unknown(state, path, f"{call_id}/{theirs[0][0]}", theirs[0][1])
         state = _decide(state, (*path, call_id), theirs, event)
     return state
@@ -284,17 +259,11 @@ def _decide(state: State, path: Path, decisions: Decisions, event: ev.Decided) -
 
 def _unknown(state: State, path: Path, name: str, decision: DecisionRecord) -> UnknownCall:
     known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
-    name = "/".join((*path, name))
-    return UnknownCall(
-        f"{decision.kind} names the call {name!r}, and there is no such call in an open round; "
-        f"the calls that wait are: {', '.join(known) or 'none'}",
-        call=name,
-        known=known,
-    )
+    return unknown_call(decision.kind, "/".join((*path, name)), known)
 
 
 def _continue(state: State, event: ev.Continued) -> State:
-    """The caller continues the outermost loop, or retries: so do the loops below that stand still."""
+    """Continue the outermost loop, or retry its request, and do so in the loops below that stand still."""
     undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     if undecided and state.root.setup.execution == "barrier":
         raise undecided_calls(undecided)
@@ -314,7 +283,7 @@ def _proceed_below(state: State, path: Path, *, is_retried: bool) -> dict[Path, 
 
 
 def _take_history(state: State, event: ev.HistoryTaken) -> State:
-    """The caller of a runner has a history of their own. What is left of the open round goes on, unless calls wait."""
+    """Replace the history by that of a runner's caller. The rest of the open round goes on, unless calls wait."""
     was = state.root.phase
     state = _changed(state, (), take(state.root, event))
     if isinstance(was, Judging | Running):
@@ -326,22 +295,18 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
 
 def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
     """End the turn of a loop with loops inside its calls: it waits for the caller, a limit was met, or they failed."""
-    loop = state.loops[path]
-    if _look(state, path, _FREE).effects != (EndTurn(path),):
+    loop, found = state.loops[path], _look(state, path)
+    if found.effects != (EndTurn(path),):
         raise not_possible(loop, event, "something may be done yet, or is in progress")
-    inside = children(state, path, loop.round)
-    unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in inside) or _may_start(loop)
+    loops = children(state, path, loop.round)
+    unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in loops) or _may_start(loop)
     if unfinished and (late := limits.out_of_time(loop)):
         return end(loop, late)
-    room = _room_below(state, path, _FREE)
-    held = _held_tools(loop, room).union(*(_look(state, below, room).held for below, _ in inside))
-    parts = (limits.BEFORE_TOOLS if "tool" in held else ()) + (
-        limits.BEFORE_REQUESTS_BELOW if "request" in held else ()
-    )
+    parts = tuple(part for part in (*limits.BEFORE_TOOLS, *limits.BEFORE_REQUESTS_BELOW) if part in found.held)
     if spent := limits.over_budget(loop, parts):
         return end(loop, spent)
-    failures = [(below[-1], child.phase.failure) for below, child in inside if isinstance(child.phase, Failed)]
-    if not failures or waiting(state, path):  # who is to be asked is asked first; to continue is to try again, too
+    failures = [(below[-1], child.phase.failure) for below, child in loops if isinstance(child.phase, Failed)]
+    if not failures or waiting(state, path):  # the caller decides first; continuing then also retries the request
         return evolve(loop, phase=Waiting("decision_required"))
     call_id, failure = failures[0]
     return evolve(loop, phase=Failed(evolve(failure, path=(call_id, *failure.path))))
@@ -351,23 +316,12 @@ def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
 
 
 @frozen
-class _Room:
-    """How many requests and tools the loops above allow; None is no limit."""
-
-    requests: int | None = None
-    tools: int | None = None
-
-
-_FREE = _Room()
-
-
-@frozen
 class _Found:
     """What is to be done in a loop and inside its calls.
 
     Attributes:
         busy: something is in progress.
-        held: what could be done, a request or a tool, and a budget of a loop above forbids it.
+        held: the parts of the budgets of this loop or of those above that keep something from being done.
 
     """
 
@@ -378,30 +332,33 @@ class _Found:
 
 def outstanding(state: State) -> tuple[Effect, ...]:
     """Return what is to be done now, in the whole tree; nothing if it is the caller's turn, or all is in progress."""
-    return _look(state, (), _FREE).effects if len(state.loops) > 1 else effects_of(state.root)
+    return _look(state, ()).effects if len(state.loops) > 1 else effects_of(state.root)
 
 
-def _look(state: State, path: Path, room: _Room) -> _Found:
+def _look(state: State, path: Path, room: limits.Room = limits.ANY) -> _Found:
+    """Return what is to be done in the loop at `path` and inside its calls."""
     loop = state.loops[path]
     if isinstance(loop.phase, Running):
         return _look_inside(state, path, room)
     effects = tuple(evolve(effect, path=path) for effect in effects_of(loop))
     if room.requests == 0 and SendRequest(path) in effects:
-        return _Found(held=frozenset({"request"}))
+        return _Found(held=frozenset(limits.BEFORE_REQUESTS_BELOW))
     return _Found(effects, busy=isinstance(loop.phase, Requesting))
 
 
-def _look_inside(state: State, path: Path, room: _Room) -> _Found:
+def _look_inside(state: State, path: Path, room: limits.Room) -> _Found:
     loop = state.loops[path]
-    inside = children(state, path, loop.round)
+    loops = children(state, path, loop.round)
     if limits.out_of_time(loop):
-        over = tuple(Conclude(below[-1], path) for below, child in inside if is_over(child))
+        over = tuple(Conclude(below[-1], path) for below, child in loops if is_over(child))
         return _Found(over or (EndTurn(path),))
-    below_room = _room_below(state, path, room)
-    runs = (effect for effect in effects_of(loop, below_room.tools) if isinstance(effect, RunCall))
+    tools = limits.lesser(room.tools, limits.room_for_tools(loop))
+    below_room = limits.Room(limits.lesser(room.requests, room_for_requests(state, path)), tools)
+    runs = (effect for effect in effects_of(loop, tools) if isinstance(effect, RunCall))
     effects: list[Effect] = [evolve(effect, path=path) for effect in runs]
-    busy, held = runs_calls(loop), _held_tools(loop, below_room)
-    for below, child in inside:
+    busy = runs_calls(loop)
+    held = frozenset(limits.BEFORE_TOOLS if tools == 0 and _may_start(loop) else ())
+    for below, child in loops:
         if is_over(child):
             effects.append(Conclude(below[-1], path))
         else:
@@ -410,28 +367,13 @@ def _look_inside(state: State, path: Path, room: _Room) -> _Found:
             busy, held = busy or found.busy, held | found.held
     if effects or busy:
         return _Found(tuple(effects), busy, held)
-    if held and room != _FREE and _look(state, path, _FREE).effects != (EndTurn(path),):
+    if held and room != limits.ANY and _look(state, path).effects != (EndTurn(path),):
         return _Found(held=held)
-    return _Found((EndTurn(path),))
-
-
-def _held_tools(loop: Loop, room: _Room) -> frozenset[str]:
-    return frozenset({"tool"}) if room.tools == 0 and _may_start(loop) else frozenset()
+    return _Found((EndTurn(path),), held=held)
 
 
 def _may_start(loop: Loop) -> bool:
     return loop.round is not None and bool(startable(loop.setup, loop.round))
-
-
-def _room_below(state: State, path: Path, room: _Room) -> _Room:
-    """Return how many requests and tools a loop and those above it allow the loops inside its calls."""
-    tools = limits.lesser(room.tools, limits.room_for_tools(state.loops[path]))
-    return _Room(limits.lesser(room.requests, _room_for_requests(state, path)), tools)
-
-
-def _room_for_requests(state: State, path: Path) -> int | None:
-    in_progress = sum(isinstance(each.phase, Requesting) for _, each in _inside(state, path))
-    return limits.room_for_requests(state.loops[path], in_progress)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -449,12 +391,7 @@ def _copied(loop: Loop, loop_id: str) -> Loop:
         return proceed(loop)
     round_ = open_round(loop)
     if isinstance(loop.phase, Judging) and round_ and all(call.status is Status.PROPOSED for call in round_.calls):
-        return loop  # nobody looked at its calls yet
+        return loop  # its calls are not judged yet
     if (asks := round_of(loop)) is not None:
-        loop = with_round(loop, with_calls(asks, [_asks_again(loop, call) for call in asks.calls]))
+        loop = with_round(loop, with_calls(asks, [ask_again(call, loop.setup, loop.now) for call in asks.calls]))
     return loop if round_ is None else evolve(loop, phase=Waiting("decision_required"))
-
-
-def _asks_again(loop: Loop, call: Call) -> Call:
-    """A loop inside a running call is copied with it; every other open call asks again."""
-    return call if call.has_loop and call.status is Status.RUNNING else ask_again(call, loop.setup, loop.now)

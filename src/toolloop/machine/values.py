@@ -28,7 +28,7 @@ class Why(StrEnum):
 
     APPROVAL = "approval"  # may it run?
     EXTERNAL = "external"  # its result comes from the caller
-    UNCERTAIN = "uncertain"  # it was started, and nobody saw how it ended
+    UNCERTAIN = "uncertain"  # it was started, and its end is not known
 
 
 class Outcome(StrEnum):
@@ -63,8 +63,8 @@ class GrantSpec:
     Attributes:
         tool: which tool; None is that of the call.
         match: JSON text that the input must match; None is exactly the input of the call.
-        uses: how many later calls it lets run; None is no limit.
-        expires_at: until when, in seconds since the epoch; None is without end.
+        uses: how many later calls it lets run; None means no limit.
+        expires_at: until when, in seconds since the epoch; None means without end.
 
     """
 
@@ -81,7 +81,7 @@ class StandingGrant:
     Attributes:
         id: names it in its loop.
         exact: JSON text of the only input that it covers.
-        uses: how many more calls it lets run; 0 is used up, None is no limit.
+        uses: how many more calls it lets run; 0 is used up, None means no limit.
         by, reason, at: who gave it, why, and when.
         call_id: of the call with whose approval it was given.
 
@@ -169,7 +169,7 @@ class Reject:
 PolicyResult = Wait | Reject | DecisionRecord
 
 
-@frozen
+@frozen(slots=False)  # as `Loop`: it is copied at each step of its life
 class Call:
     """A `tool_use` block, and its state."""
 
@@ -187,7 +187,7 @@ class Call:
     decision: DecisionRecord | None = None
     result: Result | None = None
     expires_at: float | None = None  # until when it waits, or waited, for a decision
-    has_loop: bool = False  # a loop of its own runs inside it
+    has_loop: bool = False  # a loop runs inside it
     run: int = 1  # the number of the run; the caller of a runner asked for each one above 1
 
     @property
@@ -211,8 +211,8 @@ class Grant:
             string, `*` stands for any run of characters but slashes and backslashes, `**` for any run at all, and `?`
             for one character but those; a string with such a place never matches a path with `.` or `..` as a part.
             Any other value must be equal.
-        uses: how many calls it lets run; None is no limit.
-        expires_at: until when, aware; None is for ever.
+        uses: how many calls it lets run; None means no limit.
+        expires_at: until when, aware; None means for ever.
 
     """
 
@@ -244,7 +244,7 @@ class Approve:
 
 @frozen
 class Deny:
-    """Do not run the call, and tell the model why. For an uncertain call: nobody knows how it ended."""
+    """Do not run the call, and tell the model why. For an uncertain call: its end stays unknown."""
 
     reason: str
     by: str | None = None
