@@ -34,27 +34,27 @@ def loop_of(runner: ToolRunner | AsyncToolRunner) -> Any:
 
 def provider_of(handle: Handle) -> Any:
     """Return the provider of the root."""
-    return handle._provider
+    return handle._assembly.requests.provider
 
 
 def tools_of(handle: Handle) -> Any:
     """Return the tools that the root runs with."""
-    return handle._parts.tools
+    return handle._assembly.parts.tools
 
 
 def tool_context_of(handle: Handle) -> Any:
     """Return the `LoopContext` of the root."""
-    return handle._parts.context
+    return handle._assembly.parts.context
 
 
 def set_provider(handle: Handle, provider: Any) -> None:
     """Let the root send its next requests through another provider."""
-    handle._provider = handle._requests._provider = provider
+    handle._assembly.requests.provider = provider
 
 
 def request_maker_of(handle: Handle) -> Any:
     """Return the part that builds the requests of the root."""
-    return handle._runtimes.root.requests
+    return handle._assembly.runtimes.root.requests
 
 
 @contextmanager
@@ -114,12 +114,12 @@ def paused_time_passes(handle: Handle, seconds: float) -> None:
 
 def is_editing_history(handle: Handle) -> bool:
     """Whether the caller holds a list of `messages_mut`."""
-    return handle._edits._list is not None
+    return handle._issuer.edits._list is not None
 
 
 def is_drifted(handle: Handle) -> bool:
     """Whether the stored configuration differs from that of the handle."""
-    return handle._engine.is_asleep and bool(handle._parts.wake_up and handle._parts.wake_up.changes)
+    return handle._engine.is_asleep and bool(handle._assembly.parts.wake_up and handle._assembly.parts.wake_up.changes)
 
 
 def tool_runs_of(handle: Handle) -> Mapping[tuple[str, ...], Any]:

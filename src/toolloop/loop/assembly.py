@@ -13,6 +13,7 @@ from toolloop.loop.commands import Commands
 from toolloop.loop.engine import Engine
 from toolloop.loop.event_bus import EventBus
 from toolloop.loop.in_progress import InProgress
+from toolloop.loop.issuing import CommandIssuer
 from toolloop.loop.journal import LOG, Journal
 from toolloop.loop.lease import DriverLease
 from toolloop.loop.model_requests import ModelRequests
@@ -20,8 +21,10 @@ from toolloop.loop.opening import LoopParts, WakeUp
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.stored_journal import StoredJournal
 from toolloop.loop.tool_runs import ToolRuns
-from toolloop.machine.errors import ToolLoopError
+from toolloop.machine.errors import Conflict, ToolLoopError
 from toolloop.machine.events import Woken
+from toolloop.machine.queries import under_way
+from toolloop.providers import provider_for
 from toolloop.tools import ToolContext
 
 
@@ -46,7 +49,6 @@ class Assembly:
     """The parts of a loop.
 
     Attributes:
-        provider: makes its requests.
         parts: what it was assembled from.
         journal: holds its state.
         lease: allows one driver of a stored loop; None without a store.
@@ -54,12 +56,12 @@ class Assembly:
         requests: makes its model requests.
         engine: decides what is done next.
         commands: what a caller says, as functions of the state.
-        driver: performs it, sync or async.
+        issuer: brings them to the journal.
+        driver: performs the operations of the engine, sync or async.
         late: stores the ends of calls that nobody drives any more.
 
     """
 
-    provider: Any
     parts: LoopParts
     journal: Journal
     lease: DriverLease | None
@@ -67,8 +69,33 @@ class Assembly:
     requests: ModelRequests
     engine: Engine
     commands: Commands
+    issuer: CommandIssuer
     driver: Any
     late: Callable[[], None]
+
+    def begin_stored(self) -> None:
+        """Create a stored loop; or take one over that nobody drives, if it was interrupted. This blocks.
+
+        Raises:
+            Conflict: the loop is there, and was to be created.
+            StoreError: the store failed.
+
+        """
+        journal, parts = self.journal, self.parts
+        journal.commit()
+        if self.lease is None or not parts.rev:
+            return
+        self.issuer.tick()
+        if not (under_way(journal.state) or parts.take_over):
+            return
+        try:
+            with self.lease.held():
+                if parts.take_over or under_way(journal.state):  # else its driver has ended the turn meanwhile
+                    self.engine.wake()
+                    self.engine.leave()
+                journal.commit()
+        except Conflict:
+            return  # its driver lives: this handle reads and decides
 
     @contextmanager
     def read_by(self, unread: Any) -> Iterator[None]:
@@ -86,8 +113,14 @@ class Assembly:
 
 
 def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:
-    """Put the parts of a loop together. Nothing is sent or stored, and no clock starts."""
+    """Put the parts of a loop together. Nothing is sent or stored, and no clock starts.
+
+    Raises:
+        TypeError: `provider` is none, or is sync where the driver is async, or the other way round.
+
+    """
     is_async = driver_class.is_async
+    provider = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
     setup = parts.state.root.setup
     runtimes = Runtimes(Runtime.of(setup, parts.tools, parts.config, parts.secrets))
     bus = EventBus(setup.loop_id)
@@ -115,7 +148,8 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
         lease.in_use = engine.has_runs
     late = partial(_store_late_ends, journal, lease)
     driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
-    return Assembly(provider, parts, journal, lease, runtimes, requests, engine, commands, driver, late)
+    issuer = CommandIssuer(commands, journal, driver)
+    return Assembly(parts, journal, lease, runtimes, requests, engine, commands, issuer, driver, late)
 
 
 def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woken:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Coroutine, Generator
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 from toolloop.machine.errors import IllegalCommand
 
 Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+S = TypeVar("S", bound=Steps)
 
 
 class Driving:
@@ -30,7 +31,14 @@ class Driving:
         steps = None if self._steps is None else self._steps()
         return steps is not None and _is_on_its_way(steps)
 
-    def begin(self, steps: weakref.ref[Steps], *, asked: str, state: str) -> None:
+    def steps(self, turning: Callable[..., S], *arguments: Any) -> S:
+        """Return the generator or coroutine of a turn. `turning` makes it, and gets a reference to it for `begin`."""
+        own: list[weakref.ref[Steps]] = []
+        steps = turning(own, *arguments)
+        own.append(weakref.ref(steps))
+        return steps
+
+    def begin(self, own: list[weakref.ref[Steps]], *, asked: str, state: str) -> None:
         """Begin to drive; called by the generator or coroutine itself.
 
         Raises:
@@ -45,7 +53,7 @@ class Driving:
                     asked=asked,
                     allowed=("decide()", "pending", "view()", "resume(Stop())"),
                 )
-            self._steps = steps
+            (self._steps,) = own
 
 
 def _is_on_its_way(steps: Steps) -> bool:

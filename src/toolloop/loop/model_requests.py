@@ -34,6 +34,7 @@ class ModelRequests:
     """Makes model requests, and records their ends.
 
     Attributes:
+        provider: makes the requests.
         errors: of the last failed request of each loop, by its path.
         streams: replies are read piece by piece.
 
@@ -45,7 +46,7 @@ class ModelRequests:
         self.streams = False
         self._progress = progress
         self._runtimes = runtimes
-        self._provider = provider
+        self.provider = provider
         self._is_async = is_async
 
     def begin(self, runtime: Runtime, loop: Loop) -> None:
@@ -83,8 +84,8 @@ class ModelRequests:
 
     def _send(self, loop: Loop, request: Request) -> None:
         path = loop.setup.path
-        operation = self._operation(path, request, self._provider, RequestStarted(loop.iterations + 1, path=path))
-        if self.streams and callable(getattr(self._provider, "stream", None)):
+        operation = self._operation(path, request, self.provider, RequestStarted(loop.iterations + 1, path=path))
+        if self.streams and callable(getattr(self.provider, "stream", None)):
             operation.hear = partial(self._hear, operation)
         self._progress.add(operation)
         self.errors.pop(path, None)
@@ -93,7 +94,7 @@ class ModelRequests:
     def _send_for_summary(self, loop: Loop, wanted: SummaryRequest) -> None:
         path = loop.setup.path
         started = RequestStarted(loop.iterations + 1, summary=True, path=path)
-        operation = self._operation(path, wanted.request, wanted.provider or self._provider, started)
+        operation = self._operation(path, wanted.request, wanted.provider or self.provider, started)
         operation.summary = wanted
         self._progress.add(operation)
         self._progress.journal.bus.tell(started)

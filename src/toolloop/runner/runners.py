@@ -11,7 +11,6 @@ from toolloop.face.results import ToolLoopResult, Yielded
 from toolloop.loop.assembly import assemble
 from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.asynchronous import AsyncToolLoopHandle
-from toolloop.loop.handle import handle_of
 from toolloop.loop.opening import new_loop
 from toolloop.loop.questions import ask_each, await_each
 from toolloop.loop.sync import ToolLoopHandle
@@ -64,7 +63,8 @@ class RunnerBase:
         )
         client = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
         assembly = assemble(client, parts, AsyncDriver if is_async else SyncDriver)
-        self._loop: Any = handle_of(AsyncToolLoopHandle if is_async else ToolLoopHandle, assembly)
+        kind: Any = AsyncToolLoopHandle if is_async else ToolLoopHandle
+        self._loop = kind._of(assembly)  # noqa: SLF001 - a runner is over an assembled loop
         self._steps = RunnerSteps(assembly, self._loop, drive_async if is_async else drive, ask)
         self._streams = bool(stream)
         self._stops_before = SendRequest if stream else Judge

@@ -1,0 +1,117 @@
+"""What a turn gives the caller: a `Yielded` while the loop waits, a `Completed` or an `Error` after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from toolloop.face.results import Completed, Error, Moves, ToolLoopResult, Yielded, text_of
+from toolloop.loop.failures import error_of
+from toolloop.loop.issuing import ENDED, CommandIssuer
+from toolloop.loop.journal import Journal
+from toolloop.machine.errors import IllegalCommand, MaxDepthExceeded
+from toolloop.machine.jsontext import decode
+from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.state import Path, State
+from toolloop.machine.terminations import Unfinished
+
+Turn = Yielded | Completed | Error
+
+
+class Turns:
+    """Makes what each turn gives: once, and compared with the journal's count of turns, so that none is shown late."""
+
+    def __init__(self, journal: Journal, issuer: CommandIssuer, errors: Mapping[Path, Exception]) -> None:
+        """`errors`: of the last failed request of each loop, by its path."""
+        self._journal = journal
+        self._issuer = issuer
+        self._errors = errors
+        self._shown: tuple[int, Turn | None] = (-1, None)  # what was given for which turn of the journal
+
+    def current(self) -> Turn | None:
+        """Return what the loop's wait or end gives the caller; None: there is something to drive."""
+        with self._journal.lock:
+            turn_number, phase = self._journal.turn, self._journal.state.root.phase
+            if not isinstance(phase, (Waiting, *ENDED)):
+                return None
+            known, turn = self._shown
+            if known == turn_number and turn is not None:
+                return turn
+            if isinstance(phase, Waiting):
+                issuer, look = self._issuer, partial(self._look, turn_number)
+                moves = Moves(decide=issuer.decide, command=issuer.command, tick=issuer.tick, look=look)
+                turn = Yielded(self._journal.state, moves, self._journal.bus.drain())
+            else:
+                turn = self._terminal()
+            self._shown = (turn_number, turn)
+            return turn
+
+    def terminal(self) -> Completed | Error | None:
+        """Return the terminal result, if the loop has ended; None: there is something to drive.
+
+        Raises:
+            IllegalCommand: it is the caller's turn.
+
+        """
+        turn = self.current()
+        if isinstance(turn, Yielded):
+            raise IllegalCommand(
+                "next_turn(): a Yielded waits for a command. Give it one (it is handle.pending_turn), then go on",
+                state=type(self._journal.state.root.phase).__name__,
+                asked="next_turn()",
+                allowed=("continue_loop()", "inject_and_continue()", "stop()"),
+            )
+        return turn
+
+    def error(self) -> Exception | None:
+        """Return the error with which the loop ended, if it did."""
+        loop = self._journal.state.root
+        if isinstance(loop.phase, Failed):
+            failure = loop.phase.failure
+            return self._errors.get(failure.path) or error_of(failure)
+        if isinstance(loop.phase, TooDeep):
+            return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
+        return None
+
+    def result_so_far(self) -> ToolLoopResult:
+        """Return what came of the loop so far; the termination of an unfinished one is `Unfinished()`."""
+        loop = self._journal.state.root
+        return ToolLoopResult(
+            response=None if loop.response is None else decode(loop.response),
+            termination=loop.phase.termination if isinstance(loop.phase, Finished) else Unfinished(),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            usage_log=tuple(loop.usage_log),
+            error=self.error(),
+        )
+
+    def _look(self, turn_number: int) -> State | None:
+        """Return the loop as it is now; None if the wait is over in which this turn was given."""
+        with self._journal.lock:
+            state = self._journal.state
+            return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
+
+    def _terminal(self) -> Completed | Error:
+        loop, seen = self._journal.state.root, self._journal.bus.drain()
+        if isinstance(loop.phase, Finished):
+            response = None if loop.response is None else decode(loop.response)
+            return Completed(
+                termination=loop.phase.termination,
+                response=response,
+                text=None if response is None else text_of(response["content"]),
+                iterations=loop.iterations,
+                total_usage=loop.total_usage,
+                usage_log=tuple(loop.usage_log),
+                events=seen,
+            )
+        error = self.error() or MaxDepthExceeded(0, 0)
+        return Error(
+            error=error,
+            retryable=bool(getattr(error, "retryable", False)),
+            retry_after=getattr(error, "retry_after", None),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            events=seen,
+            path=loop.phase.failure.path if isinstance(loop.phase, Failed) else (),
+            partial_text=getattr(error, "partial_text", None),
+        )
