@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from toolloop import AsyncToolLoopHandle, ToolLoopHandle
 from toolloop.loop import lease as leases
 from toolloop.loop.notifier import Notifier
-from toolloop.loop.operations import ModelRequest, ToolRun
+from toolloop.loop.operations import ModelRequest
+from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
 from toolloop.stores.protocol import Store
 
@@ -124,12 +125,12 @@ def is_drifted(handle: Handle) -> bool:
 
 def tool_runs_of(handle: Handle) -> Mapping[tuple[str, ...], Any]:
     """Return the tool runs in progress, by the path of their call: each has a `thread`, or None, and a `deadline`."""
-    return {each.key[1:]: each for each in _operations(handle) if isinstance(each, ToolRun)}
+    return {each.key[1:]: each for each in _operations(handle) if isinstance(each.work, CallRun)}
 
 
 def requests_in_flight(handle: Handle) -> Mapping[tuple[str, ...], Any]:
     """Return the model requests in progress, by path."""
-    return {each.path: each for each in _operations(handle) if isinstance(each, ModelRequest)}
+    return {each.path: each.work for each in _operations(handle) if isinstance(each.work, ModelRequest)}
 
 
 def _operations(handle: Handle) -> list[Any]:
@@ -146,16 +147,17 @@ def interrupted_wait(handle: Handle, *events: threading.Event) -> Iterator[None]
                 assert event.wait(60)
             raise KeyboardInterrupt
 
-    before, handle._driver.notifier = handle._driver.notifier, Interrupting()
+    before = handle._driver.notifier
+    set_notifier(handle, Interrupting())
     try:
         yield
     finally:
-        handle._driver.notifier = before
+        set_notifier(handle, before)
 
 
-def set_notifier(handle: ToolLoopHandle, notifier: Notifier) -> None:
+def set_notifier(handle: Handle, notifier: Notifier) -> None:
     """Let the driver wait with another notifier."""
-    handle._driver.notifier = notifier
+    handle._driver.notifier = handle._driver.threads.notifier = notifier
 
 
 def pieces_in_flight(stream: Any) -> int:

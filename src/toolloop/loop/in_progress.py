@@ -9,7 +9,7 @@ from attrs import evolve
 
 from toolloop.loop.active_timer import ActiveTimer
 from toolloop.loop.journal import Journal, PendingRecord
-from toolloop.loop.operations import Key, ModelRequest, Operation, Question, ToolRun
+from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.questions import Questions
 from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
@@ -91,23 +91,23 @@ class InProgress:
         except StopIteration as done:  # nobody is to be asked, as for most calls
             finish(done.value)
         else:
-            self.add(Question(path, key, asking=asking, first=first, finish=finish, give_up=give_up))
+            self.add(Operation(path, key, Question(asking, first, finish, give_up)))
 
     def is_awaited(self, operation: Operation) -> bool:
         """Return whether the loop waits for this very operation."""
         if not self.has(operation):
             return False
         loop = self.loop(operation.path)
-        match operation:
+        match operation.work:
             case ModelRequest(summary=None):
                 return loop is not None and isinstance(loop.phase, Requesting)
             case ModelRequest():
                 return loop is not None and isinstance(loop.phase, Ready)
-            case ToolRun(run=run):
+            case CallRun() as run:
                 return loop is not None and _runs(loop, run)
         return True
 
-    def may_count(self, operation: ToolRun) -> bool:
+    def may_count(self, operation: Operation) -> bool:
         """Return whether the end of a run may still count: its call, and each call above that, has not ended."""
         _, *path = operation.key
         loops = [self.state.at(tuple(path[:at])) for at in range(len(path))]

@@ -14,7 +14,7 @@ from toolloop.loop.compacting import SummaryRequest
 from toolloop.loop.failures import describe, failure_of
 from toolloop.loop.in_progress import InProgress, one_question
 from toolloop.loop.message_edits import outgoing, refuse_lost_pause
-from toolloop.loop.operations import ModelRequest
+from toolloop.loop.operations import ModelRequest, Operation
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.streaming import delta_of
 from toolloop.machine import events as ev
@@ -84,26 +84,29 @@ class ModelRequests:
 
     def _send(self, loop: Loop, request: Request) -> None:
         path = loop.setup.path
-        operation = self._operation(path, request, self.provider, RequestStarted(loop.iterations + 1, path=path))
+        started = RequestStarted(loop.iterations + 1, path=path)
+        operation, work = self._add(path, request, self.provider, started)
         if self.streams and callable(getattr(self.provider, "stream", None)):
-            operation.hear = partial(self._hear, operation)
-        self._progress.add(operation)
+            work.hear = partial(self._hear, operation, work)
         self.errors.pop(path, None)
         operation.recorded = self._progress.record(ev.Requested(path=path))
 
     def _send_for_summary(self, loop: Loop, wanted: SummaryRequest) -> None:
         path = loop.setup.path
         started = RequestStarted(loop.iterations + 1, summary=True, path=path)
-        operation = self._operation(path, wanted.request, wanted.provider or self.provider, started)
-        operation.summary = wanted
-        self._progress.add(operation)
+        _, work = self._add(path, wanted.request, wanted.provider or self.provider, started)
+        work.summary = wanted
         self._progress.journal.bus.tell(started)
 
-    def _operation(self, path: Path, request: Any, provider: Any, started: RequestStarted) -> ModelRequest:
-        operation = ModelRequest(path, ("request", *path), request=request, provider=provider)
+    def _add(
+        self, path: Path, request: Request, provider: Any, started: RequestStarted
+    ) -> tuple[Operation, ModelRequest]:
+        work = ModelRequest(request, provider)
         if self._runtimes.observers(path):
-            operation.around = partial(self._progress.journal.bus.around, started)
-        return operation
+            work.around = partial(self._progress.journal.bus.around, started)
+        operation = Operation(path, ("request", *path), work)
+        self._progress.add(operation)
+        return operation, work
 
     def _request_of(self, runtime: Runtime, loop: Loop) -> Request:
         """Return the next request of a loop, or raise a CallerError if the API would refuse it."""
@@ -138,9 +141,9 @@ class ModelRequests:
         self.errors[path] = error
         self._progress.record(ev.RequestFailed(failure_of(error), path=path), "step")
 
-    def _hear(self, operation: ModelRequest, event: Any) -> bool:
+    def _hear(self, operation: Operation, request: ModelRequest, event: Any) -> bool:
         """Take an event of a streamed reply. Return whether anybody waits for more."""
-        piece = operation.read.add(event)
+        piece = request.read.add(event)
         with self._progress.journal.lock:
             loop = self._progress.loop(operation.path)
             if loop is None or not self._progress.is_awaited(operation):
@@ -149,19 +152,19 @@ class ModelRequests:
                 self._progress.journal.bus.tell(delta_of(piece, loop.iterations + 1, operation.path))
             return True
 
-    def _summary_ended(self, operation: ModelRequest, came: Any, took: float) -> None:
+    def _summary_ended(self, operation: Operation, summary: SummaryRequest, came: Any, took: float) -> None:
         loop = self._progress.state.at(operation.path)
         if loop is None or isinstance(loop.phase, Requesting):
             return
-        event = operation.summary.finish(came, loop, took)
+        event = summary.finish(came, loop, took)
         if event.spent is not None or self._progress.is_awaited(operation):
             self._progress.record(event)
 
-    def ended(self, operation: ModelRequest, reply: Any, error: Exception | None) -> None:
+    def ended(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
         """Record the end of a request that the loop waits for, or of one for a summary: that has its price anyway."""
         path, took = operation.path, round(time.monotonic() - operation.begun, 6)
-        if operation.summary is not None:
-            self._summary_ended(operation, reply if error is None else error, took)
+        if request.summary is not None:
+            self._summary_ended(operation, request.summary, reply if error is None else error, took)
             return
         if error is None:
             try:
@@ -178,7 +181,7 @@ class ModelRequests:
         if not isinstance(error, OutsideError):
             wrapped = ModelError(f"the provider raised {describe(error)}")
             wrapped.__cause__, error = error, wrapped
-        if operation.hear is not None:
-            error.partial_text = operation.read.partial_text or None
+        if request.hear is not None:
+            error.partial_text = request.read.partial_text or None
         self.errors[path] = error
         self._progress.record(ev.RequestFailed(failure_of(error), path=path))

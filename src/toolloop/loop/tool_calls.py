@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import hashlib
 import logging
-import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeGuard
@@ -28,6 +25,7 @@ from toolloop.tools.responses.types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
 
+Steps = Generator[None, None, Any]
 Report = Callable[[str | None, float | None, float | None], None]
 
 _MOST_ITEMS = 1000  # of a list or mapping that counts as quick
@@ -68,11 +66,6 @@ class CallRun:
         return self.setup.path
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The path of the call itself."""
-        return (*self.setup.path, self.call.id)
-
-    @property
     def identity(self) -> tuple[int, int]:
         """The iteration of the call, and which run of it this is: both counted from 1."""
         return self.context.iteration, self.call.attempts
@@ -80,6 +73,15 @@ class CallRun:
     def start(self) -> Any:
         """Run the tool. For an async tool: return the awaitable."""
         return self.tool.run(self.tool.prepare(decode(self.call.effective_input)), self.context)
+
+    def perform(self) -> Steps:
+        """Run a plain tool."""
+        return outcome(self)
+        yield
+
+    async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Result | Callable[[], Result]:
+        """Run an async tool. If its result takes time to make, return the function that makes it."""
+        return await async_outcome(self)
 
 
 def prepare_run(  # noqa: PLR0913 - all that a tool is given
@@ -179,19 +181,6 @@ def _is_quick(value: Any, depth: int = 10) -> bool:
     if type(value) not in (dict, list) or len(value) > _MOST_ITEMS or not depth:
         return False
     return all(_is_quick(each, depth - 1) for each in (value.values() if type(value) is dict else value))
-
-
-def thread_of(name: str, work: Callable[..., None], *arguments: Any) -> threading.Thread:
-    """Return a thread with a copy of the current context, not started. It never delays the exit of the process."""
-    context = contextvars.copy_context()
-    context.run(_leave_event_loop)
-    return threading.Thread(target=context.run, args=(work, *arguments), name=name, daemon=True)
-
-
-def _leave_event_loop() -> None:
-    """Clear the mark of sniffio, if it is loaded: the new thread is in no event loop, and a tool may run its own."""
-    if (sniffio := sys.modules.get("sniffio")) is not None:
-        sniffio.current_async_library_cvar.set(None)
 
 
 # --- its result ---
