@@ -9,11 +9,10 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from toolloop.loop.cancellation import is_cancelling_task, only_error, without_cancellation
 from toolloop.loop.engine import Engine
+from toolloop.loop.event_loops import in_thread, is_cancelling_task, only_error, without_cancellation
 from toolloop.loop.notifier import AsyncNotifier
 from toolloop.loop.operations import Operation, exhaust
-from toolloop.loop.store_thread import in_thread
 from toolloop.loop.streaming import AsyncUnread
 from toolloop.loop.threads import OperationThreads
 from toolloop.loop.tool_calls import CallRun

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import anyio.lowlevel
 
 from toolloop.face.config import LoopConfig, LoopContext
 from toolloop.face.results import Completed, Error, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.async_driver import AsyncDriver
+from toolloop.loop.event_loops import in_thread
 from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
 from toolloop.loop.questions import await_each, call_either
-from toolloop.loop.store_thread import OpeningLoop, in_thread
 from toolloop.loop.streaming import AsyncTurnStream, AsyncUnread
 from toolloop.loop.turns import Turn
 from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
+
+H = TypeVar("H", bound="AsyncToolLoopHandle")
 
 
 class AsyncToolLoopHandle(HandleBase):
@@ -137,8 +141,6 @@ class AsyncToolLoopHandle(HandleBase):
 
     async def _turning(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
         """Drive one turn. `own`: see `Driving`."""
-        import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
-
         # Once in each turn others have theirs, also if neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
@@ -195,3 +197,25 @@ class AsyncToolLoopHandle(HandleBase):
             await self._catch_up()
             if self.pending_turn is turn and not self._issuer.goes_on(turn):
                 return turn
+
+
+class OpeningLoop(Generic[H]):
+    """A stored loop on its way: await it for the handle, or use it in `async with`, which closes the handle."""
+
+    def __init__(self, load: Callable[[], H]) -> None:
+        """`load`: gives the handle; it blocks while the store works."""
+        self._load = load
+        self._handle: H | None = None
+
+    def __await__(self) -> Generator[Any, Any, H]:
+        return in_thread(self._load).__await__()
+
+    async def __aenter__(self) -> H:
+        """Load the loop, and open what its tools open."""
+        self._handle = await self
+        return await self._handle.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+        if self._handle is not None:
+            await self._handle.__aexit__(*error)

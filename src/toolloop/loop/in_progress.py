@@ -1,13 +1,13 @@
-"""The operations in progress, and whether the loop still waits for each."""
+"""The operations in progress, whether the loop still waits for each, and the seconds that they take."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
 
-from toolloop.loop.active_timer import ActiveTimer
 from toolloop.loop.journal import Journal, PendingRecord
 from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.questions import Questions
@@ -18,6 +18,38 @@ from toolloop.machine.queries import driven_at
 from toolloop.machine.state import Path, State
 from toolloop.machine.usage import IterationUsage
 from toolloop.machine.values import Status
+
+_DIGITS = 4  # of a second: every event of a journal has them
+
+
+class ActiveTimer:
+    """Counts seconds from one event to the next."""
+
+    def __init__(self) -> None:
+        """Start paused: nobody drives yet."""
+        self._last = time.monotonic()
+        self._paused: float | None = self._last
+
+    def pause(self) -> None:
+        """Stop counting: the caller reads, or nobody drives."""
+        if self._paused is None:
+            self._paused = time.monotonic()
+
+    def resume(self) -> None:
+        """Count again."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            self._last += time.monotonic() - paused
+
+    def so_far(self) -> float:
+        """Return the seconds since the last split."""
+        return (time.monotonic() if self._paused is None else self._paused) - self._last
+
+    def split(self) -> float:
+        """Return the seconds since the last split, and start again. What is rounded off counts in the next."""
+        seconds = max(0.0, round(self.so_far(), _DIGITS))
+        self._last += seconds
+        return seconds
 
 
 class InProgress:

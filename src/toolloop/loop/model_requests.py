@@ -15,8 +15,8 @@ from toolloop.loop.failures import describe, failure_of
 from toolloop.loop.in_progress import InProgress, one_question
 from toolloop.loop.message_edits import outgoing, refuse_lost_pause
 from toolloop.loop.operations import ModelRequest, Operation
+from toolloop.loop.reporting import delta_of
 from toolloop.loop.runtimes import Runtime, Runtimes
-from toolloop.loop.streaming import delta_of
 from toolloop.machine import events as ev
 from toolloop.machine.errors import CallerError, ModelError, OutsideError, ProtocolError
 from toolloop.machine.jsontext import decode

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
@@ -16,30 +15,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from toolloop.face.results import Completed, Error, Yielded
-from toolloop.face.watch_events import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta, WatchEvent
-from toolloop.loop.active_timer import ActiveTimer
-from toolloop.loop.notifier import AsyncNotifier, Notifier, shielded
+from toolloop.face.watch_events import WatchEvent
+from toolloop.loop.event_loops import shielded, spawn
+from toolloop.loop.in_progress import ActiveTimer
+from toolloop.loop.notifier import AsyncNotifier, Notifier
 from toolloop.machine.errors import IllegalCommand
 
 if TYPE_CHECKING:
     import anyio
 
-    from toolloop.providers.accumulate import Piece
-
 Turn = Yielded | Completed | Error
-
-
-def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
-    """Return the event that tells of a piece of a reply."""
-    match piece.kind:
-        case "text":
-            return TextDelta(iteration, piece.index, piece.value, path=path)
-        case "thinking":
-            return ThinkingDelta(iteration, piece.index, piece.value, path=path)
-        case "citation":
-            return CitationDelta(iteration, piece.index, piece.value, path=path)
-        case "input":
-            return InputDelta(iteration, piece.index, piece.call_id, piece.name, piece.value, path=path)
 
 
 class _Stream:
@@ -288,7 +273,7 @@ class AsyncTurnStream(_Stream):
         import anyio  # noqa: PLC0415 - loaded already
 
         self._done, self._scope = anyio.Event(), anyio.CancelScope()
-        self._task = _spawn(self._run)
+        self._task = spawn(self._run)
 
     async def _run(self) -> None:
         """Drive, in a task that lets no exception out."""
@@ -318,20 +303,3 @@ class AsyncTurnStream(_Stream):
         self._unread.close()
         if self._done is not None:
             await shielded(self._done)
-
-
-def _spawn(run: Callable[[], Awaitable[None]]) -> Any:
-    """Run a function in a task of the event loop's own."""
-    if (trio := sys.modules.get("trio")) is not None and _is_in(trio):
-        return trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
-    import asyncio  # noqa: PLC0415 - the other event loop
-
-    return asyncio.get_running_loop().create_task(run())  # type: ignore[arg-type]  # a coroutine function
-
-
-def _is_in(trio: Any) -> bool:
-    try:
-        trio.lowlevel.current_task()
-    except RuntimeError:
-        return False
-    return True
