@@ -40,12 +40,12 @@ def provider_of(handle: Handle) -> Any:
 
 def tools_of(handle: Handle) -> Any:
     """Return the tools that the root runs with."""
-    return handle._assembly.parts.tools
+    return handle._assembly.parts.here.tools
 
 
 def tool_context_of(handle: Handle) -> Any:
     """Return the `LoopContext` of the root."""
-    return handle._assembly.parts.context
+    return handle._assembly.parts.here.context
 
 
 def set_provider(handle: Handle, provider: Any) -> None:

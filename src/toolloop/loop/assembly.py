@@ -121,27 +121,27 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
     """
     is_async = driver_class.is_async
     provider = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
-    setup = parts.state.root.setup
-    runtimes = Runtimes(Runtime.of(setup, parts.tools, parts.config, parts.secrets))
+    setup, here = parts.state.root.setup, parts.here
+    runtimes = Runtimes(Runtime.of(setup, here.tools, here.config, parts.secrets))
     bus = EventBus(setup.loop_id)
     lease: DriverLease | None = None
     if parts.store is None:
-        journal = Journal(parts.state, parts.clock, bus)
+        journal = Journal(parts.state, here.clock, bus)
     else:
         stored = StoredJournal(
-            parts.state, parts.clock, bus, store=parts.store, rev=parts.rev, first=parts.first, defers=is_async
+            parts.state, here.clock, bus, store=parts.store, rev=parts.rev, first=parts.first, defers=is_async
         )
         journal, lease = stored, DriverLease(stored, take_over=parts.take_over)
     bus.connect(journal, runtimes.observers)
-    report_usage = parts.context._spent if isinstance(parts.context, ToolContext) else None  # noqa: SLF001 - for this it is there
+    report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - for this it is there
     progress = InProgress(journal, report_usage)
     requests = ModelRequests(progress, runtimes, provider, is_async=is_async)
     engine = Engine(
         progress,
         runtimes,
         requests,
-        ToolRuns(progress, runtimes, parts.context.state),
-        woken=partial(_woken, parts.wake_up or WakeUp(parts.tools), journal, lease),
+        ToolRuns(progress, runtimes, here.context.state),
+        woken=partial(_woken, parts.wake_up or WakeUp(here.tools), journal, lease),
         is_asleep=parts.wake_up is not None,
     )
     if lease is not None:

@@ -18,6 +18,7 @@ from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.event_loops import in_thread
 from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
+from toolloop.loop.opening import Here
 from toolloop.loop.questions import await_each, call_either
 from toolloop.loop.streaming import AsyncTurnStream, AsyncUnread
 from toolloop.loop.turns import Turn
@@ -57,21 +58,9 @@ class AsyncToolLoopHandle(HandleBase):
 
         What it gives can also be awaited. See `ToolLoopHandle.open`.
         """
-        return OpeningLoop(
-            partial(
-                cls._loaded,
-                store,
-                loop_id,
-                provider,
-                tools=tools,
-                params=params,
-                config=config,
-                context=context,
-                on_drift=on_drift,
-                take_over=take_over,
-                clock=clock,
-            )
-        )
+        here = Here.of_stored(tools, config, context, clock, is_async=True)
+        given = {"params": params, "on_drift": on_drift, "take_over": take_over}
+        return OpeningLoop(partial(cls._loaded, here, store, loop_id, provider, **given))
 
     async def flush(self) -> None:
         """Store what was decided and said, and look at what others stored. See `ToolLoopHandle.flush`.

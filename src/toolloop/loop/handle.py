@@ -20,7 +20,7 @@ from toolloop.loop.assembly import Assembly, Driver, assemble
 from toolloop.loop.commands import read_limits, read_params
 from toolloop.loop.driving import Driving
 from toolloop.loop.issuing import ENDED
-from toolloop.loop.opening import forked, loaded, new_loop, restored
+from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
 from toolloop.loop.turns import Turn, Turns
 from toolloop.machine.errors import Conflict, IllegalCommand
@@ -53,16 +53,8 @@ class HandleBase:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set the loop up; nothing is sent or stored, and no clock starts. See `ToolLoopHandle`."""
-        parts = new_loop(
-            params=params,
-            tools=tools,
-            config=config,
-            context=context,
-            store=store,
-            loop_id=loop_id,
-            clock=clock,
-            is_async=self._driver_class.is_async,
-        )
+        here = Here.of(tools, config, context, clock, is_async=self._driver_class.is_async)
+        parts = new_loop(here, params, store=store, loop_id=loop_id)
         self._assemble(assemble(provider, parts, self._driver_class))
 
     @classmethod
@@ -99,24 +91,15 @@ class HandleBase:
             InvalidHistory: the API would refuse the history with these parameters.
 
         """
-        parts = restored(
-            snapshot,
-            tools=tools,
-            params=params,
-            config=config,
-            context=context,
-            store=store,
-            on_drift=on_drift,
-            clock=clock,
-            is_async=cls._driver_class.is_async,
-        )
+        here = Here.of_stored(tools, config, context, clock, is_async=cls._driver_class.is_async)
+        parts = restored(here, snapshot, params=params, store=store, on_drift=on_drift)
         return cls._of(assemble(provider, parts, cls._driver_class))
 
     @classmethod
-    def _loaded(cls, store: Store, loop_id: str, provider: Any, **given: Any) -> Self:
-        """Load a stored loop, or create it; this blocks. `given`: as for `open`."""
+    def _loaded(cls, here: Here, store: Store, loop_id: str, provider: Any, **given: Any) -> Self:
+        """Load a stored loop, or create it; this blocks. `given`: see `opening.loaded`."""
         while True:
-            parts = loaded(store, loop_id, is_async=cls._driver_class.is_async, **given)
+            parts = loaded(here, store, loop_id, **given)
             assembly = assemble(provider, parts, cls._driver_class)
             try:
                 assembly.begin_stored()

@@ -8,7 +8,8 @@ from typing import Any, SupportsIndex
 
 from attrs import frozen
 
-from toolloop.face.decisions import to_texts
+from toolloop.face.decisions import refuse_invalid, to_texts
+from toolloop.face.loop_params import all_params
 from toolloop.machine.chain import Chain
 from toolloop.machine.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.joining import result_block, stays_unjoined, user_message
@@ -17,6 +18,7 @@ from toolloop.machine.loop import Finished, Judging, Loop, Requesting, Round, To
 from toolloop.machine.replies import ends_in_reply, ends_in_server_call, without_open_calls
 from toolloop.machine.values import Result
 from toolloop.requests.thinking import has_lost_its_pause
+from toolloop.tools import ToolRegistry
 
 _ANY_USER = '{"role":"user","content":"-"}'
 _ANY_REPLY = '{"role":"assistant","content":"-"}'
@@ -179,6 +181,16 @@ def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) ->
     while ends_in_reply(beside) and not ends_in_server_call(beside[-1]):
         beside.pop()
     return [*closed, *beside]
+
+
+def refuse_unsendable(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
+    """Refuse a loop whose next request the API would refuse.
+
+    Raises:
+        InvalidHistory: says where, which rule, and how to mend it.
+
+    """
+    refuse_invalid(outgoing(loop, list(loop.messages)), all_params(decode(loop.setup.params), tools), asked=asked)
 
 
 def landing(loop: Loop, injected: Sequence[str]) -> list[str]:

@@ -7,19 +7,16 @@ import time
 from functools import partial
 from typing import Any
 
-from toolloop.face.decisions import refuse_invalid
-from toolloop.face.loop_params import all_params
 from toolloop.face.watch_events import RequestStarted
 from toolloop.loop.compacting import SummaryRequest
 from toolloop.loop.failures import describe, failure_of
 from toolloop.loop.in_progress import InProgress, one_question
-from toolloop.loop.message_edits import outgoing, refuse_lost_pause
+from toolloop.loop.message_edits import refuse_lost_pause, refuse_unsendable
 from toolloop.loop.operations import ModelRequest, Operation
 from toolloop.loop.reporting import delta_of
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.machine import events as ev
 from toolloop.machine.errors import CallerError, ModelError, OutsideError, ProtocolError
-from toolloop.machine.jsontext import decode
 from toolloop.machine.loop import Loop, Ready, Requesting
 from toolloop.machine.replies import read_reply
 from toolloop.machine.state import Path
@@ -119,8 +116,7 @@ class ModelRequests:
             stale_thinking=loop.stale_thinking,
         )
         if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked by itself
-            params = all_params(decode(loop.setup.params), runtime.tools)
-            refuse_invalid(outgoing(loop, list(loop.messages)), params, asked="next_turn()")
+            refuse_unsendable(loop, runtime.tools, asked="next_turn()")
             runtime.is_unchecked = False
         return request
 

@@ -123,8 +123,6 @@ class Policies:
     def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
         """Return a decision, an `Ask`, or None to let the call run. A policy that fails asks the caller."""
         policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
-        if policy is None and isinstance(needs_approval, bool):
-            return Ask() if needs_approval else None
         shown = ToolCall(call, loop.setup, loop.iterations)
         if policy is not None:
             opinion = yield from _asking_on_failure(policy, (shown, View(loop)))

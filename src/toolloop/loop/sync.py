@@ -13,6 +13,7 @@ from toolloop.face.results import Completed, Error, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
+from toolloop.loop.opening import Here
 from toolloop.loop.operations import exhaust
 from toolloop.loop.questions import ask_each
 from toolloop.loop.streaming import TurnStream, Unread
@@ -89,18 +90,8 @@ class ToolLoopHandle(HandleBase):
             StoreError: the store failed.
 
         """
-        return cls._loaded(
-            store,
-            loop_id,
-            provider,
-            tools=tools,
-            params=params,
-            config=config,
-            context=context,
-            on_drift=on_drift,
-            take_over=take_over,
-            clock=clock,
-        )
+        here = Here.of_stored(tools, config, context, clock, is_async=False)
+        return cls._loaded(here, store, loop_id, provider, params=params, on_drift=on_drift, take_over=take_over)
 
     def flush(self) -> None:
         """Store what could not be stored before, and look at what others stored.
