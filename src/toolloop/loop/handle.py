@@ -18,11 +18,10 @@ from toolloop.face.loop_view import view_of
 from toolloop.face.results import ToolLoopResult, Yielded, bound
 from toolloop.loop.assembly import Assembly, Driver, assemble
 from toolloop.loop.commands import read_limits, read_params
-from toolloop.loop.driving import Driving
 from toolloop.loop.issuing import ENDED
 from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
-from toolloop.loop.turns import Turn, Turns
+from toolloop.loop.turns import Driving, Turn, Turns
 from toolloop.machine.errors import Conflict, IllegalCommand
 from toolloop.machine.jsontext import JSON
 from toolloop.machine.loop import Waiting

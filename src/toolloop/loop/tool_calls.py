@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeGuard
@@ -75,13 +75,42 @@ class CallRun:
         return self.tool.run(self.tool.prepare(decode(self.call.effective_input)), self.context)
 
     def perform(self) -> Steps:
-        """Run a plain tool."""
-        return outcome(self)
+        """Run a plain tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
+        try:
+            with self.around():
+                value = not_awaitable(self.start(), f"the tool {self.call.name!r}")
+        except BaseException as error:
+            # Nobody cancels a plain function: a cancellation that leaves it belongs to an event loop inside the tool.
+            if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:
+                return failed(self, error)
+            raise
+        return returned(self, value)
         yield
 
-    async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Result | Callable[[], Result]:
-        """Run an async tool. If its result takes time to make, return the function that makes it."""
-        return await async_outcome(self)
+    async def perform_async(self, _was_read: object = None) -> Result | Callable[[], Result]:
+        """Run an async tool to its end, within its limit of time. Its exception is a result; a cancellation is not.
+
+        Returns:
+            The result; or the function that makes it, if that may take time: a file is read, or the caller's code runs.
+            Call it in a thread, so that the event loop does not wait for it.
+
+        """
+        import anyio  # noqa: PLC0415 - an async handle has loaded it
+
+        value, is_back, error = None, False, None
+        limit = anyio.move_on_after(self.limit)
+        try:
+            with limit:
+                with self.around():
+                    value = await self.start()
+                is_back = True  # also after the limit: the tool has answered
+        except Exception as raised:  # noqa: BLE001 - whatever a tool raises is its result
+            error = raised
+        if not is_back:
+            if error is None or limit.cancel_called:
+                return timed_out(self, left_behind=False)
+            return failed(self, error)
+        return returned(self, value) if _is_quick(value) else partial(returned, self, value)
 
 
 def prepare_run(  # noqa: PLR0913 - all that a tool is given
@@ -132,46 +161,6 @@ def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration  # call ids may repeat
     parts = [setup.loop_id, [*setup.path, call.id], places, call.id, call.run]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
-
-
-# --- running it ---
-
-
-def outcome(run: CallRun) -> Result:
-    """Run a plain tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
-    try:
-        with run.around():
-            value = not_awaitable(run.start(), f"the tool {run.call.name!r}")
-    except BaseException as error:
-        # Nobody cancels a plain function: a cancellation that leaves it belongs to an event loop inside the tool.
-        if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:
-            return failed(run, error)
-        raise
-    return returned(run, value)
-
-
-async def async_outcome(run: CallRun) -> Result | Callable[[], Result]:
-    """Run an async tool to its end, within its limit of time. Its exception is a result; a cancellation is not.
-
-    Returns:
-        The result; or the function that makes it, if that may take time: a file is read, or the caller's code runs.
-        Call it in a thread, so that the event loop does not wait for it.
-
-    """
-    import anyio  # noqa: PLC0415 - an async handle has loaded it
-
-    value, is_back, error = None, False, None
-    limit = anyio.move_on_after(run.limit)
-    try:
-        with limit:
-            with run.around():
-                value = await run.start()
-            is_back = True  # also after the limit: the tool has answered
-    except Exception as raised:  # noqa: BLE001 - whatever a tool raises is its result
-        error = raised
-    if not is_back:
-        return timed_out(run, left_behind=False) if error is None or limit.cancel_called else failed(run, error)
-    return returned(run, value) if _is_quick(value) else partial(returned, run, value)
 
 
 def _is_quick(value: Any, depth: int = 10) -> bool:
