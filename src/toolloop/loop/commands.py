@@ -28,7 +28,6 @@ from toolloop.face.results import Named
 from toolloop.loop.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
 from toolloop.loop.policies import misfit
 from toolloop.loop.runtimes import Runtimes
-from toolloop.loop.tool_calls import kinds_for
 from toolloop.machine import events as ev
 from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.jsontext import JSON, decode, encode, well_formed
@@ -41,6 +40,7 @@ from toolloop.machine.tree import step
 from toolloop.machine.values import Answer, Approve, Call, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.messages.blocks import RESULT_KINDS
 from toolloop.requests.params import Secrets, check_params, split
+from toolloop.tools.responses.results import kinds_for
 
 Said = Callable[[State], ev.Event | None]  # a command with all that it was given; None: it changes nothing
 

@@ -24,7 +24,7 @@ from toolloop.loop.in_progress import InProgress
 from toolloop.loop.model_requests import ModelRequests
 from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.runtimes import Runtime, Runtimes
-from toolloop.loop.tool_calls import CallRun, failed, timed_out
+from toolloop.loop.tool_calls import CallRun
 from toolloop.loop.tool_runs import ToolRuns
 from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
@@ -184,7 +184,7 @@ class Engine:
                 case ModelRequest() as request:
                     self.requests.ended(operation, request, value, error)
                 case CallRun() as run:
-                    result = value if error is None else failed(run, error)
+                    result = value if error is None else run.results.failed(error)
                     self._runs.ended(operation, run, result, is_awaited=is_awaited)
             self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
@@ -340,7 +340,7 @@ class Engine:
             if operation.deadline is None or operation.deadline > now or not self._progress.is_awaited(operation):
                 continue
             if isinstance(run := operation.work, CallRun):
-                self._runs.record_end(operation, run, timed_out(run, left_behind=True))
+                self._runs.record_end(operation, run, run.timed_out(left_behind=True))
                 self._progress.drop(operation)
         left = time_left(self._progress.state)
         if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):

@@ -14,7 +14,7 @@ from toolloop.face.config import LoopConfig
 from toolloop.face.decisions import to_record
 from toolloop.face.watch_events import ResultFiltered
 from toolloop.loop.questions import Questions
-from toolloop.loop.tool_calls import CallRun, kinds_for, sendable
+from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
 from toolloop.machine.calls import LATEST
 from toolloop.machine.effects import Judge
@@ -38,6 +38,7 @@ from toolloop.machine.values import (
 )
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.failures import shortened
+from toolloop.tools.responses.results import kinds_for
 
 LOG = logging.getLogger("toolloop.tools")
 
@@ -197,7 +198,7 @@ def filtering(
             new = yield each, (call, decode(result.content))
             if new is None:
                 continue
-            content = encode(sendable(run, new))
+            content = encode(run.results.sendable(new))
         except Exception:
             LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
             continue

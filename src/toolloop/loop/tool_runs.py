@@ -15,7 +15,7 @@ from toolloop.loop.operations import Operation
 from toolloop.loop.policies import filtering
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.sub_loops import SubLoop
-from toolloop.loop.tool_calls import CallRun, failed, prepare_run
+from toolloop.loop.tool_calls import CallRun, prepare_run
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.effects import Conclude, RunCall
@@ -86,7 +86,7 @@ class ToolRuns:
             return  # it is begun again, as it is now
         if isinstance(came, Exception):
             operation, run = self._start(runtime, loop, call)
-            self.record_end(operation, run, failed(run, came), "step")
+            self.record_end(operation, run, run.results.failed(came), "step")
             self._progress.drop(operation)
         else:
             opened, secrets = came
