@@ -35,13 +35,13 @@ class Driver(Protocol):
     notifier: Any
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
 
     def drive(self, result: Callable[[], Any]) -> Any:
         """Drive until it is the caller's turn: `result` gives what the turn came to."""
 
     def read_by(self, unread: Any) -> None:
-        """Let an `Unread` or `AsyncUnread` read what happens; None: nobody."""
+        """Let an `Unread` or `AsyncUnread` read what happens; None: there is no reader."""
 
 
 @frozen
@@ -58,7 +58,7 @@ class Assembly:
         commands: what a caller says, as functions of the state.
         issuer: brings them to the journal.
         driver: performs the operations of the engine, sync or async.
-        late: stores the ends of calls that nobody drives any more.
+        late: stores the ends of calls that came after the turn.
 
     """
 
@@ -74,7 +74,7 @@ class Assembly:
     late: Callable[[], None]
 
     def begin_stored(self) -> None:
-        """Create a stored loop; or take one over that nobody drives, if it was interrupted. This blocks.
+        """Create a stored loop; or take one over that was interrupted, and has no driver. This blocks.
 
         Raises:
             Conflict: the loop is there, and was to be created.
@@ -99,7 +99,7 @@ class Assembly:
 
     @contextmanager
     def read_by(self, unread: Any) -> Iterator[None]:
-        """Let somebody read what happens inside of a `with`, through an `Unread` or `AsyncUnread`; None: nobody."""
+        """Let an `Unread` or `AsyncUnread` read what happens inside a `with`; None: there is no reader."""
         try:
             self._tell(unread)
             yield
@@ -159,7 +159,7 @@ def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woke
 
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
-    """Store the ends of calls that nobody drives any more, and give the lease back once no tool runs."""
+    """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
     if lease is None:
         return
     try:

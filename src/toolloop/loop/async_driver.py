@@ -28,15 +28,15 @@ class AsyncDriver:
     is_async: ClassVar[bool] = True
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
         self.engine = engine
         self.notifier = AsyncNotifier(self._cancel_left_behind)
-        self._was_read: Callable[[], Awaitable[None]] = _nobody_reads  # waits for the reader of a streamed turn
+        self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
         self.threads = OperationThreads(engine, self.notifier, when_late)
 
     def read_by(self, unread: AsyncUnread | None) -> None:
-        """Wait for the reader of a streamed turn; None: nobody reads."""
-        self._was_read = _nobody_reads if unread is None else unread.was_read
+        """Wait for the reader of a streamed turn; None: there is no reader."""
+        self._was_read = _no_reader if unread is None else unread.was_read
 
     async def drive(self, result: Callable[[], Any]) -> Any:
         """Drive until it is the caller's turn.
@@ -98,7 +98,7 @@ class AsyncDriver:
             group.start_soon(self._perform_cancellable, operation)
         elif isinstance(operation.work, CallRun):
             await self._perform_cancellable(operation)
-        else:  # nobody cancels it; and anyio would keep its task, and so the lease, when the event loop is closed
+        else:  # it is not cancelled; and anyio would keep its task, and so the lease, when the event loop is closed
             await self._perform(operation)
 
     async def _perform_cancellable(self, operation: Operation) -> None:
@@ -137,5 +137,5 @@ class AsyncDriver:
             operation.cancel()
 
 
-async def _nobody_reads() -> None:
-    """Wait for nobody: the turn is not read while it happens."""
+async def _no_reader() -> None:
+    """Return at once: the turn is not read while it happens."""

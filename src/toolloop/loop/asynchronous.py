@@ -67,19 +67,18 @@ class AsyncToolLoopHandle(HandleBase):
 
         Raises:
             StoreError: the store failed; nothing is lost.
-            CallerError: what was said is not possible any more, because somebody else was first.
+            CallerError: what was said is not possible any more, because another caller or process was first.
 
         """
         self._issuer.take_edits("flush()")
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        if self._lease is not None:
-            await self._in_thread(self._journal.commit)
-            await self._in_thread(self._journal.refresh)
+        await self._in_thread(self._journal.commit)
+        await self._in_thread(self._journal.refresh)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
-        """Do what waits for the store apart from the event loop; it is not cancelled half-way."""
+        """Do what waits for the store in a thread, if there is a store. It is not cancelled half-way."""
         if self._lease is not None:
             await in_thread(work)
             self._journal.tell()
@@ -130,7 +129,7 @@ class AsyncToolLoopHandle(HandleBase):
 
     async def _turning(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
         """Drive one turn. `own`: see `Driving`."""
-        # Once in each turn others have theirs, also if neither the provider nor a tool ever waits.
+        # Other tasks run at least once in each turn, also if neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
         holder = object()
@@ -200,11 +199,11 @@ class OpeningLoop(Generic[H]):
         return in_thread(self._load).__await__()
 
     async def __aenter__(self) -> H:
-        """Load the loop, and open what its tools open."""
+        """Load the loop."""
         self._handle = await self
         return await self._handle.__aenter__()
 
     async def __aexit__(self, *error: object) -> None:
-        """Close it."""
+        """Close the handle."""
         if self._handle is not None:
             await self._handle.__aexit__(*error)

@@ -79,7 +79,7 @@ class Engine:
     # --- for the driver ---
 
     def wake(self) -> None:
-        """Begin to drive: the timer runs, and what nobody here performs has ended unseen."""
+        """Begin to drive: start the timer, and record that this driver takes the loop over if another one had it."""
         with self.journal.lock:
             self._sort_out()
             self.timer.resume()
@@ -204,7 +204,7 @@ class Engine:
             self._progress.drop(operation)
 
     def leave(self) -> None:
-        """Nobody drives any more: what was not stored is not done, and requests are given up. Threads run on."""
+        """End a turn: steps that are not stored are dropped, and requests are given up. Threads run on."""
         with self.journal.lock:
             self.journal.drop_steps()
             self._sort_out()
@@ -212,7 +212,7 @@ class Engine:
             self.error = None
 
     def _sort_out(self) -> None:
-        """Bring every operation to its end that no thread performs. What nobody began, and is still due, stays."""
+        """End every operation that no thread performs. Those that have not begun, and are still due, stay."""
         for operation in tuple(self._progress.operations.values()):
             if operation.outcome is not None:
                 self.complete(operation, *operation.outcome)
@@ -223,7 +223,7 @@ class Engine:
                 self.cut(operation)
 
     def _can_begin(self, operation: Operation) -> bool:
-        """Return whether nobody began a call whose start is stored, or perhaps is; or the filters of its result."""
+        """Return whether a call has not begun and its start is stored, or may be; or the filters of its result."""
         record, is_run = operation.recorded, operation.key[0] == "run"
         if operation.launched or not is_run or record is None:
             return is_run and not operation.launched
@@ -325,7 +325,7 @@ class Engine:
         return runtime
 
     def _end_orphans(self) -> None:
-        """Record the end of what the state says is in progress, and nobody here performs."""
+        """Record the end of what is in progress in the state, but not in this process."""
         for path, loop in driven(self._progress.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
                 self._progress.record(ev.RequestFailed(path=path))

@@ -55,7 +55,7 @@ class EventBus:
     """
 
     def __init__(self, loop_id: str) -> None:
-        """Tell nobody but the log, until `connect` says whom."""
+        """Tell the log alone, until `connect` names the observers."""
         self.reader: Observer | None = None
         self._extra = {"loop_id": loop_id}
         self._observers = _Observers(loop_id)

@@ -32,7 +32,7 @@ def call_soon() -> Callable[[Callable[[], None]], object]:
 
 
 def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
+    with contextlib.suppress(Exception):  # the event loop is closed
         call(function)
 
 

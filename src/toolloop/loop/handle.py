@@ -141,7 +141,7 @@ class HandleBase:
 
     @property
     def depth(self) -> int:
-        """How deep the loop is nested; 0 for one that nobody nested."""
+        """How deep the loop is nested; 0 for an outermost loop."""
         return self.state.root.setup.depth
 
     @property
@@ -260,7 +260,7 @@ class HandleBase:
     def tick(self, now: datetime | float) -> None:
         """Say what time it is: calls whose deadline has passed expire, each with a result that says so.
 
-        A deadline binds whether anybody ticks or not; this settles the calls, so that the loop can continue.
+        A deadline binds without it, too; this settles the calls, so that the loop can continue.
 
         Args:
             now: an aware datetime, or seconds since the epoch.
@@ -273,7 +273,7 @@ class HandleBase:
 
         Args:
             messages: what the user says.
-            replace_last: put them in the place of the last user turn, for one that was refused.
+            replace_last: replace the last user turn by them, for one that was refused.
 
         Raises:
             IllegalCommand: the loop has not ended.

@@ -26,12 +26,12 @@ class ActiveTimer:
     """Counts seconds from one event to the next."""
 
     def __init__(self) -> None:
-        """Start paused: nobody drives yet."""
+        """Start paused: there is no driver yet."""
         self._last = time.monotonic()
         self._paused: float | None = self._last
 
     def pause(self) -> None:
-        """Stop counting: the caller reads, or nobody drives."""
+        """Stop counting: the caller reads, or there is no driver."""
         if self._paused is None:
             self._paused = time.monotonic()
 
@@ -53,7 +53,7 @@ class ActiveTimer:
 
 
 class InProgress:
-    """What is in progress in a tree of loops. Who calls a method holds the lock of the journal.
+    """What is in progress in a tree of loops. Hold the lock of the journal when you call a method.
 
     Attributes:
         journal: of the tree.
@@ -120,7 +120,7 @@ class InProgress:
         """
         try:
             first = next(asking)
-        except StopIteration as done:  # nobody is to be asked, as for most calls
+        except StopIteration as done:  # there is no function to ask, as for most calls
             finish(done.value)
         else:
             self.add(Operation(path, key, Question(asking, first, finish, give_up)))

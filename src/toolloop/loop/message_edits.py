@@ -76,7 +76,7 @@ class MessageEdits:
 
     def __init__(self) -> None:
         """Start without a list; `working` makes it."""
-        self.lock = threading.Lock()  # held by whoever takes the edit over
+        self.lock = threading.Lock()  # held while the edit is taken over
         self._list: WorkingList | None = None
         self._base: Chain[str] = Chain()
 
@@ -247,7 +247,7 @@ def refuse_lost_pause(loop: Loop, *, asked: str) -> None:
 
 
 def explained(error: InvalidHistory, texts: Sequence[str], loop: Loop) -> InvalidHistory:
-    """Return the error for messages of which some stay beside the history, so that nobody looks for them in it."""
+    """Return the error for messages of which some stay beside the history, so that they are not looked for in it."""
     if loop.round is not None:
         return error
     beside = [f"messages[{index}]" for index, text in enumerate(texts) if text in loop.unjoined]

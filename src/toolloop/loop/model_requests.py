@@ -69,7 +69,7 @@ class ModelRequests:
         except CallerError as error:
             if not path:
                 raise
-            self._refuse(path, ModelError(str(error)))  # nobody can edit the history of a nested loop
+            self._refuse(path, ModelError(str(error)))  # the history of a nested loop cannot be edited
 
     def cancel(self, path: Path) -> None:
         """Give a request up that is in progress."""
@@ -138,7 +138,7 @@ class ModelRequests:
         self._progress.record(ev.RequestFailed(failure_of(error), path=path), "step")
 
     def _hear(self, operation: Operation, request: ModelRequest, event: Any) -> bool:
-        """Take an event of a streamed reply. Return whether anybody waits for more."""
+        """Take an event of a streamed reply. Return whether the loop waits for more."""
         piece = request.read.add(event)
         with self._progress.journal.lock:
             loop = self._progress.loop(operation.path)

@@ -47,7 +47,7 @@ class AsyncNotifier:
     """
 
     def __init__(self, when_notified: Callable[[], None] = lambda: None) -> None:
-        """Nobody listens yet."""
+        """Start without a listener."""
         self.when_notified = when_notified
         self._event: anyio.Event | None = None
         self._call_soon: Callable[[Callable[[], None]], object] | None = None

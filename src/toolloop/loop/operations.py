@@ -32,7 +32,7 @@ class ModelRequest:
     """A model request.
 
     Attributes:
-        hear: takes an event of the reply's stream, and returns whether anybody still waits for the reply; None if the
+        hear: takes an event of the reply's stream, and returns whether the loop still waits for the reply; None if the
             reply is not streamed.
         around: a context manager of the observers.
         read: the reply as far as it was streamed.

@@ -102,7 +102,7 @@ class Unread:
             gate.get()
 
     def close(self) -> None:
-        """Let every thread continue: nobody reads any more."""
+        """Let every thread continue: the reader has left."""
         self._is_closed = True
         with suppress(IndexError):
             while True:
@@ -173,7 +173,7 @@ class TurnStream(_Stream):
                 self.leave()
 
     def leave(self) -> None:
-        """Give up what is in progress: nobody reads any more."""
+        """Give up what is in progress: the reader leaves."""
         self._is_left = True
         self._unread.close()
         if inspect.getgeneratorstate(self._steps) != inspect.GEN_RUNNING:  # else the thread that reads closes it
@@ -218,7 +218,7 @@ class AsyncUnread:
             await self.notifier.wait(float("inf"))
 
     def close(self) -> None:
-        """Let everything continue: nobody reads any more."""
+        """Let everything continue: the reader has left."""
         self._is_closed = True
         self._open_gates()
         self.notifier.notify()
@@ -296,7 +296,7 @@ class AsyncTurnStream(_Stream):
         self._unread.notifier.notify()
 
     async def leave(self) -> None:
-        """Cancel the turn, and wait for its end: nobody reads any more."""
+        """Cancel the turn, and wait for its end: the reader leaves."""
         self._is_left = True
         if self._scope is not None:
             self._scope.cancel()  # before the driver is let go on, so that it begins nothing more

@@ -25,14 +25,14 @@ class SyncDriver:
     is_async: ClassVar[bool] = False
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
         self.engine = engine
         self.notifier = Notifier()
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
         self.threads = OperationThreads(engine, self.notifier, when_late)
 
     def read_by(self, unread: Unread | None) -> None:
-        """Let the threads wait for the reader of a streamed turn; None: nobody reads."""
+        """Let the threads wait for the reader of a streamed turn; None: there is no reader."""
         self._wait_for_reader = None if unread is None else unread.wait
 
     def drive(self, result: Callable[[], Any]) -> Generator[None, None, Any]:

@@ -18,12 +18,12 @@ class OperationThreads:
 
     Attributes:
         notifier: of the driver.
-        is_driving: somebody drives, who stores the ends.
+        is_driving: a turn is in progress, whose driver stores the ends.
 
     """
 
     def __init__(self, engine: Engine, notifier: Notifier | AsyncNotifier, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
         self.notifier = notifier
         self.is_driving = False
         self._engine = engine

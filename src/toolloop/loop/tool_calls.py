@@ -79,7 +79,7 @@ class CallRun:
             with self.around():
                 value = not_awaitable(self.start(), f"the tool {self.call.name!r}")
         except BaseException as error:
-            # Nobody cancels a plain function: a cancellation that leaves it belongs to an event loop inside the tool.
+            # A plain function is never cancelled: a cancellation that leaves it is of an event loop inside the tool.
             if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:
                 return self.results.failed(error)
             raise

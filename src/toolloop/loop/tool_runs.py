@@ -112,7 +112,7 @@ class ToolRuns:
         self._progress.ask(operation.path, operation.key, asking, partial(self.record_end, operation, run), give_up)
 
     def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
-        """Record the end of a run. None: it was cancelled, and nobody knows what it did."""
+        """Record the end of a run. None: it was cancelled, and its effect is unknown."""
         took = round(time.monotonic() - operation.begun, 6) if run.took is None else run.took
         ended = ev.Ended(
             run.call.id,

@@ -124,19 +124,19 @@ class Turns:
 
 
 class Driving:
-    """Knows whether somebody drives: whoever does has a generator or a coroutine on its way.
+    """Knows whether a turn is in progress: its generator or coroutine has begun, and has not ended.
 
-    There is no flag to be reset, so an interrupt cannot leave a handle that is driven by nobody.
+    There is no flag to be reset, so an interrupt cannot leave a handle busy for ever.
     """
 
     def __init__(self) -> None:
-        """Nobody drives."""
+        """Start without a turn."""
         self._lock = threading.Lock()
         self._steps: weakref.ref[Steps] | None = None
 
     @property
     def is_active(self) -> bool:
-        """Return whether somebody drives."""
+        """Return whether a turn is in progress."""
         steps = None if self._steps is None else self._steps()
         return steps is not None and _is_on_its_way(steps)
 
