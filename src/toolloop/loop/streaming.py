@@ -238,12 +238,13 @@ class AsyncTurnStream(_Stream):
 
     def __init__(self, drive: Callable[[], Awaitable[Turn]], unread: AsyncUnread, timer: ActiveTimer) -> None:
         """`drive`: drives the turn; `timer`: does not count while the reader is busy."""
+        import anyio  # noqa: PLC0415 - loaded already
+
         self._drive = drive
         self._unread = unread
         self._timer = timer
-        self._task: Any = None
-        self._scope: anyio.CancelScope | None = None
-        self._done: anyio.Event | None = None
+        self._task: Any = None  # begins with the reading
+        self._scope, self._done = anyio.CancelScope(), anyio.Event()
 
     def __aiter__(self) -> AsyncIterator[WatchEvent]:
         return self
@@ -252,8 +253,8 @@ class AsyncTurnStream(_Stream):
         """Return the next event. See `TurnStream`."""
         if self._is_left:
             raise StopAsyncIteration
-        if self._done is None:
-            self._begin()
+        if self._task is None:
+            self._task = spawn(self._run)
         else:
             self._timer.resume()
         event = await self._unread.read(lambda: self._is_over or self._is_left)
@@ -269,25 +270,16 @@ class AsyncTurnStream(_Stream):
             pass
         return self.turn
 
-    def _begin(self) -> None:
-        import anyio  # noqa: PLC0415 - loaded already
-
-        self._done, self._scope = anyio.Event(), anyio.CancelScope()
-        self._task = spawn(self._run)
-
     async def _run(self) -> None:
         """Drive, in a task that lets no exception out."""
-        scope, done = self._scope, self._done
-        if scope is None or done is None:
-            return
         try:
-            with scope:
+            with self._scope:
                 self._turn = await self._drive()
         except BaseException as error:  # noqa: BLE001 - the reader raises it, after everything that was told
             self._error = error
         finally:
             self._is_over = True
-            done.set()
+            self._done.set()
             self._unread.notifier.notify()
 
     def wake(self) -> None:
@@ -298,8 +290,7 @@ class AsyncTurnStream(_Stream):
     async def leave(self) -> None:
         """Cancel the turn, and wait for its end: the reader leaves."""
         self._is_left = True
-        if self._scope is not None:
-            self._scope.cancel()  # before the driver is let go on, so that it begins nothing more
+        self._scope.cancel()  # before the driver is let go on, so that it begins nothing more
         self._unread.close()
-        if self._done is not None:
+        if self._task is not None:
             await shielded(self._done)
