@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from toolloop import AsyncToolLoopHandle, ToolLoopHandle
 from toolloop.loop import lease as leases
 from toolloop.loop.notifier import Notifier
-from toolloop.loop.operations import ModelRequest, ToolRun
+from toolloop.loop.operations import ModelRequest
+from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
 from toolloop.stores.protocol import Store
 
@@ -34,27 +35,27 @@ def loop_of(runner: ToolRunner | AsyncToolRunner) -> Any:
 
 def provider_of(handle: Handle) -> Any:
     """Return the provider of the root."""
-    return handle._provider
+    return handle._assembly.requests.provider
 
 
 def tools_of(handle: Handle) -> Any:
     """Return the tools that the root runs with."""
-    return handle._parts.tools
+    return handle._assembly.parts.here.tools
 
 
 def tool_context_of(handle: Handle) -> Any:
     """Return the `LoopContext` of the root."""
-    return handle._parts.context
+    return handle._assembly.parts.here.context
 
 
 def set_provider(handle: Handle, provider: Any) -> None:
     """Let the root send its next requests through another provider."""
-    handle._provider = handle._requests._provider = provider
+    handle._assembly.requests.provider = provider
 
 
 def request_maker_of(handle: Handle) -> Any:
     """Return the part that builds the requests of the root."""
-    return handle._runtimes.root.requests
+    return handle._assembly.runtimes.root.requests
 
 
 @contextmanager
@@ -114,22 +115,22 @@ def paused_time_passes(handle: Handle, seconds: float) -> None:
 
 def is_editing_history(handle: Handle) -> bool:
     """Whether the caller holds a list of `messages_mut`."""
-    return handle._edits._list is not None
+    return handle._issuer.edits._list is not None
 
 
 def is_drifted(handle: Handle) -> bool:
     """Whether the stored configuration differs from that of the handle."""
-    return handle._engine.is_asleep and bool(handle._parts.wake_up and handle._parts.wake_up.changes)
+    return handle._engine.is_asleep and bool(handle._assembly.parts.wake_up and handle._assembly.parts.wake_up.changes)
 
 
 def tool_runs_of(handle: Handle) -> Mapping[tuple[str, ...], Any]:
     """Return the tool runs in progress, by the path of their call: each has a `thread`, or None, and a `deadline`."""
-    return {each.key[1:]: each for each in _operations(handle) if isinstance(each, ToolRun)}
+    return {each.key[1:]: each for each in _operations(handle) if isinstance(each.work, CallRun)}
 
 
 def requests_in_flight(handle: Handle) -> Mapping[tuple[str, ...], Any]:
     """Return the model requests in progress, by path."""
-    return {each.path: each for each in _operations(handle) if isinstance(each, ModelRequest)}
+    return {each.path: each.work for each in _operations(handle) if isinstance(each.work, ModelRequest)}
 
 
 def _operations(handle: Handle) -> list[Any]:
@@ -146,16 +147,17 @@ def interrupted_wait(handle: Handle, *events: threading.Event) -> Iterator[None]
                 assert event.wait(60)
             raise KeyboardInterrupt
 
-    before, handle._driver.notifier = handle._driver.notifier, Interrupting()
+    before = handle._driver.notifier
+    set_notifier(handle, Interrupting())
     try:
         yield
     finally:
-        handle._driver.notifier = before
+        set_notifier(handle, before)
 
 
-def set_notifier(handle: ToolLoopHandle, notifier: Notifier) -> None:
+def set_notifier(handle: Handle, notifier: Notifier) -> None:
     """Let the driver wait with another notifier."""
-    handle._driver.notifier = notifier
+    handle._driver.notifier = handle._driver.threads.notifier = notifier
 
 
 def pieces_in_flight(stream: Any) -> int:

@@ -9,7 +9,7 @@ import anyio
 
 from tests.each import each
 from toolloop import tool
-from toolloop.loop.tool_calls import CallRun, async_outcome, prepare_run
+from toolloop.loop.tool_calls import CallRun, prepare_run
 from toolloop.machine.setup import Setup
 from toolloop.machine.values import Call, Outcome, Result
 from toolloop.tools import ToolRegistry
@@ -51,7 +51,7 @@ async def answers_when_cancelled() -> str:
 )
 def test_a_limit_of_time_cancels_an_async_tool(backend: str, function: Any, outcome: Outcome) -> None:
     """It timed out, unless it answers all the same."""
-    result = anyio.run(async_outcome, run_of(function, timeout=0.01), backend=backend)
+    result = anyio.run(run_of(function, timeout=0.01).perform_async, backend=backend)
     assert isinstance(result, Result)
     assert result.outcome is outcome
 
@@ -62,7 +62,7 @@ def test_the_result_of_a_plain_value_is_there_at_once(backend: str, value: Any) 
     async def work() -> Any:
         return value
 
-    assert isinstance(anyio.run(async_outcome, run_of(work), backend=backend), Result)
+    assert isinstance(anyio.run(run_of(work).perform_async, backend=backend), Result)
 
 
 @on_both_backends
@@ -77,7 +77,7 @@ def test_the_result_of_a_lazy_value_is_made_when_it_is_asked_for(backend: str) -
     async def work() -> Any:
         return count()
 
-    later = anyio.run(async_outcome, run_of(work), backend=backend)
+    later = anyio.run(run_of(work).perform_async, backend=backend)
     assert read == []
     assert callable(later)
     assert later() == Result('"[1]"')

@@ -15,9 +15,9 @@ from tests.each import each
 from tests.messages.bodies import text, user
 from toolloop.compaction import DropRounds, Summarize
 from toolloop.compaction.strategy import Strategy
+from toolloop.compaction.token_counts import TokenCounter
 from toolloop.errors import ModelError
 from toolloop.loop.compacting import Compactor, SummaryRequest
-from toolloop.loop.token_counts import TokenCounter
 from toolloop.machine import HistoryEdited
 from toolloop.machine.chain import Chain
 from toolloop.machine.jsontext import encode

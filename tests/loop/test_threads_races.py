@@ -151,7 +151,7 @@ def test_of_two_stops_at_once_one_ends_the_loop(place: str, caplog: pytest.LogCa
     assert caplog.text.count("after the end") == 1
 
 
-@each("place", ["next_turn", "drive", "_goes_on", "go_on"])
+@each("place", ["next_turn", "drive", "goes_on", "go_on"])
 def test_run_goes_on_whoever_continues(place: str) -> None:
     """What another thread says between two steps of `run` never comes back to its caller as an error."""
     handle = sync_loop([reply(calls=[("look", {})]), reply(calls=[("look", {})]), reply("done")], [look])

@@ -13,6 +13,7 @@ from toolloop.loop.commands import Commands
 from toolloop.loop.engine import Engine
 from toolloop.loop.event_bus import EventBus
 from toolloop.loop.in_progress import InProgress
+from toolloop.loop.issuing import CommandIssuer
 from toolloop.loop.journal import LOG, Journal
 from toolloop.loop.lease import DriverLease
 from toolloop.loop.model_requests import ModelRequests
@@ -20,8 +21,10 @@ from toolloop.loop.opening import LoopParts, WakeUp
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.stored_journal import StoredJournal
 from toolloop.loop.tool_runs import ToolRuns
-from toolloop.machine.errors import ToolLoopError
+from toolloop.machine.errors import Conflict, ToolLoopError
 from toolloop.machine.events import Woken
+from toolloop.machine.queries import under_way
+from toolloop.providers import provider_for
 from toolloop.tools import ToolContext
 
 
@@ -32,13 +35,13 @@ class Driver(Protocol):
     notifier: Any
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
 
     def drive(self, result: Callable[[], Any]) -> Any:
         """Drive until it is the caller's turn: `result` gives what the turn came to."""
 
     def read_by(self, unread: Any) -> None:
-        """Let an `Unread` or `AsyncUnread` read what happens; None: nobody."""
+        """Let an `Unread` or `AsyncUnread` read what happens; None: there is no reader."""
 
 
 @frozen
@@ -46,7 +49,6 @@ class Assembly:
     """The parts of a loop.
 
     Attributes:
-        provider: makes its requests.
         parts: what it was assembled from.
         journal: holds its state.
         lease: allows one driver of a stored loop; None without a store.
@@ -54,12 +56,12 @@ class Assembly:
         requests: makes its model requests.
         engine: decides what is done next.
         commands: what a caller says, as functions of the state.
-        driver: performs it, sync or async.
-        late: stores the ends of calls that nobody drives any more.
+        issuer: brings them to the journal.
+        driver: performs the operations of the engine, sync or async.
+        late: stores the ends of calls that came after the turn.
 
     """
 
-    provider: Any
     parts: LoopParts
     journal: Journal
     lease: DriverLease | None
@@ -67,12 +69,37 @@ class Assembly:
     requests: ModelRequests
     engine: Engine
     commands: Commands
+    issuer: CommandIssuer
     driver: Any
     late: Callable[[], None]
 
+    def begin_stored(self) -> None:
+        """Create a stored loop; or take one over that was interrupted, and has no driver. This blocks.
+
+        Raises:
+            Conflict: the loop is there, and was to be created.
+            StoreError: the store failed.
+
+        """
+        journal, parts = self.journal, self.parts
+        journal.commit()
+        if self.lease is None or not parts.rev:
+            return
+        self.issuer.tick()
+        if not (under_way(journal.state) or parts.take_over):
+            return
+        try:
+            with self.lease.held():
+                if parts.take_over or under_way(journal.state):  # else its driver has ended the turn meanwhile
+                    self.engine.wake()
+                    self.engine.leave()
+                journal.commit()
+        except Conflict:
+            return  # its driver lives: this handle reads and decides
+
     @contextmanager
     def read_by(self, unread: Any) -> Iterator[None]:
-        """Let somebody read what happens inside of a `with`, through an `Unread` or `AsyncUnread`; None: nobody."""
+        """Let an `Unread` or `AsyncUnread` read what happens inside a `with`; None: there is no reader."""
         try:
             self._tell(unread)
             yield
@@ -86,36 +113,43 @@ class Assembly:
 
 
 def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:
-    """Put the parts of a loop together. Nothing is sent or stored, and no clock starts."""
+    """Put the parts of a loop together. Nothing is sent or stored, and no clock starts.
+
+    Raises:
+        TypeError: `provider` is none, or is sync where the driver is async, or the other way round.
+
+    """
     is_async = driver_class.is_async
-    setup = parts.state.root.setup
-    runtimes = Runtimes(Runtime.of(setup, parts.tools, parts.config, parts.secrets))
+    provider = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
+    setup, here = parts.state.root.setup, parts.here
+    runtimes = Runtimes(Runtime.of(setup, here.tools, here.config, parts.secrets))
     bus = EventBus(setup.loop_id)
     lease: DriverLease | None = None
     if parts.store is None:
-        journal = Journal(parts.state, parts.clock, bus)
+        journal = Journal(parts.state, here.clock, bus)
     else:
         stored = StoredJournal(
-            parts.state, parts.clock, bus, store=parts.store, rev=parts.rev, first=parts.first, defers=is_async
+            parts.state, here.clock, bus, store=parts.store, rev=parts.rev, first=parts.first, defers=is_async
         )
         journal, lease = stored, DriverLease(stored, take_over=parts.take_over)
     bus.connect(journal, runtimes.observers)
-    report_usage = parts.context._spent if isinstance(parts.context, ToolContext) else None  # noqa: SLF001 - for this it is there
+    report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - for this it is there
     progress = InProgress(journal, report_usage)
     requests = ModelRequests(progress, runtimes, provider, is_async=is_async)
     engine = Engine(
         progress,
         runtimes,
         requests,
-        ToolRuns(progress, runtimes, parts.context.state),
-        woken=partial(_woken, parts.wake_up or WakeUp(parts.tools), journal, lease),
+        ToolRuns(progress, runtimes, here.context.state),
+        woken=partial(_woken, parts.wake_up or WakeUp(here.tools), journal, lease),
         is_asleep=parts.wake_up is not None,
     )
     if lease is not None:
         lease.in_use = engine.has_runs
     late = partial(_store_late_ends, journal, lease)
     driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
-    return Assembly(provider, parts, journal, lease, runtimes, requests, engine, commands, driver, late)
+    issuer = CommandIssuer(commands, journal, driver)
+    return Assembly(parts, journal, lease, runtimes, requests, engine, commands, issuer, driver, late)
 
 
 def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woken:
@@ -125,7 +159,7 @@ def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woke
 
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
-    """Store the ends of calls that nobody drives any more, and give the lease back once no tool runs."""
+    """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
     if lease is None:
         return
     try:

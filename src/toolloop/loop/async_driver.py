@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from toolloop.loop.cancellation import is_cancelling_task, only_error, without_cancellation
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
 from toolloop.loop.engine import Engine
+from toolloop.loop.event_loops import in_thread, is_cancelling_task, only_error, without_cancellation
 from toolloop.loop.notifier import AsyncNotifier
-from toolloop.loop.operations import Operation, ToolRun, exhaust
-from toolloop.loop.store_thread import in_thread
+from toolloop.loop.operations import Operation, exhaust
 from toolloop.loop.streaming import AsyncUnread
-from toolloop.loop.tool_calls import thread_of
+from toolloop.loop.threads import OperationThreads
+from toolloop.loop.tool_calls import CallRun
 from toolloop.machine.errors import ToolLoopError
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
 
 
 class AsyncDriver:
@@ -28,16 +28,15 @@ class AsyncDriver:
     is_async: ClassVar[bool] = True
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
         self.engine = engine
         self.notifier = AsyncNotifier(self._cancel_left_behind)
-        self._was_read: Callable[[], Awaitable[None]] = _nobody_reads  # waits for the reader of a streamed turn
-        self._when_late = when_late
-        self._is_driving = False
+        self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
+        self.threads = OperationThreads(engine, self.notifier, when_late)
 
     def read_by(self, unread: AsyncUnread | None) -> None:
-        """Wait for the reader of a streamed turn; None: nobody reads."""
-        self._was_read = _nobody_reads if unread is None else unread.was_read
+        """Wait for the reader of a streamed turn; None: there is no reader."""
+        self._was_read = _no_reader if unread is None else unread.was_read
 
     async def drive(self, result: Callable[[], Any]) -> Any:
         """Drive until it is the caller's turn.
@@ -46,9 +45,7 @@ class AsyncDriver:
             result: gives what the turn came to; None if there is more to do.
 
         """
-        import anyio  # noqa: PLC0415 - loaded when it is first needed
-
-        self._is_driving = True
+        self.threads.is_driving = True
         try:
             self.engine.wake()
             with self.notifier.listening():
@@ -56,12 +53,10 @@ class AsyncDriver:
         except BaseExceptionGroup as errors:  # no task lets an exception out, so it is the driver's own
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
         finally:
-            self._is_driving = False
+            self.threads.is_driving = False
             self.engine.leave()
 
     async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
-        import anyio  # noqa: PLC0415 - loaded already
-
         engine, journal = self.engine, self.engine.journal
         while True:
             self.notifier.clear()
@@ -96,34 +91,25 @@ class AsyncDriver:
 
     async def _begin(self, operation: Operation, group: TaskGroup | None) -> None:
         if operation.runs_in_thread:
-            self._start_thread(operation, partial(self._launch_in_thread, operation))
+            self.threads.launch(operation, lambda: exhaust(operation.work.perform()))
         elif not self.engine.launch(operation):
             return
         elif group is not None and not self.engine.is_alone(operation):
             group.start_soon(self._perform_cancellable, operation)
-        elif isinstance(operation, ToolRun):
+        elif isinstance(operation.work, CallRun):
             await self._perform_cancellable(operation)
-        else:  # nobody cancels it; and anyio would keep its task, and so the lease, when the event loop is closed
+        else:  # it is not cancelled; and anyio would keep its task, and so the lease, when the event loop is closed
             await self._perform(operation)
 
     async def _perform_cancellable(self, operation: Operation) -> None:
-        import anyio  # noqa: PLC0415 - loaded already
-
         with anyio.CancelScope() as scope:
             operation.cancel = scope.cancel
             await self._perform(operation)
 
-    def _start_thread(self, operation: Operation, work: Callable[[], None]) -> None:
-        operation.thread = thread_of(operation.name, work)
-        operation.thread.start()
-
     async def _perform(self, operation: Operation) -> None:
         """Perform an operation, and let nothing out but a real cancellation."""
-        import anyio  # noqa: PLC0415 - loaded already
-        import anyio.lowlevel  # noqa: PLC0415 - likewise
-
         try:
-            value = await operation.perform_async(self._was_read)
+            value = await operation.work.perform_async(self._was_read)
         except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
             self.engine.complete(operation, error=error)
         except GeneratorExit:  # the event loop was closed
@@ -131,7 +117,7 @@ class AsyncDriver:
             raise
         except BaseException as error:
             # A tool that raises a cancellation of its own is a cancelled call; of others, the driver raises it.
-            is_tool = isinstance(operation, ToolRun)
+            is_tool = isinstance(operation.work, CallRun)
             self.engine.cut(
                 operation, without_cancellation(error, anyio.get_cancelled_exc_class()) if is_tool else error
             )
@@ -140,34 +126,16 @@ class AsyncDriver:
                 raise  # a real cancellation goes on, unlike one that only the tool raised
         else:
             if callable(value):  # its result takes time to make, so the event loop does not wait for it
-                self._start_thread(operation, partial(self._perform_in_thread, operation, value))
+                self.threads.finish(operation, value)
             else:
                 self.engine.complete(operation, value)
         finally:
             self.notifier.notify()
-
-    def _launch_in_thread(self, operation: Operation) -> None:
-        if self.engine.launch(operation):
-            self.notifier.notify()  # from here on it may time out
-            self._perform_in_thread(operation, lambda: exhaust(operation.perform()))
-
-    def _perform_in_thread(self, operation: Operation, perform: Callable[[], Any]) -> None:
-        try:
-            value = perform()
-        except Exception as error:  # noqa: BLE001 - likewise
-            self.engine.complete(operation, error=error)
-        except BaseException as error:  # noqa: BLE001 - an exit is the driver's to raise
-            self.engine.cut(operation, error)
-        else:
-            self.engine.complete(operation, value)
-        self.notifier.notify()
-        if not self._is_driving:
-            self._when_late()
 
     def _cancel_left_behind(self) -> None:
         for operation in self.engine.left_behind():
             operation.cancel()
 
 
-async def _nobody_reads() -> None:
-    """Wait for nobody: the turn is not read while it happens."""
+async def _no_reader() -> None:
+    """Return at once: the turn is not read while it happens."""

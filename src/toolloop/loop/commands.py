@@ -28,7 +28,6 @@ from toolloop.face.results import Named
 from toolloop.loop.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
 from toolloop.loop.policies import misfit
 from toolloop.loop.runtimes import Runtimes
-from toolloop.loop.tool_calls import kinds_for
 from toolloop.machine import events as ev
 from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.jsontext import JSON, decode, encode, well_formed
@@ -41,6 +40,7 @@ from toolloop.machine.tree import step
 from toolloop.machine.values import Answer, Approve, Call, Command, Continue, Decision, InjectMessages, Stop
 from toolloop.messages.blocks import RESULT_KINDS
 from toolloop.requests.params import Secrets, check_params, split
+from toolloop.tools.responses.results import kinds_for
 
 Said = Callable[[State], ev.Event | None]  # a command with all that it was given; None: it changes nothing
 
@@ -116,7 +116,7 @@ class Commands:
         if not decisions:
             return None
         if open_round(state.root) is None:
-            raise nothing_waits(_joined(_path_of(decisions[0][0])), state.root)
+            raise nothing_waits(_joined(_found(state, decisions[0][0])), state.root)
         now = self._now()
         try:
             records = [self._record_of(state, named, decision, now) for named, decision in decisions]
@@ -133,9 +133,8 @@ class Commands:
         path = _found(state, named)
         loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
         call = None if loop is None else _open_call(loop, path[-1])
-        kinds, known, name = RESULT_KINDS, None, _joined(path)
-        if call is not None:
-            kinds = kinds_for(call)
+        name, kinds = _joined(path), RESULT_KINDS if call is None else kinds_for(call)
+        known = None
         if loop is not None and runtime is not None and _may_refer(decision):
             known = runtime.known_tools(loop)
         record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known)
@@ -354,10 +353,6 @@ def _has_marks(texts: Sequence[str]) -> bool:
 # --- calls by their names --------------------------------------------------------------------------------------------
 
 
-def _path_of(named: Named) -> Path:
-    return named if isinstance(named, tuple) else (named,)
-
-
 def _joined(path: Path) -> str:
     return "/".join(path)
 
@@ -383,7 +378,7 @@ def _found(state: State, named: Named) -> Path:
             call=named,
             known=tuple(map(_joined, having)),
         )
-    return having[0] if having else _path_of(named)
+    return having[0] if having else (named,)
 
 
 def _open_call(loop: Loop, call_id: str) -> Call | None:

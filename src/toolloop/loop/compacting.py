@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from toolloop.compaction.strategy import Edit, Strategy
+from toolloop.compaction.token_counts import TokenCounter
 from toolloop.face.decisions import refuse_invalid
 from toolloop.face.loop_params import all_params
 from toolloop.loop.failures import describe
-from toolloop.loop.token_counts import TokenCounter
 from toolloop.machine import events as ev
 from toolloop.machine.chain import Chain
 from toolloop.machine.errors import InvalidHistory, OutsideError

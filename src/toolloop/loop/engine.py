@@ -22,9 +22,9 @@ from attrs import evolve
 
 from toolloop.loop.in_progress import InProgress
 from toolloop.loop.model_requests import ModelRequests
-from toolloop.loop.operations import Key, ModelRequest, Operation, Question, ToolRun
+from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.runtimes import Runtime, Runtimes
-from toolloop.loop.tool_calls import failed, timed_out
+from toolloop.loop.tool_calls import CallRun
 from toolloop.loop.tool_runs import ToolRuns
 from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
@@ -79,7 +79,7 @@ class Engine:
     # --- for the driver ---
 
     def wake(self) -> None:
-        """Begin to drive: the timer runs, and what nobody here performs has ended unseen."""
+        """Begin to drive: start the timer, and record that this driver takes the loop over if another one had it."""
         with self.journal.lock:
             self._sort_out()
             self.timer.resume()
@@ -124,7 +124,7 @@ class Engine:
 
     def _is_ours(self, operation: Operation) -> bool:
         """Return whether it matters here: after another driver took over, only filters of results are still asked."""
-        return self.journal.lost is None or not isinstance(operation, Question) or operation.key[0] == "run"
+        return self.journal.lost is None or not isinstance(operation.work, Question) or operation.key[0] == "run"
 
     def is_alone(self, operation: Operation) -> bool:
         """Return whether a driver may wait for this operation alone: at the last poll nothing else was in progress."""
@@ -162,7 +162,7 @@ class Engine:
         """Return the seconds until something may time out; infinity if nothing can."""
         with self.journal.lock:
             now, left = time.monotonic(), time_left(self.journal.state)
-            deadlines = [each.deadline for each in self._progress.operations.values() if isinstance(each, ToolRun)]
+            deadlines = [each.deadline for each in self._progress.operations.values()]
             waits = [deadline - now for deadline in deadlines if deadline is not None]
             return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
 
@@ -171,21 +171,21 @@ class Engine:
         operation.outcome = (value, error)
         with self.journal.lock:
             is_awaited = self._progress.is_awaited(operation)
-            match operation:
-                case Question() if error is not None:
+            match operation.work:
+                case Question() as question if error is not None:
                     self.error = self.error or error
-                    operation.give_up()
-                case Question():
-                    operation.finish(value)
+                    question.give_up()
+                case Question() as question:
+                    question.finish(value)
                 case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
                     LOG.warning(
                         "a model request ended too late to count", extra=self._progress.log_fields(operation.path)
                     )
-                case ModelRequest():
-                    self.requests.ended(operation, value, error)
-                case ToolRun():
-                    result = value if error is None else failed(operation.run, error)
-                    self._runs.ended(operation, result, is_awaited=is_awaited)
+                case ModelRequest() as request:
+                    self.requests.ended(operation, request, value, error)
+                case CallRun() as run:
+                    result = value if error is None else run.results.failed(error)
+                    self._runs.ended(operation, run, result, is_awaited=is_awaited)
             self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
     def cut(self, operation: Operation, error: BaseException | None = None) -> None:
@@ -194,17 +194,17 @@ class Engine:
             is_awaited = self._progress.is_awaited(operation)
             if is_awaited:
                 self.error = self.error or error
-            match operation:
-                case Question():
-                    operation.give_up()
+            match operation.work:
+                case Question() as question:
+                    question.give_up()
                 case ModelRequest(summary=None) if is_awaited:
                     self._progress.record(ev.RequestFailed(path=operation.path))
-                case ToolRun() if is_awaited:
-                    self._runs.record_end(operation, None)
+                case CallRun() as run if is_awaited:
+                    self._runs.record_end(operation, run, None)
             self._progress.drop(operation)
 
     def leave(self) -> None:
-        """Nobody drives any more: what was not stored is not done, and requests are given up. Threads run on."""
+        """End a turn: steps that are not stored are dropped, and requests are given up. Threads run on."""
         with self.journal.lock:
             self.journal.drop_steps()
             self._sort_out()
@@ -212,18 +212,18 @@ class Engine:
             self.error = None
 
     def _sort_out(self) -> None:
-        """Bring every operation to its end that no thread performs. What nobody began, and is still due, stays."""
+        """End every operation that no thread performs. Those that have not begun, and are still due, stay."""
         for operation in tuple(self._progress.operations.values()):
             if operation.outcome is not None:
                 self.complete(operation, *operation.outcome)
-            elif (isinstance(operation, ToolRun) and operation.has_thread) or self._can_begin(operation):
+            elif (isinstance(operation.work, CallRun) and operation.has_thread) or self._can_begin(operation):
                 continue
             else:
                 operation.cancel()
                 self.cut(operation)
 
     def _can_begin(self, operation: Operation) -> bool:
-        """Return whether nobody began a call whose start is stored, or perhaps is; or the filters of its result."""
+        """Return whether a call has not begun and its start is stored, or may be; or the filters of its result."""
         record, is_run = operation.recorded, operation.key[0] == "run"
         if operation.launched or not is_run or record is None:
             return is_run and not operation.launched
@@ -245,7 +245,9 @@ class Engine:
 
         It takes no lock: other handles ask while they hold theirs.
         """
-        runs = [each for each in self._progress.operations.values() if isinstance(each, ToolRun) and each.has_thread]
+        runs = [
+            each for each in self._progress.operations.values() if isinstance(each.work, CallRun) and each.has_thread
+        ]
         return any(map(self._progress.may_count, runs))
 
     # --- what is begun ---
@@ -269,7 +271,7 @@ class Engine:
         asked = [
             each.path
             for each in self._progress.operations.values()
-            if isinstance(each, ModelRequest) and each.summary is not None and self._progress.is_awaited(each)
+            if isinstance(each.work, ModelRequest) and each.work.summary is not None and self._progress.is_awaited(each)
         ]
         if not asked:
             return None
@@ -323,7 +325,7 @@ class Engine:
         return runtime
 
     def _end_orphans(self) -> None:
-        """Record the end of what the state says is in progress, and nobody here performs."""
+        """Record the end of what is in progress in the state, but not in this process."""
         for path, loop in driven(self._progress.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
                 self._progress.record(ev.RequestFailed(path=path))
@@ -335,10 +337,10 @@ class Engine:
     def _let_time_pass(self) -> None:
         now = time.monotonic()
         for operation in tuple(self._progress.operations.values()):
-            if not isinstance(operation, ToolRun) or operation.deadline is None or operation.deadline > now:
+            if operation.deadline is None or operation.deadline > now or not self._progress.is_awaited(operation):
                 continue
-            if self._progress.is_awaited(operation):
-                self._runs.record_end(operation, timed_out(operation.run, left_behind=True))
+            if isinstance(run := operation.work, CallRun):
+                self._runs.record_end(operation, run, run.timed_out(left_behind=True))
                 self._progress.drop(operation)
         left = time_left(self._progress.state)
         if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):

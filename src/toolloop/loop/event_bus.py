@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
@@ -54,7 +55,7 @@ class EventBus:
     """
 
     def __init__(self, loop_id: str) -> None:
-        """Tell nobody but the log, until `connect` says whom."""
+        """Tell the log alone, until `connect` names the observers."""
         self.reader: Observer | None = None
         self._extra = {"loop_id": loop_id}
         self._observers = _Observers(loop_id)
@@ -195,8 +196,17 @@ class _Observers:
                 with self._guarded():
                     manager = observer.around(event)
                     manager.__enter__()
-                    stack.push(_Leaving(manager, self._guarded))
+                    stack.push(partial(self._leave, manager))
             return stack.pop_all()
+
+    def _leave(self, manager: Any, *error: object) -> None:
+        """Leave what an observer put around something, and do not let it swallow or raise an exception."""
+        with self._guarded():
+            try:
+                manager.__exit__(*error)
+            except BaseException as raised:
+                if raised is not error[1]:  # that one goes on by itself
+                    raise
 
     def close(self) -> None:
         watchers: list[Any] = [watcher for _, watcher in tuple(self._watchers.values())]
@@ -235,22 +245,3 @@ class _Observers:
             yield
         except Exception:
             LOG.exception("an observer failed", extra={"loop_id": self._loop_id})
-
-
-class _Leaving:
-    """Leaves what an observer put around something, and does not let it swallow or raise an exception."""
-
-    def __init__(self, manager: Any, guarded: Callable[[], Any]) -> None:
-        self._manager = manager
-        self._guarded = guarded
-
-    def __enter__(self) -> None:
-        """It was entered before."""
-
-    def __exit__(self, *error: object) -> None:
-        with self._guarded():
-            try:
-                self._manager.__exit__(*error)
-            except BaseException as raised:
-                if raised is not error[1]:  # that one goes on by itself
-                    raise

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from attrs import evolve
 
 from toolloop.face.calls import ToolCall, pending_calls
+from toolloop.face.config import DEFAULT_CONFIG, LoopConfig, LoopContext
 from toolloop.face.decisions import to_seconds, to_texts
 from toolloop.face.grants import Grants, is_over, shown
 from toolloop.face.loop_view import view_of
-from toolloop.face.results import Completed, Error, Moves, Named, ToolLoopResult, Yielded, bound, text_of
+from toolloop.face.results import ToolLoopResult, Yielded, bound
 from toolloop.loop.assembly import Assembly, Driver, assemble
-from toolloop.loop.commands import Said, read_limits, read_params
-from toolloop.loop.driving import Driving
-from toolloop.loop.failures import error_of
-from toolloop.loop.journal import LOG
-from toolloop.loop.message_edits import MessageEdits
-from toolloop.loop.opening import LoopParts, forked
-from toolloop.machine.errors import Conflict, IllegalCommand, MaxDepthExceeded
-from toolloop.machine.events import Event
-from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
-from toolloop.machine.queries import everywhere, next_deadline, under_way
+from toolloop.loop.commands import read_limits, read_params
+from toolloop.loop.issuing import ENDED
+from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
+from toolloop.loop.questions import Questions
+from toolloop.loop.turns import Driving, Turn, Turns
+from toolloop.machine.errors import Conflict, IllegalCommand
+from toolloop.machine.jsontext import JSON
+from toolloop.machine.loop import Waiting
+from toolloop.machine.queries import everywhere, next_deadline
 from toolloop.machine.setup import Budget
 from toolloop.machine.state import State
-from toolloop.machine.terminations import Unfinished
 from toolloop.machine.usage import IterationUsage, Usage
-from toolloop.machine.values import Command, Decision, Stop
-
-Turn = Yielded | Completed | Error
-H = TypeVar("H", bound="HandleBase")
-_ENDED = (Finished, Failed, TooDeep)
+from toolloop.machine.values import Command, Decision
+from toolloop.stores.protocol import Store
+from toolloop.tools import ToolContext, ToolRegistry
 
 
 class HandleBase:
@@ -42,22 +39,93 @@ class HandleBase:
 
     _driver_class: ClassVar[type[Driver]]
 
+    def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
+        self,
+        provider: Any,
+        *,
+        params: Mapping[str, Any],
+        tools: Iterable[Any] | ToolRegistry = (),
+        config: LoopConfig = DEFAULT_CONFIG,
+        context: LoopContext | ToolContext | None = None,
+        store: Store | None = None,
+        loop_id: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Set the loop up; nothing is sent or stored, and no clock starts. See `ToolLoopHandle`."""
+        here = Here.of(tools, config, context, clock, is_async=self._driver_class.is_async)
+        parts = new_loop(here, params, store=store, loop_id=loop_id)
+        self._assemble(assemble(provider, parts, self._driver_class))
+
+    @classmethod
+    def restore(  # noqa: PLR0913 - the parts of a loop that no snapshot can hold
+        cls,
+        snapshot: Mapping[str, JSON],
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        config: LoopConfig | None = None,
+        context: LoopContext | ToolContext | None = None,
+        store: Store | None = None,
+        on_drift: str = "raise",
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """A loop from its snapshot, in this process or another. The next request has the very same bytes.
+
+        Args:
+            snapshot: what `snapshot()` returned.
+            provider: as for a new handle.
+            tools: as for a new handle.
+            params: brings back what a snapshot leaves out (headers, timeouts, tokens); what else it holds is compared.
+            config: None takes the stored limits. Callables are in no snapshot: give them again.
+            context: as for a new handle; its depth is the stored one.
+            store: where it is kept from now on, as a new loop there: two copies of one snapshot are two loops.
+            on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
+            clock: as for a new handle.
+
+        Raises:
+            UnreadableSnapshot: it is damaged, foreign, or of a newer format.
+            Drift: what changed.
+            BadTool: two tools of one name.
+            InvalidHistory: the API would refuse the history with these parameters.
+
+        """
+        here = Here.of_stored(tools, config, context, clock, is_async=cls._driver_class.is_async)
+        parts = restored(here, snapshot, params=params, store=store, on_drift=on_drift)
+        return cls._of(assemble(provider, parts, cls._driver_class))
+
+    @classmethod
+    def _loaded(cls, here: Here, store: Store, loop_id: str, provider: Any, **given: Any) -> Self:
+        """Load a stored loop, or create it; this blocks. `given`: see `opening.loaded`."""
+        while True:
+            parts = loaded(here, store, loop_id, **given)
+            assembly = assemble(provider, parts, cls._driver_class)
+            try:
+                assembly.begin_stored()
+            except Conflict:
+                if parts.rev:
+                    raise
+                continue  # another process created it in this very moment
+            return cls._of(assembly)
+
+    @classmethod
+    def _of(cls, assembly: Assembly) -> Self:
+        """Return a handle for an assembled loop."""
+        handle = cls.__new__(cls)
+        handle._assemble(assembly)  # noqa: SLF001 - its own class
+        return handle
+
     def _assemble(self, assembly: Assembly) -> None:
         """Talk to an assembled loop."""
-        self._parts = assembly.parts
-        self._provider = assembly.provider
+        self._assembly = assembly
         self._lease = assembly.lease
         self._journal = assembly.journal
-        self._requests = assembly.requests
-        self._runtimes = assembly.runtimes
         self._engine = assembly.engine
         self._commands = assembly.commands
         self._driver = assembly.driver
-        self._late = assembly.late
-        self._read_by = assembly.read_by
-        self._edits = MessageEdits()
+        self._issuer = assembly.issuer
         self._driving = Driving()
-        self._shown: tuple[int, Turn | None] = (-1, None)  # what was given for which turn of the journal
+        self._turns = Turns(self._journal, self._issuer, assembly.requests.errors)
 
     # --- reads: safe from any thread at any time ---
 
@@ -73,7 +141,7 @@ class HandleBase:
 
     @property
     def depth(self) -> int:
-        """How deep the loop is nested; 0 for one that nobody nested."""
+        """How deep the loop is nested; 0 for an outermost loop."""
         return self.state.root.setup.depth
 
     @property
@@ -94,12 +162,12 @@ class HandleBase:
     @property
     def is_finished(self) -> bool:
         """Whether `next_turn()` would return a `Completed` or an `Error` that is there already."""
-        return isinstance(self.state.root.phase, _ENDED)
+        return isinstance(self.state.root.phase, ENDED)
 
     @property
     def messages(self) -> tuple[JSON, ...]:
         """The closed history with the caller's edits, as copies: what the API accepts once a user message follows."""
-        return self._edits.shown(self.state.root)
+        return self._issuer.edits.shown(self.state.root)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
@@ -109,7 +177,7 @@ class HandleBase:
     @property
     def pending_turn(self) -> Yielded | None:
         """The `Yielded` that waits for a command, or None."""
-        turn = self._turn() if isinstance(self.state.root.phase, Waiting) else None
+        turn = self._turns.current() if isinstance(self.state.root.phase, Waiting) else None
         return turn if isinstance(turn, Yielded) else None
 
     @property
@@ -124,7 +192,7 @@ class HandleBase:
         state, now = self.state, self._journal.now()
         given = ((path, grant) for path, loop in everywhere(state) for grant in loop.grants)
         standing = ((path, grant) for path, grant in given if grant.uses != 0 and not is_over(grant, now))
-        return Grants([shown(path, grant) for path, grant in standing], self._revoke)
+        return Grants([shown(path, grant) for path, grant in standing], self._issuer.revoke)
 
     def messages_mut(self) -> list[JSON]:
         """Return the closed history as a list to edit in place: the same list until the next command or `next_turn()`.
@@ -136,26 +204,18 @@ class HandleBase:
             IllegalCommand: a turn is in progress, or the loop may not run at all.
 
         """
-        return self._edits.working(self.state.root, is_driven=self._driving.is_active)
+        return self._issuer.edits.working(self.state.root, is_driven=self._driving.is_active)
 
     def into_result(self) -> ToolLoopResult:
         """Return what came of the loop so far; the termination of an unfinished one is `Unfinished()`."""
-        loop = self.state.root
-        return ToolLoopResult(
-            response=None if loop.response is None else decode(loop.response),
-            termination=loop.phase.termination if isinstance(loop.phase, Finished) else Unfinished(),
-            iterations=loop.iterations,
-            total_usage=loop.total_usage,
-            usage_log=tuple(loop.usage_log),
-            error=self._error(),
-        )
+        return self._turns.result_so_far()
 
     def view(self) -> dict[str, JSON]:
         """Return the loop as JSON, for a page: state, pending calls, last text, usage, what is left of the limits.
 
         Under `children` are the loops inside its calls, each with its path and its own children.
         """
-        error = self._error()
+        error = self._turns.error()
         return view_of(self.state, error=None if error is None else str(error))
 
     def __repr__(self) -> str:
@@ -180,12 +240,7 @@ class HandleBase:
         """
         if not isinstance(decisions, Mapping):
             raise TypeError(f"decide() got a {type(decisions).__name__}; give a mapping of calls to decisions")
-        self._decide([bound(call, decision) for call, decision in decisions.items()])
-
-    def _decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
-        self._tick()
-        self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False)
-        self._driver.notifier.notify()
+        self._issuer.decide([bound(call, decision) for call, decision in decisions.items()])
 
     def resume(self, command: Command) -> None:
         """Give a command without the `Yielded` in hand: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
@@ -200,47 +255,25 @@ class HandleBase:
             InvalidHistory: the API would refuse the injected messages there.
 
         """
-        asked, said = self._commands.read(command)
-
-        def said_before_the_end(state: State) -> Event | None:
-            if isinstance(state.root.phase, _ENDED):
-                LOG.info("a command after the end does nothing", extra={"loop_id": self.loop_id})
-                return None
-            return said(state)
-
-        self._say(asked, said_before_the_end, firm=self._is_firm(command))
-
-    def _command(self, command: Command) -> None:
-        asked, said = self._commands.read(command)
-        self._say(asked, said, firm=self._is_firm(command))
-
-    def _is_firm(self, command: Command) -> bool:
-        """Return whether a command is meant for the wait in which it is said. A stop is meant wherever the loop is."""
-        return isinstance(self.state.root.phase, Waiting) and not isinstance(command, Stop)
+        self._issuer.resume(command)
 
     def tick(self, now: datetime | float) -> None:
         """Say what time it is: calls whose deadline has passed expire, each with a result that says so.
 
-        A deadline binds whether anybody ticks or not; this settles the calls, so that the loop can continue.
+        A deadline binds without it, too; this settles the calls, so that the loop can continue.
 
         Args:
             now: an aware datetime, or seconds since the epoch.
 
         """
-        self._tick(to_seconds(now, "tick()"))
-
-    def _tick(self, now: float | None = None) -> None:
-        at = self._journal.now() if now is None else now
-        if self._commands.tick(self.state, at) is not None:
-            self._journal.say(lambda state: self._commands.tick(state, at), firm=False)
-            self._driver.notifier.notify()
+        self._issuer.tick(to_seconds(now, "tick()"))
 
     def follow_up(self, messages: Sequence[JSON], replace_last: bool = False) -> None:
         """Begin a further user turn of the same conversation, after `Completed`.
 
         Args:
             messages: what the user says.
-            replace_last: put them in the place of the last user turn, for one that was refused.
+            replace_last: replace the last user turn by them, for one that was refused.
 
         Raises:
             IllegalCommand: the loop has not ended.
@@ -248,7 +281,7 @@ class HandleBase:
 
         """
         texts = to_texts(messages, where="the messages of follow_up()")
-        self._say("follow_up()", partial(self._commands.follow_up, texts=texts, replace_last=replace_last))
+        self._issuer.say("follow_up()", partial(self._commands.follow_up, texts=texts, replace_last=replace_last))
 
     def extend(
         self,
@@ -267,7 +300,7 @@ class HandleBase:
 
         """
         limits = read_limits(max_iterations=max_iterations, max_pauses=max_pauses, timeout=timeout, budget=budget)
-        self._say("extend()", partial(self._commands.extend, limits=limits))
+        self._issuer.say("extend()", partial(self._commands.extend, limits=limits))
 
     def retry(self) -> None:
         """After an `Error`: go back to the point before the failed request. Nothing was consumed.
@@ -277,7 +310,7 @@ class HandleBase:
             InvalidHistory: the API would refuse the edited history.
 
         """
-        self._say("retry()", self._commands.retry)
+        self._issuer.say("retry()", self._commands.retry)
 
     def update_params(self, **changes: Any) -> None:
         """Use other request parameters from the next request on; None takes one away.
@@ -292,32 +325,9 @@ class HandleBase:
         """
         read, asked = read_params(changes), "update_params()"
         said = partial(self._commands.update_params, changes=read)
-        self._take_edits(asked, said)
+        self._issuer.take_edits(asked, said)
         self._journal.say(said)
-        self._runtimes.root.requests.update(read.secrets, changed=read.names)
-
-    def _revoke(self, grant_id: str, by: str | None) -> None:
-        self._journal.say(partial(self._commands.revoke, grant_id=grant_id, by=by), firm=False)
-
-    def _say(self, asked: str, said: Said, *, firm: bool = True) -> None:
-        self._take_edits(asked, said)
-        self._journal.say(said, firm=firm)
-        self._edits.taken()
-        self._driver.notifier.notify()
-
-    def _take_edits(self, asked: str, said: Said | None = None) -> None:
-        """Take over what the caller made of the history, if it is another; or leave it to be mended.
-
-        `said`: the command before which this happens.
-        """
-        with self._edits.lock:  # of two threads, one takes the edit over
-            edit = self._edits.edit(self.state.root)
-            if edit is None:
-                return
-            try:
-                self._journal.say(partial(self._commands.edit, edit=edit, asked=asked, then=said), firm=False)
-            finally:
-                self._edits.settle(self.state.root, edit)
+        self._assembly.runtimes.root.requests.update(read.secrets, changed=read.names)
 
     # --- sleep, wake, copy ---
 
@@ -328,136 +338,45 @@ class HandleBase:
         """
         from toolloop.stores.codec import dump  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-        self._take_edits("snapshot()")
+        self._issuer.take_edits("snapshot()")
         return dump(self.state)
 
     def fork(self, loop_id: str | None = None) -> Self:
         """Return an independent copy: every started call is uncertain in it, and every open call asks again."""
-        self._take_edits("fork()")
-        wake_up = self._parts.wake_up if self._engine.is_asleep else None
-        secrets = self._runtimes.root.requests.secrets
-        parts = evolve(self._parts, state=self.state, secrets=secrets, wake_up=wake_up)
-        return self._made(self._provider, forked(parts, loop_id, at=self._journal.now()))
+        self._issuer.take_edits("fork()")
+        old, secrets = self._assembly.parts, self._assembly.runtimes.root.requests.secrets
+        wake_up = old.wake_up if self._engine.is_asleep else None
+        parts = evolve(old, state=self.state, secrets=secrets, wake_up=wake_up)
+        copied = forked(parts, loop_id, at=self._journal.now())
+        return self._of(assemble(self._assembly.requests.provider, copied, self._driver_class))
 
-    @classmethod
-    def _made(cls, provider: Any, parts: LoopParts) -> Self:
-        return handle_of(cls, assemble(provider, parts, cls._driver_class))
+    # --- turns ---
 
-    def _begin_stored(self) -> None:
-        """Create a stored loop; or take one over that nobody drives, if it was interrupted. This blocks.
+    def _to_question(
+        self, next_turn: Callable[[], Turn | Awaitable[Turn]], catch_up: Callable[[], object]
+    ) -> Questions[Turn]:
+        """Drive until calls wait, or the loop has ended.
 
-        Raises:
-            Conflict: the loop is there, and was to be created.
-            StoreError: the store failed.
+        Args:
+            next_turn: the handle's own, sync or async.
+            catch_up: reads what others stored; likewise.
 
         """
-        self._journal.commit()
-        if self._lease is None or not self._parts.rev:
-            return
-        self._tick()
-        if not (under_way(self.state) or self._parts.take_over):
-            return
-        try:
-            with self._lease.held():
-                if self._parts.take_over or under_way(self.state):  # else its driver has ended the turn meanwhile
-                    self._engine.wake()
-                    self._engine.leave()
-                self._journal.commit()
-        except Conflict:
-            return  # its driver lives: this handle reads and decides
-
-    # --- what a turn gives ---
-
-    def _turn(self) -> Turn | None:
-        """Return what the loop's wait or end gives the caller; None: there is something to drive.
-
-        It is made once, and compared with the journal's count of turns, so that nothing old is ever shown.
-        """
-        with self._journal.lock:
-            turn_number, phase = self._journal.turn, self.state.root.phase
-            if not isinstance(phase, (Waiting, *_ENDED)):
-                return None
-            known, turn = self._shown
-            if known == turn_number and turn is not None:
+        while True:
+            if isinstance(self.state.root.phase, Waiting):
+                yield catch_up, ()
+                self._issuer.tick()
+            turn = self.pending_turn
+            if turn is None:
+                try:
+                    result: Turn = yield next_turn, ()
+                except IllegalCommand:
+                    if self._driving.is_active or not isinstance(self.state.root.phase, Waiting):
+                        raise
+                    continue  # another process drove it to a wait in this very moment
+                if not isinstance(result, Yielded):
+                    return result
+                turn = result
+            self._issuer.tick()
+            if not self._issuer.goes_on(turn):
                 return turn
-            if isinstance(phase, Waiting):
-                look = partial(self._look, turn_number)
-                moves = Moves(decide=self._decide, command=self._command, tick=self._tick, look=look)
-                turn = Yielded(self.state, moves, self._journal.bus.drain())
-            else:
-                turn = self._terminal()
-            self._shown = (turn_number, turn)
-            return turn
-
-    def _look(self, turn_number: int) -> State | None:
-        """Return the loop as it is now; None if the wait is over in which this turn was given."""
-        with self._journal.lock:
-            is_same = self._journal.turn == turn_number and isinstance(self.state.root.phase, Waiting)
-            return self.state if is_same else None
-
-    def _terminal(self) -> Completed | Error:
-        loop, seen = self.state.root, self._journal.bus.drain()
-        if isinstance(loop.phase, Finished):
-            response = None if loop.response is None else decode(loop.response)
-            return Completed(
-                termination=loop.phase.termination,
-                response=response,
-                text=None if response is None else text_of(response["content"]),
-                iterations=loop.iterations,
-                total_usage=loop.total_usage,
-                usage_log=tuple(loop.usage_log),
-                events=seen,
-            )
-        error = self._error() or MaxDepthExceeded(0, 0)
-        return Error(
-            error=error,
-            retryable=bool(getattr(error, "retryable", False)),
-            retry_after=getattr(error, "retry_after", None),
-            iterations=loop.iterations,
-            total_usage=loop.total_usage,
-            events=seen,
-            path=loop.phase.failure.path if isinstance(loop.phase, Failed) else (),
-            partial_text=getattr(error, "partial_text", None),
-        )
-
-    def _error(self) -> Exception | None:
-        loop = self.state.root
-        if isinstance(loop.phase, Failed):
-            failure = loop.phase.failure
-            return self._requests.errors.get(failure.path) or error_of(failure)
-        if isinstance(loop.phase, TooDeep):
-            return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
-        return None
-
-    def _result_at_hand(self) -> Completed | Error | None:
-        """Return the terminal result, if the loop has ended; None: there is something to drive.
-
-        Raises:
-            IllegalCommand: it is the caller's turn.
-
-        """
-        turn = self._turn()
-        if isinstance(turn, Yielded):
-            raise IllegalCommand(
-                "next_turn(): a Yielded waits for a command. Give it one (it is handle.pending_turn), then go on",
-                state=type(self.state.root.phase).__name__,
-                asked="next_turn()",
-                allowed=("continue_loop()", "inject_and_continue()", "stop()"),
-            )
-        return turn
-
-    def _goes_on(self, turn: Yielded) -> bool:
-        """Continue a `Yielded` whose calls are all decided. Return False if calls still wait."""
-        with self._journal.lock:
-            if not turn.is_spent:
-                if turn.pending:
-                    return False
-                self._journal.record(self._commands.go_on(self.state), "step")
-            return True
-
-
-def handle_of(kind: type[H], assembly: Assembly) -> H:
-    """Return a handle of this kind for an assembled loop."""
-    handle = kind.__new__(kind)
-    handle._assemble(assembly)  # noqa: SLF001 - its own module
-    return handle

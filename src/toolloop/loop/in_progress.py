@@ -1,15 +1,15 @@
-"""The operations in progress, and whether the loop still waits for each."""
+"""The operations in progress, whether the loop still waits for each, and the seconds that they take."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
 
-from toolloop.loop.active_timer import ActiveTimer
 from toolloop.loop.journal import Journal, PendingRecord
-from toolloop.loop.operations import Key, ModelRequest, Operation, Question, ToolRun
+from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.questions import Questions
 from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
@@ -19,9 +19,41 @@ from toolloop.machine.state import Path, State
 from toolloop.machine.usage import IterationUsage
 from toolloop.machine.values import Status
 
+_DIGITS = 4  # of a second: every event of a journal has them
+
+
+class ActiveTimer:
+    """Counts seconds from one event to the next."""
+
+    def __init__(self) -> None:
+        """Start paused: there is no driver yet."""
+        self._last = time.monotonic()
+        self._paused: float | None = self._last
+
+    def pause(self) -> None:
+        """Stop counting: the caller reads, or there is no driver."""
+        if self._paused is None:
+            self._paused = time.monotonic()
+
+    def resume(self) -> None:
+        """Count again."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            self._last += time.monotonic() - paused
+
+    def so_far(self) -> float:
+        """Return the seconds since the last split."""
+        return (time.monotonic() if self._paused is None else self._paused) - self._last
+
+    def split(self) -> float:
+        """Return the seconds since the last split, and start again. What is rounded off counts in the next."""
+        seconds = max(0.0, round(self.so_far(), _DIGITS))
+        self._last += seconds
+        return seconds
+
 
 class InProgress:
-    """What is in progress in a tree of loops. Who calls a method holds the lock of the journal.
+    """What is in progress in a tree of loops. Hold the lock of the journal when you call a method.
 
     Attributes:
         journal: of the tree.
@@ -88,26 +120,26 @@ class InProgress:
         """
         try:
             first = next(asking)
-        except StopIteration as done:  # nobody is to be asked, as for most calls
+        except StopIteration as done:  # there is no function to ask, as for most calls
             finish(done.value)
         else:
-            self.add(Question(path, key, asking=asking, first=first, finish=finish, give_up=give_up))
+            self.add(Operation(path, key, Question(asking, first, finish, give_up)))
 
     def is_awaited(self, operation: Operation) -> bool:
         """Return whether the loop waits for this very operation."""
         if not self.has(operation):
             return False
         loop = self.loop(operation.path)
-        match operation:
+        match operation.work:
             case ModelRequest(summary=None):
                 return loop is not None and isinstance(loop.phase, Requesting)
             case ModelRequest():
                 return loop is not None and isinstance(loop.phase, Ready)
-            case ToolRun(run=run):
+            case CallRun() as run:
                 return loop is not None and _runs(loop, run)
         return True
 
-    def may_count(self, operation: ToolRun) -> bool:
+    def may_count(self, operation: Operation) -> bool:
         """Return whether the end of a run may still count: its call, and each call above that, has not ended."""
         _, *path = operation.key
         loops = [self.state.at(tuple(path[:at])) for at in range(len(path))]

@@ -233,8 +233,8 @@ def new_id() -> str:
 def id_of(event: ev.Event, before: State, after: State) -> str:
     """Return an id for an event.
 
-    The end of a run always has the same one, so that it is stored once, whoever stores it. A later end of that run,
-    which changes nothing any more, is another event.
+    The end of a run always has the same one, so that it is stored once, whichever process stores it. A later end of
+    that run, which changes nothing any more, is another event.
     """
     if not isinstance(event, ev.Ended) or not event.attempt or event.result is None:
         return new_id()

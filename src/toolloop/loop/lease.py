@@ -1,7 +1,7 @@
 """The right to drive a stored loop: taken for the first who needs it, given back after the last.
 
 The owner of a lease is a process, and in it a handle. A lease ends when it is given back; when its owner is a process
-of this machine that is gone; when somebody takes it over by name; and by time, where nobody can tell whether its owner
+of this machine that is gone; when it is taken over by name; and by time, where it is unknown whether its owner
 lives. An owner of this machine that lives is slow, not dead, however long it takes. While a process holds leases, one
 thread of it renews them, and gives back those that could not be given back at once.
 """
@@ -63,7 +63,7 @@ class DriverLease:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anybody needs the lease."""
+        """Whether the lease is needed."""
         return bool(self.holders) or self.in_use()
 
     def acquire(self, holder: object = None) -> None:
@@ -87,7 +87,7 @@ class DriverLease:
     def join(self, holder: object = None) -> bool:
         """Become a holder if that takes no store, because there is another holder. Return whether it worked."""
         self.holders.append(holder)
-        if len(self.holders) > 1 and self._journal.lease is not None:  # so nobody is about to give it back
+        if len(self.holders) > 1 and self._journal.lease is not None:  # so it is not about to be given back
             return True
         self.forget_holder(holder)
         return False
@@ -116,7 +116,7 @@ class DriverLease:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep the lease inside of a `with`, from the moment in which somebody takes it."""
+        """Keep the lease inside of a `with`, from the moment in which it is taken."""
         holder = object()
         try:
             self.keep(holder)
@@ -125,11 +125,11 @@ class DriverLease:
             self.release(holder)
 
     def keep(self, holder: object) -> None:
-        """Become a holder who does not take the lease, but keeps it once somebody does."""
+        """Become a holder who does not take the lease, but keeps it once it is taken."""
         self.holders.append(holder)
 
     def give_back_if_free(self) -> None:
-        """Give the lease back if nobody needs it, once what happened under it is stored.
+        """Give the lease back if it is not needed, once what happened under it is stored.
 
         If the store fails, the thread that renews leases tries again.
         """
@@ -181,14 +181,14 @@ class DriverLease:
         journal.drive_with(lease)
 
     def renew(self) -> None:
-        """Renew the lease if it is time to, or give it back if nobody needs it. What fails is tried again."""
+        """Renew the lease if it is time to, or give it back if it is not needed. What fails is tried again."""
         lease = self._lease
         if not self.is_needed:
             self.give_back_if_free()
         elif lease is not None and self._until - time.time() <= LEASE_SECONDS - _RENEW_EVERY:
             try:
                 renewed = safely(lease.loop_id, partial(self._journal.store.renew, lease, until=_soon()))
-            except (Conflict, LoopNotFound):  # somebody took it over: the driver learns that with its next event
+            except (Conflict, LoopNotFound):  # another driver took it over: this one learns that with its next event
                 if self._lease is lease:
                     _forget(self.owner)
             except StoreError:

@@ -8,7 +8,8 @@ from typing import Any, SupportsIndex
 
 from attrs import frozen
 
-from toolloop.face.decisions import to_texts
+from toolloop.face.decisions import refuse_invalid, to_texts
+from toolloop.face.loop_params import all_params
 from toolloop.machine.chain import Chain
 from toolloop.machine.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.joining import result_block, stays_unjoined, user_message
@@ -17,6 +18,7 @@ from toolloop.machine.loop import Finished, Judging, Loop, Requesting, Round, To
 from toolloop.machine.replies import ends_in_reply, ends_in_server_call, without_open_calls
 from toolloop.machine.values import Result
 from toolloop.requests.thinking import has_lost_its_pause
+from toolloop.tools import ToolRegistry
 
 _ANY_USER = '{"role":"user","content":"-"}'
 _ANY_REPLY = '{"role":"assistant","content":"-"}'
@@ -74,7 +76,7 @@ class MessageEdits:
 
     def __init__(self) -> None:
         """Start without a list; `working` makes it."""
-        self.lock = threading.Lock()  # held by whoever takes the edit over
+        self.lock = threading.Lock()  # held while the edit is taken over
         self._list: WorkingList | None = None
         self._base: Chain[str] = Chain()
 
@@ -181,6 +183,16 @@ def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) ->
     return [*closed, *beside]
 
 
+def refuse_unsendable(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
+    """Refuse a loop whose next request the API would refuse.
+
+    Raises:
+        InvalidHistory: says where, which rule, and how to mend it.
+
+    """
+    refuse_invalid(outgoing(loop, list(loop.messages)), all_params(decode(loop.setup.params), tools), asked=asked)
+
+
 def landing(loop: Loop, injected: Sequence[str]) -> list[str]:
     """Return injected messages with what they will follow: enough to check them by, however long the history is."""
     if isinstance(loop.phase, Finished):
@@ -235,7 +247,7 @@ def refuse_lost_pause(loop: Loop, *, asked: str) -> None:
 
 
 def explained(error: InvalidHistory, texts: Sequence[str], loop: Loop) -> InvalidHistory:
-    """Return the error for messages of which some stay beside the history, so that nobody looks for them in it."""
+    """Return the error for messages of which some stay beside the history, so that they are not looked for in it."""
     if loop.round is not None:
         return error
     beside = [f"messages[{index}]" for index, text in enumerate(texts) if text in loop.unjoined]

@@ -7,19 +7,16 @@ import time
 from functools import partial
 from typing import Any
 
-from toolloop.face.decisions import refuse_invalid
-from toolloop.face.loop_params import all_params
 from toolloop.face.watch_events import RequestStarted
 from toolloop.loop.compacting import SummaryRequest
 from toolloop.loop.failures import describe, failure_of
 from toolloop.loop.in_progress import InProgress, one_question
-from toolloop.loop.message_edits import outgoing, refuse_lost_pause
-from toolloop.loop.operations import ModelRequest
+from toolloop.loop.message_edits import refuse_lost_pause, refuse_unsendable
+from toolloop.loop.operations import ModelRequest, Operation
+from toolloop.loop.reporting import delta_of
 from toolloop.loop.runtimes import Runtime, Runtimes
-from toolloop.loop.streaming import delta_of
 from toolloop.machine import events as ev
 from toolloop.machine.errors import CallerError, ModelError, OutsideError, ProtocolError
-from toolloop.machine.jsontext import decode
 from toolloop.machine.loop import Loop, Ready, Requesting
 from toolloop.machine.replies import read_reply
 from toolloop.machine.state import Path
@@ -34,6 +31,7 @@ class ModelRequests:
     """Makes model requests, and records their ends.
 
     Attributes:
+        provider: makes the requests.
         errors: of the last failed request of each loop, by its path.
         streams: replies are read piece by piece.
 
@@ -45,7 +43,7 @@ class ModelRequests:
         self.streams = False
         self._progress = progress
         self._runtimes = runtimes
-        self._provider = provider
+        self.provider = provider
         self._is_async = is_async
 
     def begin(self, runtime: Runtime, loop: Loop) -> None:
@@ -71,7 +69,7 @@ class ModelRequests:
         except CallerError as error:
             if not path:
                 raise
-            self._refuse(path, ModelError(str(error)))  # nobody can edit the history of a nested loop
+            self._refuse(path, ModelError(str(error)))  # the history of a nested loop cannot be edited
 
     def cancel(self, path: Path) -> None:
         """Give a request up that is in progress."""
@@ -83,26 +81,29 @@ class ModelRequests:
 
     def _send(self, loop: Loop, request: Request) -> None:
         path = loop.setup.path
-        operation = self._operation(path, request, self._provider, RequestStarted(loop.iterations + 1, path=path))
-        if self.streams and callable(getattr(self._provider, "stream", None)):
-            operation.hear = partial(self._hear, operation)
-        self._progress.add(operation)
+        started = RequestStarted(loop.iterations + 1, path=path)
+        operation, work = self._add(path, request, self.provider, started)
+        if self.streams and callable(getattr(self.provider, "stream", None)):
+            work.hear = partial(self._hear, operation, work)
         self.errors.pop(path, None)
         operation.recorded = self._progress.record(ev.Requested(path=path))
 
     def _send_for_summary(self, loop: Loop, wanted: SummaryRequest) -> None:
         path = loop.setup.path
         started = RequestStarted(loop.iterations + 1, summary=True, path=path)
-        operation = self._operation(path, wanted.request, wanted.provider or self._provider, started)
-        operation.summary = wanted
-        self._progress.add(operation)
+        _, work = self._add(path, wanted.request, wanted.provider or self.provider, started)
+        work.summary = wanted
         self._progress.journal.bus.tell(started)
 
-    def _operation(self, path: Path, request: Any, provider: Any, started: RequestStarted) -> ModelRequest:
-        operation = ModelRequest(path, ("request", *path), request=request, provider=provider)
+    def _add(
+        self, path: Path, request: Request, provider: Any, started: RequestStarted
+    ) -> tuple[Operation, ModelRequest]:
+        work = ModelRequest(request, provider)
         if self._runtimes.observers(path):
-            operation.around = partial(self._progress.journal.bus.around, started)
-        return operation
+            work.around = partial(self._progress.journal.bus.around, started)
+        operation = Operation(path, ("request", *path), work)
+        self._progress.add(operation)
+        return operation, work
 
     def _request_of(self, runtime: Runtime, loop: Loop) -> Request:
         """Return the next request of a loop, or raise a CallerError if the API would refuse it."""
@@ -115,8 +116,7 @@ class ModelRequests:
             stale_thinking=loop.stale_thinking,
         )
         if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked by itself
-            params = all_params(decode(loop.setup.params), runtime.tools)
-            refuse_invalid(outgoing(loop, list(loop.messages)), params, asked="next_turn()")
+            refuse_unsendable(loop, runtime.tools, asked="next_turn()")
             runtime.is_unchecked = False
         return request
 
@@ -137,9 +137,9 @@ class ModelRequests:
         self.errors[path] = error
         self._progress.record(ev.RequestFailed(failure_of(error), path=path), "step")
 
-    def _hear(self, operation: ModelRequest, event: Any) -> bool:
-        """Take an event of a streamed reply. Return whether anybody waits for more."""
-        piece = operation.read.add(event)
+    def _hear(self, operation: Operation, request: ModelRequest, event: Any) -> bool:
+        """Take an event of a streamed reply. Return whether the loop waits for more."""
+        piece = request.read.add(event)
         with self._progress.journal.lock:
             loop = self._progress.loop(operation.path)
             if loop is None or not self._progress.is_awaited(operation):
@@ -148,19 +148,19 @@ class ModelRequests:
                 self._progress.journal.bus.tell(delta_of(piece, loop.iterations + 1, operation.path))
             return True
 
-    def _summary_ended(self, operation: ModelRequest, came: Any, took: float) -> None:
+    def _summary_ended(self, operation: Operation, summary: SummaryRequest, came: Any, took: float) -> None:
         loop = self._progress.state.at(operation.path)
         if loop is None or isinstance(loop.phase, Requesting):
             return
-        event = operation.summary.finish(came, loop, took)
+        event = summary.finish(came, loop, took)
         if event.spent is not None or self._progress.is_awaited(operation):
             self._progress.record(event)
 
-    def ended(self, operation: ModelRequest, reply: Any, error: Exception | None) -> None:
+    def ended(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
         """Record the end of a request that the loop waits for, or of one for a summary: that has its price anyway."""
         path, took = operation.path, round(time.monotonic() - operation.begun, 6)
-        if operation.summary is not None:
-            self._summary_ended(operation, reply if error is None else error, took)
+        if request.summary is not None:
+            self._summary_ended(operation, request.summary, reply if error is None else error, took)
             return
         if error is None:
             try:
@@ -177,7 +177,7 @@ class ModelRequests:
         if not isinstance(error, OutsideError):
             wrapped = ModelError(f"the provider raised {describe(error)}")
             wrapped.__cause__, error = error, wrapped
-        if operation.hear is not None:
-            error.partial_text = operation.read.partial_text or None
+        if request.hear is not None:
+            error.partial_text = request.read.partial_text or None
         self.errors[path] = error
         self._progress.record(ev.RequestFailed(failure_of(error), path=path))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator
-from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from toolloop.loop.event_loops import call_soon
 
 if TYPE_CHECKING:
     import anyio
@@ -46,7 +47,7 @@ class AsyncNotifier:
     """
 
     def __init__(self, when_notified: Callable[[], None] = lambda: None) -> None:
-        """Nobody listens yet."""
+        """Start without a listener."""
         self.when_notified = when_notified
         self._event: anyio.Event | None = None
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
@@ -92,34 +93,3 @@ class AsyncNotifier:
         if self._event is not None:
             self._event.set()
         self.when_notified()
-
-
-def call_soon() -> Callable[[Callable[[], None]], object]:
-    """Return a function that has another called in the running event loop, from any thread."""
-    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
-
-    loop: Any = anyio.lowlevel.current_token().native_token
-    # trio's token and asyncio's loop have the same thing under two names.
-    return partial(_soon, getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe)
-
-
-def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):  # the event loop is closed: nobody listens any more
-        call(function)
-
-
-async def shielded(done: anyio.Event) -> None:
-    """Wait for an event. A cancellation is raised when it has come."""
-    import anyio  # noqa: PLC0415 - loaded already
-
-    cancelled: BaseException | None = None
-    while not done.is_set():
-        try:
-            with anyio.CancelScope(shield=True):
-                await done.wait()
-        except GeneratorExit:
-            raise  # the event loop is gone
-        except BaseException as error:  # noqa: BLE001 - asyncio's own `cancel()`, or a Ctrl-C, goes through a shield
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from attrs import evolve, field, fields, frozen
 
+from toolloop.compaction.strategy import Strategy
 from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.face.decisions import refuse_invalid
-from toolloop.face.loop_params import all_params, begin_with, check_request, missing
+from toolloop.face.loop_params import as_registry, begin_with, check_request, missing
 from toolloop.face.tool_facts import changed_parts, facts_in_order
 from toolloop.loop.commands import refusal
 from toolloop.loop.journal import read_clock
-from toolloop.loop.message_edits import outgoing
+from toolloop.loop.message_edits import refuse_unsendable
 from toolloop.loop.stored_journal import safely
-from toolloop.loop.tool_checks import check_strategies, registry_of
+from toolloop.loop.sub_loops import SubLoop
 from toolloop.machine import events as ev
-from toolloop.machine.errors import Drift, LoopNotFound, UnreadableSnapshot
+from toolloop.machine.errors import BadTool, Drift, LoopNotFound, UnreadableSnapshot
 from toolloop.machine.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.loop import TooDeep
 from toolloop.machine.queries import under_way
@@ -29,7 +29,8 @@ from toolloop.machine.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.requests.params import Secrets, check_params, split
 from toolloop.stores.protocol import Store
-from toolloop.tools import ToolContext, ToolRegistry
+from toolloop.tools import Tool, ToolContext, ToolRegistry
+from toolloop.tools.function import is_async as is_declared_async
 
 _ON_DRIFT = ("raise", "accept")
 
@@ -65,6 +66,60 @@ class WakeUp:
 
 
 @frozen
+class Here:
+    """What a loop has in this process, and in no store or snapshot.
+
+    Attributes:
+        keeps_limits: no configuration was given, so the stored limits stay.
+
+    """
+
+    tools: ToolRegistry
+    config: LoopConfig
+    context: LoopContext | ToolContext
+    clock: Callable[[], float]
+    keeps_limits: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        tools: Any,
+        config: LoopConfig,
+        context: LoopContext | ToolContext | None,
+        clock: Callable[[], float] = time.time,
+        *,
+        is_async: bool,
+    ) -> Here:
+        """Check what a caller gave.
+
+        Raises:
+            BadTool: two tools of one name, an async tool under a sync handle, something that is no tool.
+            TypeError: a part is of a type that it cannot be.
+
+        """
+        context = DEFAULT_CONTEXT if context is None else context
+        check_parts(config, context, clock=clock)
+        if config.has_async() and not is_async:
+            raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
+        _check_strategies(config.strategies(), is_async=is_async)
+        return cls(_registry_of(tools, is_async=is_async), config, context, clock)
+
+    @classmethod
+    def of_stored(
+        cls,
+        tools: Any,
+        config: LoopConfig | None,
+        context: LoopContext | ToolContext | None,
+        clock: Callable[[], float],
+        *,
+        is_async: bool,
+    ) -> Here:
+        """Check what a caller gave for a loop that may be there already. Without a `config` its limits stay."""
+        here = cls.of(tools, DEFAULT_CONFIG if config is None else config, context, clock, is_async=is_async)
+        return evolve(here, keeps_limits=config is None)
+
+
+@frozen
 class LoopParts:
     """Everything that a handle is made of, but the provider.
 
@@ -80,11 +135,8 @@ class LoopParts:
     """
 
     state: State
-    tools: ToolRegistry
-    config: LoopConfig
-    context: LoopContext | ToolContext
+    here: Here
     secrets: Secrets
-    clock: Callable[[], float]
     store: Store | None = None
     rev: int = 0
     first: ev.Opened | ev.Adopted | None = None
@@ -92,16 +144,12 @@ class LoopParts:
     take_over: bool = False
 
 
-def new_loop(  # noqa: PLR0913 - the parts of a loop
-    *,
+def new_loop(
+    here: Here,
     params: Mapping[str, Any],
-    tools: Any,
-    config: LoopConfig,
-    context: LoopContext | ToolContext | None,
-    is_async: bool,
+    *,
     store: Store | None = None,
     loop_id: str | None = None,
-    clock: Callable[[], float] = time.time,
     asked: str = "ToolLoopHandle(...)",
 ) -> LoopParts:
     """Set a new loop up. No I/O happens and no clock starts.
@@ -113,30 +161,23 @@ def new_loop(  # noqa: PLR0913 - the parts of a loop
         ValueError: a parameter that is missing, or not the caller's to give.
 
     """
-    context = DEFAULT_CONTEXT if context is None else context
-    check_parts(config, context, loop_id=loop_id, clock=clock)
-    _refuse_async(config, is_async=is_async)
-    registry = registry_of(tools, is_async=is_async)
-    begins = begin_with(params, registry, asked=asked)
+    check_parts(here.config, here.context, loop_id=loop_id)
+    begins = begin_with(params, here.tools, asked=asked)
     if begins.messages is None:
         raise missing("messages")
-    begins.refuse_invalid(begins.messages, registry, asked=asked)
-    setup = begins.setup(registry, config, loop_id=loop_id or uuid.uuid4().hex, depth=context.depth)
-    opened = ev.Opened(setup=setup, messages=begins.messages, at=read_clock(clock, otherwise=0.0))
-    return LoopParts(begin(opened), registry, config, context, begins.secrets, clock, store, first=opened)
+    begins.refuse_invalid(begins.messages, here.tools, asked=asked)
+    setup = begins.setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
+    opened = ev.Opened(setup=setup, messages=begins.messages, at=read_clock(here.clock, otherwise=0.0))
+    return LoopParts(begin(opened), here, begins.secrets, store, first=opened)
 
 
-def restored(  # noqa: PLR0913 - the parts of a loop that no snapshot holds
+def restored(
+    here: Here,
     snapshot: Mapping[str, JSON],
     *,
     params: Mapping[str, Any] | None,
-    tools: Any,
-    config: LoopConfig | None,
-    context: LoopContext | ToolContext | None,
     store: Store | None,
     on_drift: str,
-    clock: Callable[[], float],
-    is_async: bool,
 ) -> LoopParts:
     """Set a loop up from its snapshot. In a store it is a new loop: two copies of one snapshot are two loops.
 
@@ -149,32 +190,23 @@ def restored(  # noqa: PLR0913 - the parts of a loop that no snapshot holds
     """
     from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-    parts, setup = _opened(
-        LoopParts(load(snapshot), *_here(tools, config, context, is_async=is_async), Secrets(), clock, store),
-        params,
-        keeps_limits=config is None,
-        on_drift=on_drift,
-        asked="restore()",
-    )
+    opened = LoopParts(load(snapshot), here, Secrets(), store)
+    parts, setup = _opened(opened, params, on_drift=on_drift, asked="restore()")
     state = parts.state
     if setup != state.root.setup or under_way(state):
-        state = step(state, ev.Woken(setup=setup, at=read_clock(clock, otherwise=state.root.now)))
+        state = step(state, ev.Woken(setup=setup, at=read_clock(here.clock, otherwise=state.root.now)))
     first = None if store is None else ev.Adopted(state)
-    return evolve(parts, state=state, first=first, wake_up=WakeUp(parts.tools))
+    return evolve(parts, state=state, first=first, wake_up=WakeUp(here.tools))
 
 
 def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
+    here: Here,
     store: Store,
     loop_id: str,
     *,
     params: Mapping[str, Any] | None,
-    tools: Any,
-    config: LoopConfig | None,
-    context: LoopContext | ToolContext | None,
     on_drift: str,
     take_over: bool,
-    clock: Callable[[], float],
-    is_async: bool,
 ) -> LoopParts:
     """Load a loop from a store, or set it up if it is not there and `params` are given.
 
@@ -194,30 +226,16 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     except LoopNotFound:
         if params is None:
             raise
-        return new_loop(
-            params=params,
-            tools=tools,
-            config=DEFAULT_CONFIG if config is None else config,
-            context=context,
-            store=store,
-            loop_id=loop_id,
-            clock=clock,
-            is_async=is_async,
-        )
+        return new_loop(here, params, store=store, loop_id=loop_id)
     state = read_journal(journal.entries)
     if (found := state.root.setup.loop_id) != loop_id:
         raise UnreadableSnapshot(
             f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
             "loop, or use fork() to go on with a copy of its own"
         )
-    parts, setup = _opened(
-        LoopParts(state, *_here(tools, config, context, is_async=is_async), Secrets(), clock, store, journal.rev),
-        params,
-        keeps_limits=config is None,
-        on_drift=on_drift,
-        asked="open()",
-    )
-    wake_up = WakeUp(parts.tools, _differences(state.root.setup, setup))
+    opened = LoopParts(state, here, Secrets(), store, journal.rev)
+    parts, setup = _opened(opened, params, on_drift=on_drift, asked="open()")
+    wake_up = WakeUp(here.tools, _differences(state.root.setup, setup))
     return evolve(parts, wake_up=wake_up, take_over=take_over)
 
 
@@ -239,26 +257,76 @@ def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
 # --- a loop that is there already, and what it has here --------------------------------------------------------------
 
 
-def _here(
-    tools: Any, config: LoopConfig | None, context: LoopContext | ToolContext | None, *, is_async: bool
-) -> tuple[ToolRegistry, LoopConfig, LoopContext | ToolContext]:
-    """Return the tools, the configuration and the context that a loop has here, checked."""
-    registry = registry_of(tools, is_async=is_async)
-    config = DEFAULT_CONFIG if config is None else config
-    context = DEFAULT_CONTEXT if context is None else context
-    check_parts(config, context)
-    _refuse_async(config, is_async=is_async)
-    return registry, config, context
+def _registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
+    """Return the tools as a registry.
+
+    Args:
+        tools: the tools, as a handle takes them.
+        is_async: whether the handle is async.
+
+    Raises:
+        BadTool: two have one name, one is async and the handle is not, or something is not a tool.
+        TypeError: as for `_check_strategies`, of a `sub_loop` among them.
+
+    """
+    registry = as_registry(tools)
+    for tool in _with_inner_tools(registry):
+        if isinstance(tool, SubLoop):
+            _check_strategies(tool.config.strategies(), is_async=is_async)
+        if not is_async:
+            _refuse_async(tool)
+    return registry
 
 
-def _refuse_async(config: LoopConfig, *, is_async: bool) -> None:
-    if config.has_async() and not is_async:
-        raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
-    check_strategies(config.strategies(), is_async=is_async)
+def _check_strategies(strategies: Sequence[Strategy], *, is_async: bool) -> None:
+    """Refuse strategies of compaction whose summaries a handle cannot wait for.
+
+    Raises:
+        TypeError: an async provider or function writes them, and the handle is sync; or a sync provider does, and the
+            handle is async.
+
+    """
+    if not strategies:
+        return
+    from toolloop.compaction.summarize import Summarize  # noqa: PLC0415 - most loops never summarize
+
+    for strategy in strategies:
+        if isinstance(strategy, Summarize):
+            if strategy.function is not None and strategy.awaits and not is_async:
+                raise TypeError(
+                    "the function of Summarize is async, and ToolLoopHandle is not: use AsyncToolLoopHandle"
+                )
+            strategy.provider_for(is_async=is_async)
+
+
+def _with_inner_tools(registry: ToolRegistry) -> Iterator[Tool[..., Any]]:
+    """Yield each tool; after a `sub_loop` the tools of its own loop."""
+    for tool in registry:
+        yield tool
+        if isinstance(tool, SubLoop):
+            yield from _with_inner_tools(tool.registry)
+
+
+def _refuse_async(tool: Tool[..., Any]) -> None:
+    if tool.is_async:
+        raise BadTool(
+            f"the tool {tool.name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle", tool=tool.name
+        )
+    if callable(tool.needs_approval) and is_declared_async(tool.needs_approval):
+        raise BadTool(
+            f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
+            tool=tool.name,
+        )
+    if isinstance(tool, SubLoop) and tool.config.has_async():
+        raise BadTool(
+            f"a callable in the config of the sub_loop {tool.name!r} is async, and ToolLoopHandle is not: use "
+            "AsyncToolLoopHandle, or an ordinary function",
+            tool=tool.name,
+        )
 
 
 def _opened(
-    parts: LoopParts, params: Mapping[str, Any] | None, *, keeps_limits: bool, on_drift: str, asked: str
+    parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: str, asked: str
 ) -> tuple[LoopParts, Setup]:
     """Compare what a loop has here with what it had, and return it with the secrets and the set-up that it is to have.
 
@@ -269,31 +337,26 @@ def _opened(
     """
     if on_drift not in _ON_DRIFT:
         raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(_ON_DRIFT)}")
-    loop, registry = parts.state.root, parts.tools
+    loop, here = parts.state.root, parts.here
     given = check_params({} if params is None else params, asked=asked)
     stored, secrets = split({name: value for name, value in given.items() if name != "messages"})
-    setup = _setup_here(
-        loop.setup, registry, None if keeps_limits else parts.config, None if params is None else stored
-    )
-    if (changes := tuple(_drift(loop.setup, setup, parts.config))) and on_drift == "raise":
+    setup = _setup_here(loop.setup, here, None if params is None else stored)
+    if (changes := tuple(_drift(loop.setup, setup, here.config))) and on_drift == "raise":
         raise Drift(
             f"the loop fell asleep with other things than it wakes up with: {'; '.join(changes)}. "
             'Bring them back, or pass on_drift="accept" to go on with what there is now',
             changes=changes,
         )
     if setup != loop.setup:
-        merged = decode(setup.params)
-        check_request(merged, registry, asked=asked)
-        refuse_invalid(outgoing(loop, list(loop.messages)), all_params(merged, registry), asked=asked)
+        check_request(decode(setup.params), here.tools, asked=asked)
+        refuse_unsendable(evolve(loop, setup=setup), here.tools, asked=asked)
     return evolve(parts, secrets=secrets), setup
 
 
-def _setup_here(
-    old: Setup, registry: ToolRegistry, config: LoopConfig | None, stored: Mapping[str, JSON] | None
-) -> Setup:
-    """Return the set-up that a loop is to have here. None: the stored configuration, or the stored parameters."""
+def _setup_here(old: Setup, here: Here, stored: Mapping[str, JSON] | None) -> Setup:
+    """Return the set-up that a loop is to have here. `stored`: None takes the stored parameters."""
     had = {facts.name for facts in old.tools} | old.gone
-    new = evolve(old, tools=facts_in_order(old, registry), gone=frozenset(had) - set(registry.names))
+    new = evolve(old, tools=facts_in_order(old, here.tools), gone=frozenset(had) - set(here.tools.names))
     before = decode(old.params)
     # Parameters with a model are those of a whole request; others only bring back what is not stored.
     after = before if stored is None else dict(stored) if "model" in stored else {**before, **stored}
@@ -301,7 +364,7 @@ def _setup_here(
         after.pop("compaction", None)  # it is asked for once, and that was done
     if canonical(after) != canonical(before):
         new = evolve(new, params=encode(after))
-    return evolve(new, callables=frozenset()) if config is None else evolve(new, **config.parts())
+    return evolve(new, callables=frozenset()) if here.keeps_limits else evolve(new, **here.config.parts())
 
 
 def _drift(old: Setup, new: Setup, config: LoopConfig) -> Iterator[str]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from toolloop.loop.questions import Question as Asked
 from toolloop.loop.questions import Questions, ask_each, await_each
-from toolloop.loop.tool_calls import CallRun, async_outcome, outcome
+from toolloop.loop.tool_calls import CallRun, Steps
 from toolloop.machine.state import Path
-from toolloop.machine.values import Result
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.protocol import Reply, Request
 from toolloop.providers.replies import built_reply
@@ -26,73 +25,14 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("toolloop")
 
 Key = tuple[str, ...]
-Steps = Generator[None, None, Any]
-
-
-def _nothing() -> None:
-    """Do nothing: nobody waits for it in a task of its own."""
 
 
 @define(eq=False)
-class Operation:
-    """Something to be performed.
-
-    Attributes:
-        path: of its loop.
-        key: names it; at most one operation with a key is in progress.
-        recorded: the event that allows it; None if it needs none.
-        launched: somebody performs it.
-        begun: when that was, by `time.monotonic`.
-        thread: that performs it, or is about to; None: the driver itself or a task does.
-        outcome: what came of it, as a value and an error, until that is recorded.
-        cancel: cancels the task that performs it.
-
-    """
-
-    path: Path
-    key: Key
-    recorded: PendingRecord | None = field(default=None, kw_only=True)
-    launched: bool = field(default=False, kw_only=True)
-    begun: float = field(factory=time.monotonic, kw_only=True)
-    thread: Thread | None = field(default=None, kw_only=True)
-    outcome: tuple[Any, Exception | None] | None = field(default=None, kw_only=True)
-    cancel: Callable[[], object] = field(default=_nothing, kw_only=True)
-
-    @property
-    def name(self) -> str:
-        """Return the name of a thread that performs it."""
-        return f"toolloop-{'/'.join(self.key)}"
-
-    @property
-    def has_thread(self) -> bool:
-        """Return whether a thread performs it, or is about to."""
-        return self.thread is not None and self.thread.is_alive()
-
-    @property
-    def runs_in_thread(self) -> bool:
-        """Return whether an async driver performs it in a thread."""
-        return False
-
-    @property
-    def limit(self) -> float | None:
-        """Return how many seconds it may take; None is no limit."""
-        return None
-
-    def perform(self) -> Steps:
-        """Perform it. Each step lets the reader of a stream read; the value is the outcome."""
-        raise NotImplementedError
-
-    async def perform_async(self, was_read: Callable[[], Awaitable[None]]) -> Any:
-        """Perform it in an event loop. `was_read`: wait until the reader of a stream has read everything."""
-        raise NotImplementedError
-
-
-@define(eq=False)
-class ModelRequest(Operation):
+class ModelRequest:
     """A model request.
 
     Attributes:
-        hear: takes an event of the reply's stream, and returns whether anybody still waits for the reply; None if the
+        hear: takes an event of the reply's stream, and returns whether the loop still waits for the reply; None if the
             reply is not streamed.
         around: a context manager of the observers.
         read: the reply as far as it was streamed.
@@ -100,12 +40,12 @@ class ModelRequest(Operation):
 
     """
 
-    request: Request = field(kw_only=True)
-    provider: Any = field(kw_only=True)
-    hear: Callable[[Mapping[str, Any]], bool] | None = field(default=None, kw_only=True)
-    around: Callable[[], AbstractContextManager[object]] = field(default=nullcontext, kw_only=True)
-    read: Accumulator = field(factory=Accumulator, kw_only=True)
-    summary: Any = field(default=None, kw_only=True)
+    request: Request
+    provider: Any
+    hear: Callable[[Mapping[str, Any]], bool] | None = None
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    read: Accumulator = field(factory=Accumulator)
+    summary: Any = None
 
     def perform(self) -> Steps:
         """Send the request, and read the reply."""
@@ -116,7 +56,7 @@ class ModelRequest(Operation):
             try:
                 for event in events:
                     if not self.hear(event):
-                        break  # nobody waits for it any more
+                        break  # the loop no longer waits for it
                     yield
                 return self._whole(events)
             finally:
@@ -141,45 +81,8 @@ class ModelRequest(Operation):
         return built_reply(self.read.message(), getattr(events, "request_id", None))
 
 
-@define(eq=False)
-class ToolRun(Operation):
-    """The run of a tool."""
-
-    run: CallRun = field(kw_only=True)
-
-    @property
-    def name(self) -> str:
-        """Return the name of a thread that runs the tool: the path of the call."""
-        return f"toolloop-{'/'.join(self.run.key)}"
-
-    @property
-    def runs_in_thread(self) -> bool:
-        """Return whether the tool is an ordinary function."""
-        return not self.run.tool.is_async
-
-    @property
-    def limit(self) -> float | None:
-        """Return how many seconds the tool may take."""
-        return self.run.limit
-
-    @property
-    def deadline(self) -> float | None:
-        """Return until when a tool in a thread may take, by `time.monotonic`; an async one is cancelled by its task."""
-        in_thread = self.launched and self.thread is not None
-        return self.begun + self.run.limit if in_thread and self.run.limit is not None else None
-
-    def perform(self) -> Steps:
-        """Run the tool."""
-        return outcome(self.run)
-        yield
-
-    async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Result | Callable[[], Result]:
-        """Run an async tool. If its result takes time to make, return the function that makes it."""
-        return await async_outcome(self.run)
-
-
-@define(eq=False)
-class Question(Operation):
+@frozen(eq=False)
+class Question:
     """Functions of the caller are asked: policies, `stop_when`, filters, functions that give parameters.
 
     Attributes:
@@ -190,10 +93,10 @@ class Question(Operation):
 
     """
 
-    asking: Questions[Any] = field(kw_only=True)
-    first: Asked = field(kw_only=True)
-    finish: Callable[[Any], None] = field(kw_only=True)
-    give_up: Callable[[], None] = field(default=_nothing, kw_only=True)
+    asking: Questions[Any]
+    first: Asked
+    finish: Callable[[Any], None]
+    give_up: Callable[[], None]
 
     def perform(self) -> Steps:
         """Ask, one function after the other."""
@@ -205,10 +108,65 @@ class Question(Operation):
         return await await_each(self.asking, self.first)
 
 
+@define(eq=False)
+class Operation:
+    """Something to be performed.
+
+    Attributes:
+        path: of its loop.
+        key: names it; at most one operation with a key is in progress.
+        work: what is to be performed. `perform()` does it in a thread: each step lets the reader of a stream read, and
+            the value is the outcome. `perform_async(was_read)` does it in an event loop; `was_read` waits until the
+            reader of a stream has read everything.
+        recorded: the event that allows it; None if it needs none.
+        launched: it is being performed.
+        begun: when that began, by `time.monotonic`.
+        thread: that performs it, or is about to; None: the driver itself or a task does.
+        outcome: its value and its error, until they are recorded.
+        cancel: cancels the task that performs it.
+
+    """
+
+    path: Path
+    key: Key
+    work: ModelRequest | CallRun | Question
+    recorded: PendingRecord | None = None
+    launched: bool = False
+    begun: float = field(factory=time.monotonic)
+    thread: Thread | None = None
+    outcome: tuple[Any, Exception | None] | None = None
+    cancel: Callable[[], object] = lambda: None
+
+    @property
+    def name(self) -> str:
+        """Return the name of a thread that performs it; of a tool run, it is the path of the call."""
+        return f"toolloop-{'/'.join(self.key[1:] if isinstance(self.work, CallRun) else self.key)}"
+
+    @property
+    def has_thread(self) -> bool:
+        """Return whether a thread performs it, or is about to."""
+        return self.thread is not None and self.thread.is_alive()
+
+    @property
+    def runs_in_thread(self) -> bool:
+        """Return whether an async driver performs it in a thread: it is the run of an ordinary function."""
+        return isinstance(self.work, CallRun) and not self.work.tool.is_async
+
+    @property
+    def limit(self) -> float | None:
+        """Return how many seconds it may take; None is no limit."""
+        return self.work.limit if isinstance(self.work, CallRun) else None
+
+    @property
+    def deadline(self) -> float | None:
+        """Return until when a tool in a thread may take, by `time.monotonic`; an async one is cancelled by its task."""
+        return None if self.limit is None or not self.launched or self.thread is None else self.begun + self.limit
+
+
 def close(stream: object) -> None:
     """Close the stream of a provider, if it can be closed. A failure does not change what was read."""
     try:
-        getattr(stream, "close", _nothing)()
+        getattr(stream, "close", lambda: None)()
     except Exception:
         LOG.exception("the stream of a reply could not be closed")
 

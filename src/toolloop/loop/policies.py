@@ -14,7 +14,7 @@ from toolloop.face.config import LoopConfig
 from toolloop.face.decisions import to_record
 from toolloop.face.watch_events import ResultFiltered
 from toolloop.loop.questions import Questions
-from toolloop.loop.tool_calls import CallRun, kinds_for, sendable
+from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
 from toolloop.machine.calls import LATEST
 from toolloop.machine.effects import Judge
@@ -38,6 +38,7 @@ from toolloop.machine.values import (
 )
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.failures import shortened
+from toolloop.tools.responses.results import kinds_for
 
 LOG = logging.getLogger("toolloop.tools")
 
@@ -123,8 +124,6 @@ class Policies:
     def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
         """Return a decision, an `Ask`, or None to let the call run. A policy that fails asks the caller."""
         policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
-        if policy is None and isinstance(needs_approval, bool):
-            return Ask() if needs_approval else None
         shown = ToolCall(call, loop.setup, loop.iterations)
         if policy is not None:
             opinion = yield from _asking_on_failure(policy, (shown, View(loop)))
@@ -199,7 +198,7 @@ def filtering(
             new = yield each, (call, decode(result.content))
             if new is None:
                 continue
-            content = encode(sendable(run, new))
+            content = encode(run.results.sendable(new))
         except Exception:
             LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
             continue

@@ -14,14 +14,19 @@ from toolloop.face.watch_events import (
     CallProposed,
     CallStarted,
     CallWaiting,
+    CitationDelta,
     Compacted,
+    Delta,
     HistoryReplaced,
+    InputDelta,
     LoopDetected,
     LoopFinished,
     MessageHeld,
     RequestAnswered,
     RequestFailed,
     RequestStarted,
+    TextDelta,
+    ThinkingDelta,
     ThinkingDropped,
     WatchEvent,
 )
@@ -32,6 +37,7 @@ from toolloop.machine.replies import Reply, acceptable
 from toolloop.machine.state import State
 from toolloop.machine.stop_reasons import STOP_REASONS, ReplyAction
 from toolloop.machine.values import Call, Status
+from toolloop.providers.accumulate import Piece
 from toolloop.requests.thinking import newly_left_out
 
 
@@ -55,6 +61,19 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
         if isinstance(loop.phase, Finished) and not isinstance(old.phase, Finished):
             ends += _at(path, [LoopFinished(loop.iterations, loop.phase.termination)])
     return [*seen, *reversed(ends)]
+
+
+def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
+    """Return the event that tells of a piece of a reply."""
+    match piece.kind:
+        case "text":
+            return TextDelta(iteration, piece.index, piece.value, path=path)
+        case "thinking":
+            return ThinkingDelta(iteration, piece.index, piece.value, path=path)
+        case "citation":
+            return CitationDelta(iteration, piece.index, piece.value, path=path)
+        case "input":
+            return InputDelta(iteration, piece.index, piece.call_id, piece.name, piece.value, path=path)
 
 
 def _at(path: tuple[str, ...], events: list[WatchEvent]) -> list[WatchEvent]:

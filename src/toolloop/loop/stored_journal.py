@@ -1,8 +1,8 @@
 """A journal in a store, to which others may append, too.
 
 An append states the revision that it follows. If others were first, what they stored is read, and what waits here is
-rebased on it. After an error or an interrupt nobody knows whether an append was stored. So it is repeated with the same
-ids: the store ignores what it has, and the revision that it returns shows that there is something to read.
+rebased on it. After an error or an interrupt it is unknown whether an append was stored. So it is repeated with the
+same ids: the store ignores what it has, and the revision that it returns shows that there is something to read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class StoredJournal(Journal):
             self._buffer = (record,)
 
     def make_locks(self) -> None:
-        """Make the locks. They are one lock where nobody must get on while the store works."""
+        """Make the locks. They are one lock where all callers wait while the store works."""
         super().make_locks()
         self.io = threading.RLock() if self._defers else self.lock
 
@@ -126,7 +126,7 @@ class StoredJournal(Journal):
                 self.commit()
             finally:
                 if item.rejection is not None and self.rev == rev:
-                    self.turn = turn  # nobody saw that something had been said: the wait is the same one
+                    self.turn = turn  # the command was never seen: the wait is the same one
             if item.rejection is not None:
                 raise item.rejection
 

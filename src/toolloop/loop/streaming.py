@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
@@ -16,30 +15,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from toolloop.face.results import Completed, Error, Yielded
-from toolloop.face.watch_events import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta, WatchEvent
-from toolloop.loop.active_timer import ActiveTimer
-from toolloop.loop.notifier import AsyncNotifier, Notifier, shielded
+from toolloop.face.watch_events import WatchEvent
+from toolloop.loop.event_loops import shielded, spawn
+from toolloop.loop.in_progress import ActiveTimer
+from toolloop.loop.notifier import AsyncNotifier, Notifier
 from toolloop.machine.errors import IllegalCommand
 
 if TYPE_CHECKING:
     import anyio
 
-    from toolloop.providers.accumulate import Piece
-
 Turn = Yielded | Completed | Error
-
-
-def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
-    """Return the event that tells of a piece of a reply."""
-    match piece.kind:
-        case "text":
-            return TextDelta(iteration, piece.index, piece.value, path=path)
-        case "thinking":
-            return ThinkingDelta(iteration, piece.index, piece.value, path=path)
-        case "citation":
-            return CitationDelta(iteration, piece.index, piece.value, path=path)
-        case "input":
-            return InputDelta(iteration, piece.index, piece.call_id, piece.name, piece.value, path=path)
 
 
 class _Stream:
@@ -117,7 +102,7 @@ class Unread:
             gate.get()
 
     def close(self) -> None:
-        """Let every thread continue: nobody reads any more."""
+        """Let every thread continue: the reader has left."""
         self._is_closed = True
         with suppress(IndexError):
             while True:
@@ -188,7 +173,7 @@ class TurnStream(_Stream):
                 self.leave()
 
     def leave(self) -> None:
-        """Give up what is in progress: nobody reads any more."""
+        """Give up what is in progress: the reader leaves."""
         self._is_left = True
         self._unread.close()
         if inspect.getgeneratorstate(self._steps) != inspect.GEN_RUNNING:  # else the thread that reads closes it
@@ -233,7 +218,7 @@ class AsyncUnread:
             await self.notifier.wait(float("inf"))
 
     def close(self) -> None:
-        """Let everything continue: nobody reads any more."""
+        """Let everything continue: the reader has left."""
         self._is_closed = True
         self._open_gates()
         self.notifier.notify()
@@ -253,12 +238,13 @@ class AsyncTurnStream(_Stream):
 
     def __init__(self, drive: Callable[[], Awaitable[Turn]], unread: AsyncUnread, timer: ActiveTimer) -> None:
         """`drive`: drives the turn; `timer`: does not count while the reader is busy."""
+        import anyio  # noqa: PLC0415 - loaded already
+
         self._drive = drive
         self._unread = unread
         self._timer = timer
-        self._task: Any = None
-        self._scope: anyio.CancelScope | None = None
-        self._done: anyio.Event | None = None
+        self._task: Any = None  # begins with the reading
+        self._scope, self._done = anyio.CancelScope(), anyio.Event()
 
     def __aiter__(self) -> AsyncIterator[WatchEvent]:
         return self
@@ -267,8 +253,8 @@ class AsyncTurnStream(_Stream):
         """Return the next event. See `TurnStream`."""
         if self._is_left:
             raise StopAsyncIteration
-        if self._done is None:
-            self._begin()
+        if self._task is None:
+            self._task = spawn(self._run)
         else:
             self._timer.resume()
         event = await self._unread.read(lambda: self._is_over or self._is_left)
@@ -284,25 +270,16 @@ class AsyncTurnStream(_Stream):
             pass
         return self.turn
 
-    def _begin(self) -> None:
-        import anyio  # noqa: PLC0415 - loaded already
-
-        self._done, self._scope = anyio.Event(), anyio.CancelScope()
-        self._task = _spawn(self._run)
-
     async def _run(self) -> None:
         """Drive, in a task that lets no exception out."""
-        scope, done = self._scope, self._done
-        if scope is None or done is None:
-            return
         try:
-            with scope:
+            with self._scope:
                 self._turn = await self._drive()
         except BaseException as error:  # noqa: BLE001 - the reader raises it, after everything that was told
             self._error = error
         finally:
             self._is_over = True
-            done.set()
+            self._done.set()
             self._unread.notifier.notify()
 
     def wake(self) -> None:
@@ -311,27 +288,9 @@ class AsyncTurnStream(_Stream):
         self._unread.notifier.notify()
 
     async def leave(self) -> None:
-        """Cancel the turn, and wait for its end: nobody reads any more."""
+        """Cancel the turn, and wait for its end: the reader leaves."""
         self._is_left = True
-        if self._scope is not None:
-            self._scope.cancel()  # before the driver is let go on, so that it begins nothing more
+        self._scope.cancel()  # before the driver is let go on, so that it begins nothing more
         self._unread.close()
-        if self._done is not None:
+        if self._task is not None:
             await shielded(self._done)
-
-
-def _spawn(run: Callable[[], Awaitable[None]]) -> Any:
-    """Run a function in a task of the event loop's own."""
-    if (trio := sys.modules.get("trio")) is not None and _is_in(trio):
-        return trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
-    import asyncio  # noqa: PLC0415 - the other event loop
-
-    return asyncio.get_running_loop().create_task(run())  # type: ignore[arg-type]  # a coroutine function
-
-
-def _is_in(trio: Any) -> bool:
-    try:
-        trio.lowlevel.current_task()
-    except RuntimeError:
-        return False
-    return True

@@ -8,19 +8,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Self
 
-from toolloop.face.config import DEFAULT_CONFIG, LoopConfig, LoopContext
+from toolloop.face.config import LoopConfig, LoopContext
 from toolloop.face.results import Completed, Error, Yielded
-from toolloop.loop.assembly import Driver, assemble
-from toolloop.loop.handle import HandleBase, Turn
+from toolloop.loop.assembly import Driver
+from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
-from toolloop.loop.opening import loaded, new_loop, restored
+from toolloop.loop.opening import Here
 from toolloop.loop.operations import exhaust
+from toolloop.loop.questions import ask_each
 from toolloop.loop.streaming import TurnStream, Unread
 from toolloop.loop.sync_driver import SyncDriver
-from toolloop.machine.errors import Conflict, IllegalCommand, ToolLoopError
-from toolloop.machine.jsontext import JSON
+from toolloop.loop.turns import Turn
+from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
-from toolloop.providers import provider_for
 from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext, ToolRegistry
 
@@ -48,31 +48,6 @@ class ToolLoopHandle(HandleBase):
     """
 
     _driver_class: ClassVar[type[Driver]] = SyncDriver
-
-    def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
-        self,
-        provider: Any,
-        *,
-        params: Mapping[str, Any],
-        tools: Iterable[Any] | ToolRegistry = (),
-        config: LoopConfig = DEFAULT_CONFIG,
-        context: LoopContext | ToolContext | None = None,
-        store: Store | None = None,
-        loop_id: str | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Set the loop up; nothing is sent or stored, and no clock starts."""
-        parts = new_loop(
-            params=params,
-            tools=tools,
-            config=config,
-            context=context,
-            store=store,
-            loop_id=loop_id,
-            clock=clock,
-            is_async=False,
-        )
-        self._assemble(assemble(provider_for(provider, is_async=False), parts, SyncDriver))
 
     @classmethod
     def open(  # noqa: PLR0913 - the parts of a loop that no store can hold
@@ -115,74 +90,8 @@ class ToolLoopHandle(HandleBase):
             StoreError: the store failed.
 
         """
-        while True:
-            parts = loaded(
-                store,
-                loop_id,
-                tools=tools,
-                params=params,
-                config=config,
-                context=context,
-                on_drift=on_drift,
-                take_over=take_over,
-                clock=clock,
-                is_async=False,
-            )
-            handle = cls._made(provider_for(provider, is_async=False), parts)
-            try:
-                handle._begin_stored()  # noqa: SLF001 - its own class
-            except Conflict:
-                if parts.rev:
-                    raise
-                continue  # somebody created it in this very moment
-            return handle
-
-    @classmethod
-    def restore(  # noqa: PLR0913 - the parts of a loop that no snapshot can hold
-        cls,
-        snapshot: Mapping[str, JSON],
-        provider: Any,
-        *,
-        tools: Iterable[Any] | ToolRegistry = (),
-        params: Mapping[str, Any] | None = None,
-        config: LoopConfig | None = None,
-        context: LoopContext | ToolContext | None = None,
-        store: Store | None = None,
-        on_drift: str = "raise",
-        clock: Callable[[], float] = time.time,
-    ) -> Self:
-        """A loop from its snapshot, in this process or another. The next request has the very same bytes.
-
-        Args:
-            snapshot: what `snapshot()` returned.
-            provider: as for a new handle.
-            tools: as for a new handle.
-            params: brings back what a snapshot leaves out (headers, timeouts, tokens); what else it holds is compared.
-            config: None takes the stored limits. Callables are in no snapshot: give them again.
-            context: as for a new handle; its depth is the stored one.
-            store: where it is kept from now on, as a new loop there: two copies of one snapshot are two loops.
-            on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
-            clock: as for a new handle.
-
-        Raises:
-            UnreadableSnapshot: it is damaged, foreign, or of a newer format.
-            Drift: what changed.
-            BadTool: two tools of one name.
-            InvalidHistory: the API would refuse the history with these parameters.
-
-        """
-        parts = restored(
-            snapshot,
-            tools=tools,
-            params=params,
-            config=config,
-            context=context,
-            store=store,
-            on_drift=on_drift,
-            clock=clock,
-            is_async=False,
-        )
-        return cls._made(provider_for(provider, is_async=False), parts)
+        here = Here.of_stored(tools, config, context, clock, is_async=False)
+        return cls._loaded(here, store, loop_id, provider, params=params, on_drift=on_drift, take_over=take_over)
 
     def flush(self) -> None:
         """Store what could not be stored before, and look at what others stored.
@@ -193,18 +102,21 @@ class ToolLoopHandle(HandleBase):
             StoreError: the store still fails; nothing is lost.
 
         """
-        self._take_edits("flush()")
+        self._issuer.take_edits("flush()")
+        self._catch_up()
+
+    def _catch_up(self) -> None:
         self._journal.commit()
         self._journal.refresh()
 
     def close(self) -> None:
         """Store what waits to be stored, and give the lease back. The handle stays usable."""
         try:
-            self._take_edits("close()")
+            self._issuer.take_edits("close()")
             self._journal.commit()
         finally:
             self._journal.bus.close()
-            self._late()
+            self._assembly.late()
 
     def __enter__(self) -> Self:
         """Return the handle; `__exit__` closes it."""
@@ -229,7 +141,7 @@ class ToolLoopHandle(HandleBase):
             StoreError: the store failed; what happened is kept, and stored by the next call.
 
         """
-        turn: Turn = exhaust(self._steps("next_turn()"))
+        turn: Turn = exhaust(self._driving.steps(self._turning, "next_turn()"))
         return turn
 
     @contextmanager
@@ -249,40 +161,30 @@ class ToolLoopHandle(HandleBase):
 
         """
         unread = Unread(self._driver.notifier)
-        stream = TurnStream(self._steps("stream_turn()", unread), unread, self._engine.timer)
+        steps = self._driving.steps(self._turning, "stream_turn()", unread)
+        stream = TurnStream(steps, unread, self._engine.timer)
         try:
             yield stream
         finally:
             stream.leave()
 
-    def _steps(self, asked: str, unread: Unread | None = None) -> Generator[None, None, Turn]:
-        """Return the steps of a turn, which know themselves: see `Driving`."""
-        own: list[weakref.ref[Any]] = []
-        steps = self._turning(asked, own, unread)
-        own.append(weakref.ref(steps))
-        return steps
-
-    def _turning(self, asked: str, own: list[weakref.ref[Any]], unread: Unread | None) -> Generator[None, None, Turn]:
-        self._driving.begin(own[0], asked=asked, state=type(self.state.root.phase).__name__)
+    def _turning(
+        self, own: list[weakref.ref[Any]], asked: str, unread: Unread | None = None
+    ) -> Generator[None, None, Turn]:
+        """Drive one turn. `own`: see `Driving`."""
+        self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
         try:
-            self._take_edits(asked)
-            over = self._result_now()
-            self._edits.taken()
+            self._issuer.take_edits(asked)
+            if isinstance(self.state.root.phase, Waiting):
+                self._catch_up()
+            over = self._turns.terminal()
+            self._issuer.edits.taken()
             if over is not None:
                 return over
-            with nullcontext() if self._lease is None else self._lease.held(), self._read_by(unread):
-                return self._turn() or (yield from self._driver.drive(self._turn))
+            with nullcontext() if self._lease is None else self._lease.held(), self._assembly.read_by(unread):
+                return self._turns.current() or (yield from self._driver.drive(self._turns.current))
         finally:
-            self._late()
-
-    def _result_now(self) -> Turn | None:
-        """Return the terminal result; None: there is something to drive. Others may have given the command."""
-        try:
-            return self._result_at_hand()
-        except IllegalCommand:
-            if not self._journal.refresh():
-                raise
-            return self._result_at_hand()
+            self._assembly.late()
 
     def run(self, ask: Callable[[Yielded], object] | None = None) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller.
@@ -294,31 +196,10 @@ class ToolLoopHandle(HandleBase):
         """
         while True:
             with nullcontext() if self._lease is None else self._lease.kept():
-                turn = self._run_to_question()
+                turn = ask_each(self._to_question(self.next_turn, self._catch_up))
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             ask(turn)
-            self._journal.refresh()
-            if self.pending_turn is turn and not self._goes_on(turn):
-                return turn
-
-    def _run_to_question(self) -> Turn:
-        """Drive until calls wait, or the loop has ended. The lease stays from turn to turn."""
-        while True:
-            if isinstance(self.state.root.phase, Waiting):
-                self._journal.refresh()
-                self._tick()
-            turn = self.pending_turn
-            if turn is None:
-                try:
-                    result = self.next_turn()
-                except IllegalCommand:
-                    if self._driving.is_active or not isinstance(self.state.root.phase, Waiting):
-                        raise
-                    continue  # another process drove it to a wait in this very moment
-                if not isinstance(result, Yielded):
-                    return result
-                turn = result
-            self._tick()
-            if not self._goes_on(turn):
+            self._catch_up()
+            if self.pending_turn is turn and not self._issuer.goes_on(turn):
                 return turn

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from toolloop.loop.engine import Engine
 from toolloop.loop.notifier import Notifier
-from toolloop.loop.operations import Operation, Question, Steps, exhaust
+from toolloop.loop.operations import Operation, Question, exhaust
 from toolloop.loop.streaming import Unread
-from toolloop.loop.tool_calls import thread_of
+from toolloop.loop.threads import OperationThreads
+from toolloop.loop.tool_calls import Steps
 
 # At most so many seconds: CPython sees a Ctrl-C in the instant before a wait only when the wait ends.
 _LONGEST_WAIT = 0.5
@@ -24,15 +25,14 @@ class SyncDriver:
     is_async: ClassVar[bool] = False
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ended when nobody drives."""
+        """`when_late`: called in the thread of a tool that ends between two turns."""
         self.engine = engine
         self.notifier = Notifier()
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
-        self._when_late = when_late
-        self._is_driving = False
+        self.threads = OperationThreads(engine, self.notifier, when_late)
 
     def read_by(self, unread: Unread | None) -> None:
-        """Let the threads wait for the reader of a streamed turn; None: nobody reads."""
+        """Let the threads wait for the reader of a streamed turn; None: there is no reader."""
         self._wait_for_reader = None if unread is None else unread.wait
 
     def drive(self, result: Callable[[], Any]) -> Generator[None, None, Any]:
@@ -43,7 +43,7 @@ class SyncDriver:
 
         """
         engine, journal = self.engine, self.engine.journal
-        self._is_driving = True
+        self.threads.is_driving = True
         try:
             engine.wake()
             while True:
@@ -63,16 +63,15 @@ class SyncDriver:
                 elif (turn := result()) is not None:
                     return turn
         finally:
-            self._is_driving = False
+            self.threads.is_driving = False
             engine.leave()
 
     def _perform(self, operation: Operation) -> Steps:
-        if not (isinstance(operation, Question) or self.engine.is_alone(operation)):
-            operation.thread = thread_of(operation.name, self._perform_in_thread, operation)
-            operation.thread.start()
+        if not (isinstance(operation.work, Question) or self.engine.is_alone(operation)):
+            self.threads.launch(operation, lambda: exhaust(operation.work.perform(), self._wait_for_reader))
         elif self.engine.launch(operation):
             try:
-                value = yield from operation.perform()
+                value = yield from operation.work.perform()
             except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
                 self.engine.complete(operation, error=error)
             except BaseException:
@@ -80,19 +79,3 @@ class SyncDriver:
                 raise
             else:
                 self.engine.complete(operation, value)
-
-    def _perform_in_thread(self, operation: Operation) -> None:
-        if not self.engine.launch(operation):
-            return
-        self.notifier.notify()  # from here on it may time out
-        try:
-            value = exhaust(operation.perform(), self._wait_for_reader)
-        except Exception as error:  # noqa: BLE001 - likewise
-            self.engine.complete(operation, error=error)
-        except BaseException as error:  # noqa: BLE001 - an exit is the driver's to raise
-            self.engine.cut(operation, error)
-        else:
-            self.engine.complete(operation, value)
-        self.notifier.notify()
-        if not self._is_driving:
-            self._when_late()

@@ -11,11 +11,11 @@ from attrs import evolve
 
 from toolloop.face.watch_events import CallProgress, CallStarted
 from toolloop.loop.in_progress import InProgress, one_question
-from toolloop.loop.operations import ToolRun
+from toolloop.loop.operations import Operation
 from toolloop.loop.policies import filtering
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.sub_loops import SubLoop
-from toolloop.loop.tool_calls import failed, prepare_run
+from toolloop.loop.tool_calls import CallRun, prepare_run
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.effects import Conclude, RunCall
@@ -48,10 +48,10 @@ class ToolRuns:
         else:
             self._start(runtime, loop, call)
 
-    def _start(self, runtime: Runtime, loop: Loop, call: Call) -> ToolRun:
+    def _start(self, runtime: Runtime, loop: Loop, call: Call) -> tuple[Operation, CallRun]:
         """Record that a call starts."""
         path, iteration, bus = loop.setup.path, _iteration(loop), self._progress.journal.bus
-        operation: ToolRun
+        operation: Operation
 
         def report(*progress: Any) -> None:
             with self._progress.journal.lock:
@@ -70,11 +70,11 @@ class ToolRuns:
         )
         if self._runtimes.observers(path):
             run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
-        operation = ToolRun(path, ("run", *path, call.id), run=run)
+        operation = Operation(path, ("run", *path, call.id), run)
         self._progress.add(operation)
         digest = None if self._progress.journal.store is None else digest_of(loop.setup, iteration, call)
         operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
-        return operation
+        return operation, run
 
     def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
         """Open the loop inside a call. What keeps it from opening is the result of the call."""
@@ -85,17 +85,16 @@ class ToolRuns:
         if loop.setup != seen.setup or _call(loop, call.id) != call:
             return  # it is begun again, as it is now
         if isinstance(came, Exception):
-            operation = self._start(runtime, loop, call)
-            self.record_end(operation, failed(operation.run, came), "step")
+            operation, run = self._start(runtime, loop, call)
+            self.record_end(operation, run, run.results.failed(came), "step")
             self._progress.drop(operation)
         else:
             opened, secrets = came
             self._progress.record(opened)
             self._runtimes.begin(opened.setup, tool, secrets)
 
-    def ended(self, operation: ToolRun, result: Result, *, is_awaited: bool) -> None:
+    def ended(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
         """Record the result of a run, once the result filters have seen it."""
-        run = operation.run
         run.took = round(time.monotonic() - operation.begun, 6)
         may_count = self._progress.may_count(operation)
         runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
@@ -106,15 +105,14 @@ class ToolRuns:
             if self._progress.journal.store is None and not may_count:
                 return  # a journal keeps late ends, too
         if not filters or result.outcome is not Outcome.RETURNED:
-            self.record_end(operation, result)
+            self.record_end(operation, run, result)
             return
         asking = filtering(filters, run, result, self._progress.journal.bus.tell)
-        give_up = lambda: self.record_end(operation, run.result)  # noqa: E731 - two lines, and used once
-        self._progress.ask(operation.path, operation.key, asking, partial(self.record_end, operation), give_up)
+        give_up = lambda: self.record_end(operation, run, run.result)  # noqa: E731 - two lines, and used once
+        self._progress.ask(operation.path, operation.key, asking, partial(self.record_end, operation, run), give_up)
 
-    def record_end(self, operation: ToolRun, result: Result | None, kind: Any = None) -> None:
-        """Record the end of a run. None: it was cancelled, and nobody knows what it did."""
-        run = operation.run
+    def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
+        """Record the end of a run. None: it was cancelled, and its effect is unknown."""
         took = round(time.monotonic() - operation.begun, 6) if run.took is None else run.took
         ended = ev.Ended(
             run.call.id,

@@ -11,8 +11,7 @@ from toolloop.face.results import ToolLoopResult, Yielded
 from toolloop.loop.assembly import assemble
 from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.asynchronous import AsyncToolLoopHandle
-from toolloop.loop.handle import handle_of
-from toolloop.loop.opening import new_loop
+from toolloop.loop.opening import Here, new_loop
 from toolloop.loop.questions import ask_each, await_each
 from toolloop.loop.sync import ToolLoopHandle
 from toolloop.loop.sync_driver import SyncDriver
@@ -20,7 +19,6 @@ from toolloop.machine.effects import Judge, SendRequest
 from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Decision
-from toolloop.providers import provider_for
 from toolloop.requests.params import check_params
 from toolloop.runner.caller_history import CallerHistory, open_calls
 from toolloop.runner.steps import RunnerSteps, not_possible
@@ -53,10 +51,10 @@ class RunnerBase:
             texts = CallerHistory().to_texts(params["messages"])
             closed = texts[:-1] if open_calls(texts) else texts
             given = {**params, "messages": [decode(text) for text in closed]}
-        parts = new_loop(params=given, tools=tools, config=config, context=context, is_async=is_async, asked=asked)
-        client = provider_for(provider, is_async=is_async)
-        assembly = assemble(client, parts, AsyncDriver if is_async else SyncDriver)
-        self._loop: Any = handle_of(AsyncToolLoopHandle if is_async else ToolLoopHandle, assembly)
+        parts = new_loop(Here.of(tools, config, context, is_async=is_async), given, asked=asked)
+        assembly = assemble(provider, parts, AsyncDriver if is_async else SyncDriver)
+        kind: Any = AsyncToolLoopHandle if is_async else ToolLoopHandle
+        self._loop = kind._of(assembly)  # noqa: SLF001 - a runner is over an assembled loop
         self._steps = RunnerSteps(assembly, self._loop, drive_async if is_async else drive, ask)
         self._streams = bool(stream)
         self._stops_before = SendRequest if stream else Judge

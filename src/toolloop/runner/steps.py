@@ -139,7 +139,7 @@ class RunnerSteps:
             raise missing("messages")
         texts = self.history.to_texts(given["messages"])
         rest = {name: value for name, value in given.items() if name != "messages"}
-        begins = begin_with(rest, self.assembly.parts.tools, asked=asked)
+        begins = begin_with(rest, self.assembly.parts.here.tools, asked=asked)
         journal, requests = self.assembly.journal, self.assembly.runtimes.root.requests
         old = _by_name(decode(self.loop.setup.params), requests.secrets)
         new = _by_name(begins.stored, begins.secrets)
@@ -303,7 +303,7 @@ class RunnerSteps:
                 journal.record(event)
 
     def _refuse_invalid(self, loop: Loop) -> None:
-        params = all_params(decode(loop.setup.params), self.assembly.parts.tools)
+        params = all_params(decode(loop.setup.params), self.assembly.parts.here.tools)
         refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=_STEP)
 
     # --- replies ---

@@ -1,0 +1,139 @@
+"""What asyncio and trio do differently, and work that an event loop must not wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import anyio
+
+T = TypeVar("T")
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def call_soon() -> Callable[[Callable[[], None]], object]:
+    """Return a function that has another called in the running event loop, from any thread."""
+    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
+
+    loop: Any = anyio.lowlevel.current_token().native_token
+    # trio's token and asyncio's loop have the same thing under two names.
+    return partial(_soon, getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe)
+
+
+def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # the event loop is closed
+        call(function)
+
+
+def spawn(run: Callable[[], Awaitable[None]]) -> Any:
+    """Run a function in a task of the event loop's own."""
+    if (trio := sys.modules.get("trio")) is not None and _is_in(trio):
+        return trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
+    import asyncio  # noqa: PLC0415 - the other event loop
+
+    return asyncio.get_running_loop().create_task(run())  # type: ignore[arg-type]  # a coroutine function
+
+
+def _is_in(trio: Any) -> bool:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def shielded(done: anyio.Event) -> None:
+    """Wait for an event. A cancellation is raised when it has come."""
+    import anyio  # noqa: PLC0415 - loaded already
+
+    cancelled: BaseException | None = None
+    while not done.is_set():
+        try:
+            with anyio.CancelScope(shield=True):
+                await done.wait()
+        except GeneratorExit:
+            raise  # the event loop is gone
+        except BaseException as error:  # noqa: BLE001 - asyncio's own `cancel()`, or a Ctrl-C, goes through a shield
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def is_cancelling_task() -> bool:
+    """Return whether asyncio itself cancels this task; anyio knows of its own cancellations, and of trio's."""
+    import asyncio  # noqa: PLC0415 - anyio has loaded it, or trio runs
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def without_cancellation(error: BaseException, cancelled: type[BaseException]) -> BaseException | None:
+    """Return what of an exception, or of a group, is no cancellation."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(cancelled)[1]
+    return None if isinstance(error, cancelled) else error
+
+
+def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
+    """Return what is raised for a group: what is no cancellation, alone if it is one exception."""
+    rest: BaseException = without_cancellation(errors, cancelled) or errors
+    while isinstance(rest, BaseExceptionGroup) and len(rest.exceptions) == 1:
+        rest = rest.exceptions[0]
+    return rest
+
+
+# --- threads that wait for stores -------------------------------------------------------------------------------------
+
+_POOL: list[tuple[int, ThreadPoolExecutor]] = []  # of this process: a child of a fork has no threads of its parent's
+_LOCK = threading.Lock()
+_MOST = 32
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do work in a thread, and wait for its end whatever happens.
+
+    Nothing that is being stored is cancelled half-way, or continues unseen: a cancellation of any kind is raised when
+    the work is over.
+    """
+    import anyio  # noqa: PLC0415 - loaded when it is first needed
+
+    done, soon = anyio.Event(), call_soon()
+    future = _pool().submit(contextvars.copy_context().run, work)
+    future.add_done_callback(lambda _future: soon(done.set))
+    await shielded(done)
+    return future.result()
+
+
+def _pool() -> ThreadPoolExecutor:
+    """The threads that wait for stores. They are apart from those that tools share."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - a handle without a store needs none
+
+    with _LOCK:
+        if not _POOL or _POOL[0][0] != os.getpid():
+            _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_MOST, thread_name_prefix="stores-of-toolloop"))]
+        return _POOL[0][1]
+
+
+def _after_fork() -> None:
+    """In a child: none of the parent's threads is here, and one of them may have had the lock."""
+    global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
+    _LOCK = threading.Lock()
+    _POOL.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,109 @@
+"""How commands reach the journal: what the caller edited goes first, then the command, and the driver is notified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from toolloop.face.results import Named, Yielded
+from toolloop.loop.commands import Commands, Said
+from toolloop.loop.journal import LOG, Journal
+from toolloop.loop.message_edits import MessageEdits
+from toolloop.machine.events import Event
+from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.state import State
+from toolloop.machine.values import Command, Decision, Stop
+
+ENDED = (Finished, Failed, TooDeep)
+
+
+class CommandIssuer:
+    """Issues the caller's commands.
+
+    Attributes:
+        edits: what the caller made of the history.
+
+    """
+
+    def __init__(self, commands: Commands, journal: Journal, driver: Any) -> None:
+        """Put the parts together. The caller has edited nothing yet."""
+        self.edits = MessageEdits()
+        self._commands = commands
+        self._journal = journal
+        self._driver = driver
+
+    def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
+        """Say a command about the loop as it is now, edits included.
+
+        Args:
+            asked: the name of the command, for errors.
+            said: the command.
+            firm: see `Journal.say`.
+
+        """
+        self.take_edits(asked, said)
+        self._journal.say(said, firm=firm)
+        self.edits.taken()
+        self._driver.notifier.notify()
+
+    def take_edits(self, asked: str, said: Said | None = None) -> None:
+        """Take over what the caller made of the history, if it is another; or leave it to be mended.
+
+        `said`: the command before which this happens.
+        """
+        with self.edits.lock:  # of two threads, one takes the edit over
+            edit = self.edits.edit(self._journal.state.root)
+            if edit is None:
+                return
+            try:
+                self._journal.say(partial(self._commands.edit, edit=edit, asked=asked, then=said), firm=False)
+            finally:
+                self.edits.settle(self._journal.state.root, edit)
+
+    def command(self, command: Command) -> None:
+        """Say what is to be done at a wait."""
+        asked, said = self._commands.read(command)
+        self.say(asked, said, firm=self._is_firm(command))
+
+    def goes_on(self, turn: Yielded) -> bool:
+        """Continue a `Yielded` whose calls are all decided. Return False if calls still wait."""
+        with self._journal.lock:
+            if not turn.is_spent:
+                if turn.pending:
+                    return False
+                self._journal.record(self._commands.go_on(self._journal.state), "step")
+            return True
+
+    def resume(self, command: Command) -> None:
+        """Say what is to be done, wherever the loop is. After its end that does nothing."""
+        asked, said = self._commands.read(command)
+
+        def said_before_the_end(state: State) -> Event | None:
+            if isinstance(state.root.phase, ENDED):
+                LOG.info("a command after the end does nothing", extra={"loop_id": state.root.setup.loop_id})
+                return None
+            return said(state)
+
+        self.say(asked, said_before_the_end, firm=self._is_firm(command))
+
+    def _is_firm(self, command: Command) -> bool:
+        """Return whether a command is meant for the wait in which it is said. A stop is meant wherever the loop is."""
+        return isinstance(self._journal.state.root.phase, Waiting) and not isinstance(command, Stop)
+
+    def decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
+        """Decide calls: all of them, or none."""
+        self.tick()
+        self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False)
+        self._driver.notifier.notify()
+
+    def tick(self, now: float | None = None) -> None:
+        """Let calls expire whose deadline has passed. None: by the clock of the journal."""
+        at = self._journal.now() if now is None else now
+        if self._commands.tick(self._journal.state, at) is not None:
+            self._journal.say(lambda state: self._commands.tick(state, at), firm=False)
+            self._driver.notifier.notify()
+
+    def revoke(self, grant_id: str, by: str | None) -> None:
+        """Take a grant back."""
+        self._journal.say(partial(self._commands.revoke, grant_id=grant_id, by=by), firm=False)

@@ -1,0 +1,173 @@
+"""Turns: one caller drives at a time, and gets a `Yielded` while the loop waits, or how it ended."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from toolloop.face.results import Completed, Error, Moves, ToolLoopResult, Yielded, text_of
+from toolloop.loop.failures import error_of
+from toolloop.loop.issuing import ENDED, CommandIssuer
+from toolloop.loop.journal import Journal
+from toolloop.machine.errors import IllegalCommand, MaxDepthExceeded
+from toolloop.machine.jsontext import decode
+from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.state import Path, State
+from toolloop.machine.terminations import Unfinished
+
+Turn = Yielded | Completed | Error
+Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+S = TypeVar("S", bound=Steps)
+
+
+class Turns:
+    """Makes what each turn gives: once, and compared with the journal's count of turns, so that none is shown late."""
+
+    def __init__(self, journal: Journal, issuer: CommandIssuer, errors: Mapping[Path, Exception]) -> None:
+        """`errors`: of the last failed request of each loop, by its path."""
+        self._journal = journal
+        self._issuer = issuer
+        self._errors = errors
+        self._shown: tuple[int, Turn | None] = (-1, None)  # what was given for which turn of the journal
+
+    def current(self) -> Turn | None:
+        """Return what the loop's wait or end gives the caller; None: there is something to drive."""
+        with self._journal.lock:
+            turn_number, phase = self._journal.turn, self._journal.state.root.phase
+            if not isinstance(phase, (Waiting, *ENDED)):
+                return None
+            known, turn = self._shown
+            if known == turn_number and turn is not None:
+                return turn
+            if isinstance(phase, Waiting):
+                issuer, look = self._issuer, partial(self._look, turn_number)
+                moves = Moves(decide=issuer.decide, command=issuer.command, tick=issuer.tick, look=look)
+                turn = Yielded(self._journal.state, moves, self._journal.bus.drain())
+            else:
+                turn = self._terminal()
+            self._shown = (turn_number, turn)
+            return turn
+
+    def terminal(self) -> Completed | Error | None:
+        """Return the terminal result, if the loop has ended; None: there is something to drive.
+
+        Raises:
+            IllegalCommand: it is the caller's turn.
+
+        """
+        turn = self.current()
+        if isinstance(turn, Yielded):
+            raise IllegalCommand(
+                "next_turn(): a Yielded waits for a command. Give it one (it is handle.pending_turn), then go on",
+                state=type(self._journal.state.root.phase).__name__,
+                asked="next_turn()",
+                allowed=("continue_loop()", "inject_and_continue()", "stop()"),
+            )
+        return turn
+
+    def error(self) -> Exception | None:
+        """Return the error with which the loop ended, if it did."""
+        loop = self._journal.state.root
+        if isinstance(loop.phase, Failed):
+            failure = loop.phase.failure
+            return self._errors.get(failure.path) or error_of(failure)
+        if isinstance(loop.phase, TooDeep):
+            return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
+        return None
+
+    def result_so_far(self) -> ToolLoopResult:
+        """Return what came of the loop so far; the termination of an unfinished one is `Unfinished()`."""
+        loop = self._journal.state.root
+        return ToolLoopResult(
+            response=None if loop.response is None else decode(loop.response),
+            termination=loop.phase.termination if isinstance(loop.phase, Finished) else Unfinished(),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            usage_log=tuple(loop.usage_log),
+            error=self.error(),
+        )
+
+    def _look(self, turn_number: int) -> State | None:
+        """Return the loop as it is now; None if the wait is over in which this turn was given."""
+        with self._journal.lock:
+            state = self._journal.state
+            return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
+
+    def _terminal(self) -> Completed | Error:
+        loop, seen = self._journal.state.root, self._journal.bus.drain()
+        if isinstance(loop.phase, Finished):
+            response = None if loop.response is None else decode(loop.response)
+            return Completed(
+                termination=loop.phase.termination,
+                response=response,
+                text=None if response is None else text_of(response["content"]),
+                iterations=loop.iterations,
+                total_usage=loop.total_usage,
+                usage_log=tuple(loop.usage_log),
+                events=seen,
+            )
+        error = self.error() or MaxDepthExceeded(0, 0)
+        return Error(
+            error=error,
+            retryable=bool(getattr(error, "retryable", False)),
+            retry_after=getattr(error, "retry_after", None),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            events=seen,
+            path=loop.phase.failure.path if isinstance(loop.phase, Failed) else (),
+            partial_text=getattr(error, "partial_text", None),
+        )
+
+
+class Driving:
+    """Knows whether a turn is in progress: its generator or coroutine has begun, and has not ended.
+
+    There is no flag to be reset, so an interrupt cannot leave a handle busy for ever.
+    """
+
+    def __init__(self) -> None:
+        """Start without a turn."""
+        self._lock = threading.Lock()
+        self._steps: weakref.ref[Steps] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether a turn is in progress."""
+        steps = None if self._steps is None else self._steps()
+        return steps is not None and _is_on_its_way(steps)
+
+    def steps(self, turning: Callable[..., S], *arguments: Any) -> S:
+        """Return the generator or coroutine of a turn. `turning` makes it, and gets a reference to it for `begin`."""
+        own: list[weakref.ref[Steps]] = []
+        steps = turning(own, *arguments)
+        own.append(weakref.ref(steps))
+        return steps
+
+    def begin(self, own: list[weakref.ref[Steps]], *, asked: str, state: str) -> None:
+        """Begin to drive; called by the generator or coroutine itself.
+
+        Raises:
+            IllegalCommand: another caller drives.
+
+        """
+        with self._lock:
+            if self.is_active:
+                raise IllegalCommand(
+                    f"{asked}: another caller drives this loop right now; one caller drives, any may decide",
+                    state=state,
+                    asked=asked,
+                    allowed=("decide()", "pending", "view()", "resume(Stop())"),
+                )
+            (self._steps,) = own
+
+
+def _is_on_its_way(steps: Steps) -> bool:
+    if inspect.isgenerator(steps):
+        return inspect.getgeneratorstate(steps) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
+    if inspect.iscoroutine(steps):
+        return inspect.getcoroutinestate(steps) in (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
+    return False
