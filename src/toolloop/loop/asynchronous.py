@@ -84,7 +84,7 @@ class AsyncToolLoopHandle(HandleBase):
             self._journal.tell()
 
     async def close(self) -> None:
-        """Store what waits to be stored, and give the lease back. The handle stays usable."""
+        """Store what waits to be stored, and give the lease back. See `ToolLoopHandle.close`."""
         try:
             self._issuer.take_edits("close()")
             await self._in_thread(self._journal.commit)

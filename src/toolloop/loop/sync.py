@@ -110,7 +110,13 @@ class ToolLoopHandle(HandleBase):
         self._journal.refresh()
 
     def close(self) -> None:
-        """Store what waits to be stored, and give the lease back. The handle stays usable."""
+        """Store what waits to be stored, and give the lease back. The handle stays usable.
+
+        Raises:
+            CallerError: an edit of the history can no longer be taken over; the lease was given back all the same.
+            StoreError: the store failed; nothing is lost.
+
+        """
         try:
             self._issuer.take_edits("close()")
             self._journal.commit()
