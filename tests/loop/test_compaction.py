@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-import logging
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import pytest
-from attrs import define
+import anyio.to_thread
+from attrs import define, field
 
 from tests.each import each
 from tests.loop.compaction_stories import (
     BINDS,
     FREE,
+    USED,
     WORDS,
     Reader,
     Reading,
+    asks_for_summary,
     book,
+    page,
     pages_in,
     read,
     reading,
     size,
     thoughts_in,
 )
-from tests.loop.support import user, yielded
-from tests.loop.talking import either_driver, play
-from toolloop import Approve, Completed
+from tests.loop.concurrency import cross, either_kind, turn
+from tests.loop.loop_trees import bare, task
+from tests.loop.support import completed, params, user
+from tests.loop.talking import play
+from toolloop import (
+    AsyncToolLoopHandle,
+    LoopConfig,
+    ToolLoopHandle,
+    Usage,
+    sub_loop,
+)
 from toolloop.compaction import DropRounds, MaskResults, Summarize
-from toolloop.events import Compacted
+from toolloop.events import Compacted, ThinkingDropped
 from toolloop.history import check
-from toolloop.testing import call, reply, server_call, server_result
+from toolloop.testing import (
+    AsyncScriptedProvider,
+    ScriptedProvider,
+    call,
+    reply,
+    server_call,
+    server_result,
+)
 
 ALONE: dict[str, Any] = {
     "mask": lambda: MaskResults(keep_rounds=2),
@@ -44,7 +63,6 @@ TOGETHER: dict[str, Any] = {
     "drop, drop": lambda: [DropRounds(4, at_tokens=5000), DropRounds(2, at_tokens=7000)],
     "all": lambda: [MaskResults(), Summarize(keep_last=2, at_tokens=4500), DropRounds(3, at_tokens=6000)],
 }
-each_strategy = each("name", [*ALONE, *TOGETHER])
 STRATEGIES = ALONE | TOGETHER
 
 
@@ -72,60 +90,6 @@ def test_a_long_loop_is_made_shorter(name: str, model: str) -> None:
             assert set(at.problems) == {None}
             assert bool(at.dropped) == (model == BINDS)
             assert max(map(size, at.requests)) < 14 * 1000
-
-    play("sync", story)
-
-
-@either_driver
-@each("name", ["mask", "drop at", "all"])
-def test_all_drivers_send_the_same(driver: str, name: str) -> None:
-    """To the byte; and they tell the same."""
-
-    async def story() -> None:
-        async with (
-            reading("sync", Reader(10), STRATEGIES[name]()) as first,
-            reading(driver, Reader(10), STRATEGIES[name]()) as second,
-        ):
-            await first.to_the_end()
-            await second.to_the_end()
-            assert [each.body for each in first.api.requests] == [each.body for each in second.api.requests]
-            assert first.compactions == second.compactions
-
-    play(driver, story)
-
-
-STEPPING: dict[str, Any] = {
-    "mask": MaskResults,
-    "mask at": lambda: MaskResults(at_tokens=12_000),
-    "drop": lambda: DropRounds(3),
-    "drop at": lambda: DropRounds(3, at_tokens=12_000),
-    "summarize": lambda: Summarize(keep_last=3),
-    "summarize at": lambda: Summarize(keep_last=3, at_tokens=12_000),
-    "together": lambda: [MaskResults(at_tokens=11_000), Summarize(at_tokens=13_000)],
-}
-
-
-@each("name", STEPPING)
-def test_the_prefix_is_another_only_after_a_compaction(name: str) -> None:
-    """Between two that were told of, each request begins with the bytes of the one before; and they are rare."""
-
-    async def story() -> None:
-        async with reading("sync", Reader(25), STEPPING[name](), asked=book(model=FREE)) as at:
-            sent: list[Any] = []
-            moved = 0
-            while True:
-                told = len(at.compactions)
-                turn = await at.next()
-                sent.append(at.requests[-1]["messages"])
-                if len(sent) > 1:
-                    begins_alike = sent[-1][: len(sent[-2])] == sent[-2]
-                    assert begins_alike == (len(at.compactions) == told)
-                moved += len(at.compactions) > told
-                if isinstance(turn, Completed):
-                    break
-                yielded(turn).continue_loop()
-            assert 0 < moved <= 9
-            assert len(sent) == 26
 
     play("sync", story)
 
@@ -224,46 +188,6 @@ def test_a_paused_turn_is_not_touched() -> None:
     play("sync", story)
 
 
-def test_a_long_pause_is_compacted_around() -> None:
-    """The threshold is reached by the pause itself: the closed history is compacted before it is resumed."""
-
-    async def story() -> None:
-        pause = reply("Long words. " * 1500, stop_reason="pause_turn")
-        script = Reader(1, first=[*map(read, range(1, 5)), pause])
-        async with reading("sync", script, DropRounds(1, at_tokens=6000)) as at:
-            for _ in range(4):
-                (await at.turn()).continue_loop()
-            turn = await at.turn()
-            assert turn.reason == "paused"
-            assert at.compactions == []
-            turn.continue_loop()
-            await at.turn()
-            (event,) = at.compactions
-            assert event.before >= 6000 > event.after
-            sent = at.requests[-1]["messages"]
-            assert pages_in(sent) == [4]
-            assert sent[-1]["content"][0]["text"].startswith("Long words.")
-
-    play("sync", story)
-
-
-def test_a_pause_that_hangs_on_its_thinking_is_resumed_first() -> None:
-    """No server call ends it, and without its thinking the API would not know it: compacted is after it."""
-
-    async def story() -> None:
-        pause = reply("Long words. " * 1500, thinking="a thought", stop_reason="pause_turn")
-        script = Reader(1, first=[*map(read, range(1, 5)), pause, read(5)])
-        async with reading("sync", script, DropRounds(1, at_tokens=6000)) as at:
-            for _ in range(5):
-                (await at.turn()).continue_loop()
-            (await at.turn()).continue_loop()
-            assert at.compactions == []
-            assert (await at.to_the_end()).text == "done"
-            assert at.compactions
-
-    play("sync", story)
-
-
 def test_what_is_told_of_a_summary() -> None:
     """It stands behind the first user turn, and the numbers are those of whole requests."""
 
@@ -281,29 +205,6 @@ def test_what_is_told_of_a_summary() -> None:
                 == at.requests[number - 1]["messages"][: len(at.summaries[0]["messages"]) - 1]
             )
             assert thoughts_in(after["messages"]) == []
-
-    play("sync", story)
-
-
-class Counting(Reader):
-    """A model whose API counts four times as many tokens as toolloop takes for granted."""
-
-    def __call__(self, body: Any) -> Any:
-        return {**super().__call__(body), "usage": {"input_tokens": 4 * size(body), "output_tokens": 1}}
-
-
-@each("name", ["mask at", "drop at", "summarize at"])
-def test_what_the_api_counts_is_believed(name: str) -> None:
-    """The threshold is one of its tokens: it is not passed by more than a round."""
-
-    async def story() -> None:
-        made = type(STRATEGIES[name]())
-        keep: dict[str, Any] = {"keep_rounds" if made is MaskResults else "keep_last": 2}
-        async with reading("sync", Counting(14), made(**keep, at_tokens=16_000)) as at:
-            assert (await at.to_the_end()).text == "done"
-            assert at.compactions
-            assert max(4 * size(body) for body in at.requests) <= 16_000 + 4 * 1000
-            assert len(at.compactions) < 12
 
     play("sync", story)
 
@@ -343,58 +244,115 @@ def test_only_the_count_of_the_whole_history_is_used(usage: Any, compacts: bool)
     play("sync", story)
 
 
-class Pondering(Reader):
-    """A model that thinks at length."""
-
-    def __call__(self, body: Any) -> Any:
-        made = super().__call__(body)
-        for block in made["content"]:
-            if block["type"] == "thinking":
-                block["thinking"] += " and then again" * 400
-        return made
+THINK = {"thinking": {"type": "adaptive"}}
+PAGES = 4
+Handle = ToolLoopHandle | AsyncToolLoopHandle
 
 
-def test_thinking_that_is_left_out_does_not_count() -> None:
-    """A request that is short without it is not compacted: the one before each compaction had nearly reached it."""
-
-    async def story() -> None:
-        async with reading("sync", Pondering(20), DropRounds(3, at_tokens=12_000)) as at:
-            assert (await at.to_the_end()).text == "done"
-            assert len(at.compactions) > 1
-            assert at.dropped
-            before = [size(at.requests[event.iteration - 1]) for event in at.compactions]
-            assert min(before) >= 12_000 - 2500
-
-    play("sync", story)
+def nothing() -> None:
+    """Go on."""
 
 
-def test_a_strategy_that_finds_nothing_does_nothing() -> None:
-    """Short results are not masked, whatever the threshold."""
+@define
+class Library:
+    """A tree of loops: the outermost gives two readers a book each; each reader reads, and is asked for summaries."""
 
-    async def story() -> None:
-        small = [reply(calls=[call("sign", {"name": f"a{number}"})]) for number in range(10)]
-        script = Reader(0, first=small)
-        async with reading("sync", script, MaskResults(at_tokens=1), on_tool_call=lambda *_: Approve()) as at:
-            assert (await at.to_the_end()).text == "done"
-            assert at.compactions == []
+    kind: str
+    strategy: Any
+    readers: tuple[str, ...] = ("a", "b")
+    config: dict[str, Any] = field(factory=dict)
+    child: dict[str, Any] = field(factory=dict)
+    on_summary: Callable[[], object] = nothing
+    requests: list[Any] = field(factory=list)
+    events: list[Any] = field(factory=list)
+    lock: threading.Lock = field(factory=threading.Lock)
 
-    play("sync", story)
+    def answer(self, body: Mapping[str, Any]) -> Any:
+        with self.lock:
+            self.requests.append(body)
+        who = body["messages"][0]["content"]
+        if who == "go":
+            done = len(body["messages"]) > 1
+            return reply("all done") if done else reply(calls=[task(each) for each in self.readers])
+        if asks_for_summary(body):
+            self.on_summary()
+            return reply(f"summary for {who}", usage=USED)
+        blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
+        number = 1 + max([block["input"]["number"] for block in blocks if block["type"] == "tool_use"], default=0)
+        if number > PAGES:
+            return reply(f"{who} is done")
+        return reply(thinking=f"thought {number}", calls=[call("page", {"number": number}, id=f"{who}-{number}")])
+
+    def provider(self) -> Any:
+        if self.kind == "sync":
+            return ScriptedProvider(self.answer)
+
+        async def answer(body: Any) -> Any:
+            return await anyio.to_thread.run_sync(self.answer, body, abandon_on_cancel=True)
+
+        return AsyncScriptedProvider(answer)
+
+    def parts(self) -> dict[str, Any]:
+        child = LoopConfig(compaction=self.strategy, max_iterations=20, **self.child)
+        kid = sub_loop("kid", "Read.", params=bare(**THINK), tools=[page], config=child)
+        return {"tools": [kid], "config": LoopConfig(observers=[self.events.append], **self.config)}
+
+    @property
+    def made(self) -> type[Handle]:
+        return ToolLoopHandle if self.kind == "sync" else AsyncToolLoopHandle
+
+    def loop(self) -> Handle:
+        return self.made(self.provider(), params=params(messages=[user("go")]), loop_id="loop", **self.parts())
+
+    def summaries(self) -> list[Any]:
+        return [body for body in self.requests if asks_for_summary(body)]
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
 
 
-def test_a_problem_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody need listen for events to hear that nothing is compacted; one that went well is none."""
+def to_the_end(kind: str, handle: Handle) -> Any:
+    result = turn(kind, handle)
+    while hasattr(result, "continue_loop"):
+        result.continue_loop()
+        result = turn(kind, handle)
+    return completed(result)
 
-    async def story() -> None:
-        script = Reader(9, summaries=[reply(""), reply(WORDS)])
-        async with reading("sync", script, Summarize(keep_last=1, at_tokens=4000)) as at:
-            await at.to_the_end()
-            failed, *others = at.problems
-            assert set(others) == {None}
-            lines = [record for record in caplog.records if record.levelno == logging.WARNING]
-            (line,) = [record for record in lines if record.name.startswith("toolloop")]
-            assert failed
-            assert failed not in line.getMessage()  # it may repeat what was said
-            assert "Summarize" in line.getMessage()
 
-    with caplog.at_level(logging.WARNING, logger="toolloop"):
-        play("sync", story)
+CHILD_STRATEGIES: dict[str, Callable[[], Any]] = {
+    "mask": lambda: MaskResults(keep_rounds=1, at_tokens=2500),
+    "drop": lambda: DropRounds(1, at_tokens=2500),
+    "summarize": lambda: Summarize(keep_last=1, at_tokens=2500),
+}
+
+
+@each("name", CHILD_STRATEGIES)
+def test_each_child_compacts_its_own(name: str) -> None:
+    """What is told has the path; the parent's history is none of it."""
+    library = Library("sync", CHILD_STRATEGIES[name]())
+    done = to_the_end("sync", library.loop())
+    assert done.text == "all done"
+    results = library.requests[-1]["messages"][-1]["content"]
+    assert [block["content"] for block in results] == ["a is done", "b is done"]
+    told = library.told(Compacted)
+    assert {event.path for event in told} == {("a",), ("b",)}
+    assert all(event.problem is None and event.after < event.before for event in told)
+    assert {event.path for event in library.told(ThinkingDropped)} == {("a",), ("b",)}
+
+
+@either_kind
+def test_two_summaries_side_by_side(kind: str) -> None:
+    """Both are under way at once, each gets its own, and both count for the parent, under their paths."""
+    barrier = threading.Barrier(2)
+    library = Library(kind, Summarize(keep_last=2, at_tokens=3500), on_summary=lambda: cross(barrier))
+    done = to_the_end(kind, library.loop())
+    assert done.text == "all done"
+    assert len(library.summaries()) == 2
+    paths = sorted(entry.path for entry in done.usage_log if entry.kind == "summary")
+    assert paths == [("a",), ("b",)]
+    assert sum((entry.usage for entry in done.usage_log if entry.kind == "summary"), Usage()) == Usage(1800, 60)
+    assert done.total_usage == sum((entry.usage for entry in done.usage_log), Usage())
+    assert done.iterations == 2
+    for who in "ab":
+        (last,) = [body for body in library.requests if body["messages"][0]["content"] == who][-1:]
+        assert last["messages"][1]["content"][0]["text"].endswith(f"summary for {who}")
