@@ -1,4 +1,4 @@
-"""Parameters and cache marks that the API refuses: the error comes before anything is sent."""
+"""Parameters and whole requests that the API refuses: the error comes before anything is sent."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from tests.each import each
-from tests.loop.support import TOOLS, Scene, add, look, params, refused, scene, user, write
-from toolloop import InjectMessages, Stop, ToolLoopHandle, tool
-from toolloop.errors import BadTool, InvalidHistory
-from toolloop.testing import FakeMessagesAPI, call, reply
+from tests.loop.support import TOOLS, Scene, completed, params, refused, scene, user
+from toolloop import InjectMessages, ToolLoopHandle, tool
+from toolloop.errors import InvalidHistory
+from toolloop.requests.params import RequestMaker, Secrets
+from toolloop.testing import FakeMessagesAPI, call, reply, server_call
 
 SHORT = {"type": "ephemeral"}
 LONG = {"type": "ephemeral", "ttl": "1h"}
 LOOKUP = {"name": "lookup", "input_schema": {"type": "object"}}
-EXTERNAL = {"name": "write", "input_schema": {"type": "object"}}
-DEVELOPER = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
 
 
 def marked(text: str = "x", mark: Any = None) -> dict[str, Any]:
@@ -28,14 +27,7 @@ def many(count: int) -> list[dict[str, Any]]:
     return [marked(str(number)) for number in range(count)]
 
 
-@tool
-def stores() -> list[dict[str, Any]]:
-    """Give a text that is to be cached."""
-    return [marked("big")]
-
-
 # --- single parameters ---
-
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a model that is a number": ({"model": 5}, "model"),
     "a model without a name": ({"model": ""}, "model"),
@@ -123,40 +115,7 @@ def test_good_parameters_are_taken(changes: dict[str, Any]) -> None:
         assert at.done().text == "fine"
 
 
-# --- waking up with other parts ---
-
-
-def test_a_tool_of_a_name_that_the_parameters_define_is_refused_at_restore() -> None:
-    """Accepted drift: an external tool became one of the loop's own, and is still in the parameters."""
-    with scene([reply("fine"), reply("more")], tools=[look], asked=params(tools=[EXTERNAL])) as at:
-        at.done()
-        snapshot = at.handle.snapshot()
-        with pytest.raises(BadTool, match="write"):
-            ToolLoopHandle.restore(snapshot, at.api.client(), tools=[look, write], on_drift="accept")
-        bare = params()
-        copy = ToolLoopHandle.restore(snapshot, at.api.client(), tools=[look, add], params=bare, on_drift="accept")
-        copy.follow_up([user("more")])
-        assert copy.run().unwrap().text == "more"
-
-
-@each("ended", [False, True])
-def test_a_model_that_cannot_take_the_history_is_refused_at_restore(ended: bool) -> None:
-    """As `update_params` refuses it: this one takes no system messages."""
-    asked = params(messages=[user(), DEVELOPER])
-    with scene([reply("fine")], asked=asked) as at:
-        if ended:
-            at.done()
-        snapshot, older = at.handle.snapshot(), params(model="claude-sonnet-4-5")
-        with pytest.raises(InvalidHistory) as caught:
-            ToolLoopHandle.restore(snapshot, at.api.client(), tools=TOOLS, params=older, on_drift="accept")
-        assert "restore()" in str(caught.value)
-        assert caught.value.messages[:2] == [user(), DEVELOPER]
-        if not ended:
-            assert ToolLoopHandle.restore(snapshot, at.api.client(), tools=TOOLS).run().unwrap().text == "fine"
-
-
 # --- cache marks: at most four in a whole request (source: rule 34 of the Messages API) ---
-
 TOO_MANY: dict[str, dict[str, Any]] = {
     "in the messages": {"messages": [user(many(5))]},
     "in system and messages": {"system": many(2), "messages": [user(many(3))]},
@@ -227,59 +186,6 @@ def test_marks_of_injected_messages_add_up_over_rounds(inject: Callable[[Scene],
         assert at.done().text == "fine"
 
 
-def test_marks_of_follow_ups_add_up_over_turns() -> None:
-    """The fifth is refused at the call; after the first was taken out with `messages_mut` it is accepted."""
-    with scene([reply("so")] * 5 + [reply("fine")]) as at:
-        for _ in range(4):
-            at.done()
-            at.handle.follow_up(MARKED)
-        at.done()
-        with refused(at.handle, InvalidHistory, "cache-marks"):
-            at.handle.follow_up(MARKED)
-        working = at.handle.messages_mut()
-        assert working[2] == MARKED[0]
-        working[2] = user("unmarked")
-        at.handle.follow_up(MARKED)
-        assert at.done().text == "fine"
-
-
-def unmark_first_result(at: Scene) -> None:
-    message = next(message for message in at.handle.messages_mut() if "tool_result" in str(message["content"]))
-    message["content"][0]["content"] = "unmarked"
-
-
-def test_marks_of_results_add_up_over_rounds() -> None:
-    """The tool has run, so the request that would carry the fifth mark is refused; an edit of the history mends it."""
-    rounds = [reply(calls=[("stores", {})]) for _ in range(5)]
-    with scene([*rounds, reply("fine")], tools=[stores]) as at:
-        for _ in range(5):
-            at.turn().continue_loop()
-        with refused(at.handle, InvalidHistory, "cache-marks", "next_turn()"):
-            at.handle.next_turn()
-        with refused(at.handle, InvalidHistory, "cache-marks"):
-            at.handle.run()
-        assert at.count == 5
-        unmark_first_result(at)
-        assert at.done().text == "fine"
-
-
-def test_marks_of_the_answers_of_one_round_add_up() -> None:
-    """Five answers, each of which is fine by itself."""
-    calls = [call("lookup", id=f"toolu_{number}") for number in range(5)]
-    with scene([reply(calls=calls), reply("fine")], tools=[], asked=params(tools=[LOOKUP])) as at:
-        turn = at.turn()
-        for each in calls:
-            turn.answer(each["id"], [marked()])
-        turn.continue_loop()
-        assert at.turn().reason == "tools_executed"
-        at.handle.pending_turn.continue_loop()  # type: ignore[union-attr]
-        with refused(at.handle, InvalidHistory, "cache-marks"):
-            at.handle.next_turn()
-        unmark_first_result(at)
-        assert at.done().text == "fine"
-        assert at.count == 2
-
-
 def test_too_many_marks_in_one_result_are_an_error_result() -> None:
     """A single result that no request could carry is told to the model."""
 
@@ -292,32 +198,77 @@ def test_too_many_marks_in_one_result_are_an_error_result() -> None:
         assert at.handle.run().unwrap().text == "fine"
 
 
-def change_and_go_on(at: Scene, changes: dict[str, Any]) -> None:
-    at.handle.update_params(**changes)
-    at.handle.next_turn()
+@tool
+def say() -> str:
+    """Say something."""
+    return "a word"
 
 
-@each("changes", [{"system": many(1)}, {"cache_control": SHORT}, {"tools": [{**LOOKUP, "cache_control": SHORT}]}])
-def test_marks_of_changed_parameters_are_counted_with_those_of_the_history(changes: dict[str, Any]) -> None:
-    """Refused at the change, or before the request at the latest; the change can be taken back."""
-    with scene([reply("fine")], asked=params(messages=[user(many(4))])) as at:
-        with pytest.raises(InvalidHistory, match="cache-marks"):
-            change_and_go_on(at, changes)
-        assert at.count == 0
-        at.handle.update_params(**dict.fromkeys(changes))
+# --- more bytes than a request takes ---------------------------------------------------------------------------------
+
+
+HALF = 16 * 1024 * 1024
+
+
+def test_a_request_of_more_than_32_megabytes_is_not_sent() -> None:
+    """Its messages are right each; the largest is named, and without it the loop goes on."""
+    with scene(
+        [reply(calls=[("say", {})]), reply("fine")], tools=[say], asked=params(messages=[user("ä" * (HALF // 2))])
+    ) as at:
+        at.turn().inject_and_continue([user("x" * (HALF + 1))])
+        with refused(at.handle, InvalidHistory, "request-size", "messages[3]", "messages_mut()", "33,554,432"):
+            at.handle.next_turn()
+        assert at.count == 1
+        at.handle.messages_mut()[0]["content"] = "shorter"
         assert at.done().text == "fine"
 
 
-def test_marks_that_are_refused_leave_a_loop_that_can_be_stopped_and_asleep() -> None:
-    """The loop stands before its request: it can be copied, put to sleep, and ended."""
-    rounds = [reply(calls=[("stores", {})]) for _ in range(5)]
-    with scene(rounds, tools=[stores]) as at:
-        for _ in range(5):
-            at.turn().continue_loop()
-        copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=[stores])
-        for handle in (at.handle, copy):
-            with pytest.raises(InvalidHistory):
-                handle.next_turn()
-            assert handle.pending_turn is None
-        copy.resume(Stop())
-        assert copy.next_turn().unwrap().termination.kind == "stop_condition"
+def test_what_goes_along_with_the_messages_counts_too() -> None:
+    """A system prompt alone can be too much; the other parameters mend it."""
+    with scene([reply("fine")], asked=params(system="x" * (2 * HALF))) as at:
+        with refused(at.handle, InvalidHistory, "request-size", "messages[0]"):
+            at.handle.next_turn()
+        at.handle.update_params(system="Be brief.")
+        assert at.done().text == "fine"
+
+
+def test_a_request_that_just_fits_is_made() -> None:
+    """Of the bytes a few are kept for what goes around the messages."""
+    maker = RequestMaker([], Secrets())
+    stored, first = '{"model":"m"}', '{"role":"user","content":"x"}'
+    most = 2 * HALF - 1024 - len(stored) - len(first) - len('""') - 3
+
+    def made(length: int) -> int:
+        return len(maker.make(stored, [first, f'"{"x" * length}"'], "container_1").body())
+
+    assert 2 * HALF - 1024 <= made(most) <= 2 * HALF
+    with pytest.raises(InvalidHistory, match="request-size"):
+        made(most + 1)
+    assert made(most) <= 2 * HALF
+
+
+# --- rounds that stay beside the history -----------------------------------------------------------------------------
+
+
+CODE = {"type": "code_execution_20260120", "name": "code_execution"}
+PROGRAM = server_call("code_execution", {"code": "look()"}, id="srvtoolu_c")
+CALLER = {"type": "code_execution_20260120", "tool_id": "srvtoolu_c"}
+RAN = {"type": "code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": []}
+DONE = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_c", "content": RAN}
+ENDS = reply(content=[DONE, {"type": "text", "text": "done"}])
+
+
+@tool
+def mark() -> list[Any]:
+    """Say something to be cached."""
+    return [{"type": "text", "text": "a word", "cache_control": {"type": "ephemeral"}}]
+
+
+@each("by_code", [True, False])
+def test_any_number_of_cache_marks_may_be_beside_the_history(by_code: bool) -> None:
+    """Where nobody could take them out they do not go along."""
+    more: dict[str, Any] = {"caller": CALLER} if by_code else {}
+    asking = reply(content=[PROGRAM], calls=[call("mark", **more) for _ in range(5)], container="container_1")
+    with scene([asking, ENDS], tools=[mark], asked=params(tools=[CODE])) as at:
+        assert completed(at.handle.run()).text == "done"
+        assert at.count == 2
