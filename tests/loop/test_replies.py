@@ -1,22 +1,21 @@
-"""Every row of the stop-reason table, through the handle and the API; a follow-up is accepted after each."""
+"""What becomes of a reply: every row of the stop-reason table, and replies that make no sense."""
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
 from typing import Any
 
 import pytest
 
 from tests.each import each
-from tests.loop.concurrency import Background, awaited
-from tests.loop.support import assistant, completed, params, results_in, scene, user
-from toolloop import Stop
-from toolloop.errors import ProtocolError
+from tests.loop.support import assistant, completed, failed, params, results_in, scene, user
+from toolloop import ToolLoopHandle
+from toolloop.errors import ModelError, ProtocolError
 from toolloop.events import BlocksLeftOut
-from toolloop.terminations import NaturalEnd, PauseLimit, Refused, StopCondition, Truncated
-from toolloop.testing import call, delayed, fault, reply, server_call, server_result, verbatim
+from toolloop.providers import Request
+from toolloop.terminations import NaturalEnd, Refused, Truncated
+from toolloop.testing import ScriptedProvider, call, reply, server_call, server_result, verbatim
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCHING = params(tools=[SEARCH])
@@ -138,55 +137,6 @@ def test_a_pause_is_sent_back_without_a_user_turn_and_joins_with_its_end(reason:
         assert at.sent() == [*at.sent(1), at.handle.messages[2], user("more")]
 
 
-@each("reason", ["pause_turn", "compaction"])
-@each("content", ["calls", "both", "thinking and calls"])
-def test_a_client_call_in_a_pause_runs_first(reason: str, content: str) -> None:
-    """A paused reply with a client call is a round like any other."""
-    with scene([reply(stop_reason=reason, **CONTENTS[content]), reply("fine")]) as at:
-        turn = at.turn()
-        assert (turn.reason, at.ran) == ("tools_executed", [("add", 1, 2)])
-        turn.continue_loop()
-        assert at.done().text == "fine"
-
-
-@each("content", ["text", "thinking", "nothing", "blank text", "open server call", "server call"])
-def test_stop_drops_a_pause_and_the_response_keeps_it(content: str) -> None:
-    """A paused reply that nothing resumed is the beginning of an answer: it does not join."""
-    paused = reply(stop_reason="pause_turn", **CONTENTS[content])
-    with scene([paused, reply("fine")], asked=SEARCHING) as at:
-        at.turn().stop("enough")
-        done = at.done()
-        assert done.termination == StopCondition("enough")
-        assert done.response is not None
-        assert done.response["stop_reason"] == "pause_turn"
-        assert at.handle.messages == (user(),)
-        at.handle.follow_up([user("again")])
-        assert at.handle.run().unwrap().text == "fine"
-
-
-@each("limit", [0, 1, 2])
-def test_a_pause_is_resumed_at_most_so_many_times(limit: int) -> None:
-    """Exactly `max_pauses` resumptions go out; then the loop ends, and `extend` lets it go on with the pause."""
-    paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
-    ending = reply(content=[server_result("web_search")] * (limit + 1) + [text("found")])
-    with scene([paused] * (limit + 1) + [ending], asked=SEARCHING, max_pauses=limit) as at:
-        done = at.handle.run().unwrap()
-        assert (done.termination, at.count) == (PauseLimit(limit), limit + 1)
-        assert at.handle.messages == (user(),)
-        at.handle.extend(max_pauses=limit + 1)
-        assert at.handle.run().unwrap().text == "found"
-        assert len(at.sent()) == limit + 2
-
-
-def test_pauses_count_in_a_row() -> None:
-    """A round between two pauses starts the count anew."""
-    paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
-    between = reply(content=[server_result("web_search")], calls=[ADD])
-    ending = reply(content=[server_result("web_search"), text("found")])
-    with scene([paused, between, paused, ending], asked=SEARCHING, max_pauses=1) as at:
-        assert at.handle.run().unwrap().text == "found"
-
-
 def test_a_tool_use_stop_without_a_call_is_an_error_that_counts_and_does_not_join() -> None:
     """It counts in usage and iterations, and the same request may be tried again."""
     with scene([reply("hm", stop_reason="tool_use"), reply("fine")]) as at:
@@ -234,25 +184,114 @@ def test_what_is_left_out_is_told(content: str, kinds_out: tuple[str, ...]) -> N
         assert left == [BlocksLeftOut(1, kinds_out)]
 
 
-def test_a_stop_during_a_request_wins_over_a_reply_that_makes_no_sense() -> None:
-    """It was said before the reply came; nothing of it is lost."""
-    answer = delayed(threading.Event(), reply("hm", stop_reason="tool_use"))
-    with scene([answer]) as at:
-        driver = Background(at.handle.next_turn)
-        awaited(answer.arrived)
-        at.handle.resume(Stop("enough"))
-        answer.release()
-        assert completed(driver.result()).termination == StopCondition("enough")
+class Gives:
+    """A provider of somebody's own. Its first reply is what it was made with; then it says fine."""
+
+    def __init__(self, first: Any) -> None:
+        self.replies = [first, {"content": [{"type": "text", "text": "fine"}], "stop_reason": "end_turn"}]
+
+    def send(self, request: Request) -> Any:
+        return self.replies.pop(0)
 
 
-def test_a_stop_during_a_request_wins_over_its_failure() -> None:
-    """The loop ends as it was told to, not in an `Error`; a follow-up goes on."""
-    answer = delayed(threading.Event(), fault(400))
-    with scene([answer, reply("fine")]) as at:
-        driver = Background(at.handle.next_turn)
-        awaited(answer.arrived)
-        at.handle.resume(Stop("enough"))
-        answer.release()
-        assert completed(driver.result()).termination == StopCondition("enough")
-        at.handle.follow_up([user("again")])
-        assert at.done().text == "fine"
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"in": value}
+    return value
+
+
+def saying(*blocks: Any, **more: Any) -> dict[str, Any]:
+    return {"content": list(blocks), "stop_reason": "end_turn", **more}
+
+
+def using(**changes: Any) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}, **changes}
+    return saying({key: value for key, value in block.items() if value != "left out"}, stop_reason="tool_use")
+
+
+NO_REPLIES: dict[str, Any] = {
+    "nothing": None,
+    "a text": "x",
+    "bytes": b"{}",
+    "a list": [],
+    "some object": object(),
+    "no content": {"stop_reason": "end_turn"},
+    "content that is a text": {"content": "x", "stop_reason": "end_turn"},
+    "a block that is a text": saying("x"),
+    "a block of no type": saying({"text": "x"}),
+    "a block whose type is a number": saying({"type": 5}),
+    "text without a text": saying({"type": "text"}),
+    "text that is null": saying({"type": "text", "text": None}),
+    "text that is a number": saying({"type": "text", "text": 5}),
+    "a stop reason that is a number": saying(stop_reason=5),
+    "a call without an id": using(id="left out"),
+    "a call whose id is empty": using(id=""),
+    "a call whose id is a number": using(id=5),
+    "a call without a name": using(name="left out"),
+    "a call without an input": using(input="left out"),
+    "a call whose input is a list": using(input=[]),
+    "two calls of one id": saying(*[using()["content"][0]] * 2, stop_reason="tool_use"),
+    "something that is no JSON": saying({"type": "text", "text": "x", "more": {1}}),
+    "not a number": saying({"type": "text", "text": "x", "more": float("nan")}),
+    "an input nested too deep": using(input=nested(100_000)),
+}
+
+
+@each("given", NO_REPLIES.values())
+def test_a_reply_that_makes_no_sense_is_an_error_result(given: Any) -> None:
+    """It joins nothing and breaks nothing: the loop can be read, put to sleep, and told to try again."""
+    handle = ToolLoopHandle(Gives(given), params=params())
+    error = failed(handle.next_turn())
+    assert isinstance(error.error, ProtocolError)
+    assert str(error.error).strip()
+    assert failed(handle.next_turn()) is error
+    assert (handle.messages, handle.is_finished, handle.view()["state"]) == ((user(),), True, "Failed")
+    assert isinstance(handle.into_result().iterations, int)
+    copy = ToolLoopHandle.restore(handle.snapshot(), Gives(given))
+    assert isinstance(failed(copy.next_turn()).error, ProtocolError)
+    handle.retry()
+    assert completed(handle.next_turn()).text == "fine"
+
+
+class MuteError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@each("error", [MuteError(), OSError("down"), RecursionError(), KeyError(1)])
+def test_whatever_a_provider_raises_is_an_error_result(error: Exception) -> None:
+    """The outside world failed; the exception is the cause, and its type is named."""
+    handle = ToolLoopHandle(ScriptedProvider([error, reply("fine")]), params=params())
+    result = failed(handle.next_turn())
+    assert isinstance(result.error, ModelError)
+    assert type(error).__name__ in str(result.error)
+    assert result.error.__cause__ is error
+    handle.retry()
+    assert completed(handle.next_turn()).text == "fine"
+
+
+@each("levels", [600, 900])
+def test_a_reply_that_is_nested_deep_does_not_stand_in_the_way_of_an_edit(levels: int) -> None:
+    """What no caller touched is kept as it came, however deep; the rest of the history can be edited."""
+    deep = call("add", {"a": nested(levels)}, id="toolu_1")
+    handle = ToolLoopHandle(ScriptedProvider([reply(calls=[deep]), reply("so"), reply("fine")]), params=params())
+    assert completed(handle.run()).text == "so"
+    working = handle.messages_mut()
+    working[0] = user("edited")
+    handle.follow_up([user("more")])
+    assert completed(handle.run()).text == "fine"
+    assert handle.messages[0] == user("edited")
+    assert handle.messages[1]["content"] == [deep]
+
+
+def test_a_surrogate_of_the_model_does_not_stand_in_the_way_of_an_edit() -> None:
+    """What no caller may say, the model may have said: it is kept beside an edit."""
+    handle = ToolLoopHandle(ScriptedProvider([reply("a\ud800"), reply("fine")]), params=params())
+    handle.run()
+    handle.messages_mut()[0] = user("edited")
+    handle.follow_up([user("more")])
+    assert completed(handle.run()).text == "fine"
+    assert handle.messages[1]["content"] == [{"type": "text", "text": "a\ud800"}]

@@ -5,26 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tests.each import each
-from tests.loop.support import HUNDRED, assistant, params, results_in, scene, user
-from toolloop import Ask, Budget, Stop, Texts, ToolContext, ToolLoopHandle, tool
-from toolloop.errors import MaxDepthExceeded
+from tests.loop.support import assistant, refused, results_in, scene, user
+from toolloop import Ask, Budget, Stop, Texts, ToolLoopHandle, tool
+from toolloop.errors import MaxDepthExceeded, UndecidedCalls
 from toolloop.events import (
-    CallDecided,
-    CallFinished,
-    CallProposed,
-    CallStarted,
-    CallWaiting,
-    LoopFinished,
-    RequestAnswered,
     RequestStarted,
 )
-from toolloop.terminations import BudgetExceeded, MaxIterations, PauseLimit, StopCondition, Timeout
-from toolloop.testing import call, fault, reply, server_call
+from toolloop.terminations import BudgetExceeded, MaxIterations, StopCondition, Timeout
+from toolloop.testing import call, fault, reply
 
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
-SEARCH = {"type": "web_search_20250305", "name": "web_search"}
-PAUSED = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn", usage=HUNDRED)
 
 
 def test_1_a_terminal_result_comes_first() -> None:
@@ -92,13 +83,6 @@ def test_5_the_limits_are_checked_in_order(config: Any, end: Any) -> None:
         assert at.done().termination == end
 
 
-def test_5_a_resumed_pause_is_an_iteration_like_any_other() -> None:
-    """`max_iterations` goes before `max_pauses`."""
-    for limit, end in ((1, MaxIterations(1)), (2, PauseLimit(0))):
-        with scene([PAUSED], asked=params(tools=[SEARCH]), max_iterations=limit, max_pauses=0) as at:
-            assert at.handle.run().unwrap().termination == end
-
-
 def test_6_a_failed_request_is_no_iteration() -> None:
     """The next one has the same number."""
     with scene([fault(529), reply("end")]) as at:
@@ -107,63 +91,6 @@ def test_6_a_failed_request_is_no_iteration() -> None:
         done = at.done()
         numbers = [event.iteration for event in (*failed.events, *done.events) if isinstance(event, RequestStarted)]
         assert (numbers, done.iterations) == ([1, 1], 1)
-
-
-def test_7_usage_is_recorded_whatever_becomes_of_the_reply() -> None:
-    """A refusal costs what it costs, and `stop_when` sees it counted."""
-    with scene([reply(stop_reason="refusal", usage=HUNDRED)]) as at:
-        assert at.done().total_usage.input_tokens == 100
-
-
-def test_8_and_9_the_events_of_a_turn_come_in_order() -> None:
-    """Request, answer, proposals, waiting, decisions; then each start before its end; the end of the loop last."""
-    seen: list[Any] = []
-    script = [reply(calls=[ADD, WRITE]), reply("end")]
-    with scene(script, observers=[seen.append], max_parallel_tools=1) as at:
-        at.turn().approve_all(by="ana")
-        at.handle.run()
-    assert [type(event) for event in seen] == [
-        RequestStarted,
-        RequestAnswered,
-        CallProposed,
-        CallProposed,
-        CallWaiting,
-        CallDecided,
-        CallStarted,
-        CallFinished,
-        CallStarted,
-        CallFinished,
-        RequestStarted,
-        RequestAnswered,
-        LoopFinished,
-    ]
-    assert [event.iteration for event in seen] == [1] * 10 + [2] * 3
-    assert (seen[4].why, seen[5].kind, seen[5].by) == ("approval", "approve", "ana")
-
-
-def test_8_all_policies_are_asked_before_any_call_runs() -> None:
-    """In the model's order: `stop_when`, then each call."""
-    order: list[str] = []
-
-    @tool
-    def work(name: str, context: ToolContext) -> str:
-        """Work."""
-        order.append(f"run {name}")
-        return name
-
-    def policy(asked: Any, view: Any) -> None:
-        order.append(f"judge {asked.input['name']}")
-
-    calls = [call("work", {"name": name}) for name in "xy"]
-    with scene(
-        [reply(calls=calls)],
-        tools=[work],
-        max_parallel_tools=1,
-        on_tool_call=policy,
-        stop_when=lambda view: order.append("stop_when"),
-    ) as at:
-        at.turn()
-    assert order == ["stop_when", "judge x", "judge y", "run x", "run y"]
 
 
 def test_8_one_waiting_call_keeps_the_whole_round_from_running() -> None:
@@ -232,3 +159,72 @@ def test_10_a_closed_message_never_changes() -> None:
         assert second.startswith(first[:-2])
         assert third.startswith(second[:-2])
         assert at.handle.messages[-1] == assistant([{"type": "text", "text": "end"}])
+
+
+OTHER = call("write", {"path": "c", "text": "d"}, id="toolu_o")
+
+
+def test_under_barrier_nothing_runs_while_a_call_waits() -> None:
+    """Continuing is refused, and what was decided has not run."""
+    with scene([reply(calls=[ADD, WRITE, OTHER])]) as at:
+        turn = at.turn()
+        turn.approve("toolu_w")
+        with refused(at.handle, UndecidedCalls, "toolu_o", "ready"):
+            turn.continue_loop()
+        assert at.ran == []
+
+
+def test_under_ready_what_is_decided_runs_and_the_rest_is_yielded_again() -> None:
+    """The first turn ran nothing; each command to go on runs what is decided; the message is built once."""
+    with scene([reply(calls=[WRITE, ADD, OTHER]), reply("fine")], execution="ready") as at:
+        at.turn().continue_loop()
+        turn = at.turn()
+        assert at.ran == [("add", 1, 2)]
+        assert [result and result.content for result in turn.results] == [None, "3", None]
+        turn.approve("toolu_o")
+        turn.continue_loop()
+        turn = at.turn()
+        assert (turn.reason, [call.id for call in turn.pending]) == ("decision_required", ["toolu_w"])
+        assert at.ran[1:] == [("write", "c", "d")]
+        assert len(at.handle.messages) == 1
+        turn.deny("toolu_w", "no")
+        turn.continue_loop()
+        executed = at.turn()
+        assert executed.reason == "tools_executed"
+        executed.continue_loop()
+        at.done()
+        assert [block["tool_use_id"] for block in results_in(at.sent()[-1])] == ["toolu_w", "toolu_a", "toolu_o"]
+        assert at.count == 2
+
+
+def test_under_ready_continuing_without_a_decision_yields_again() -> None:
+    """Nothing new to run: the same calls wait, and no request goes out."""
+    with scene([reply(calls=[WRITE])], execution="ready") as at:
+        at.turn().continue_loop()
+        turn = at.turn()
+        assert [call.id for call in turn.pending] == ["toolu_w"]
+        assert (at.count, at.ran) == (1, [])
+
+
+@each("allowed", [1, 2, 3])
+def test_a_budget_of_tool_calls_bounds_the_execution(allowed: int) -> None:
+    """Exactly so many start; the rest are settled as not run, and the loop ends."""
+    calls = [call("add", {"a": number, "b": 0}) for number in range(2)]
+    with scene([reply(calls=calls), reply("fine")], budget=Budget(tool_calls=allowed)) as at:
+        end: Any = at.handle.run()
+        assert len(at.ran) == min(allowed, 2)
+        if allowed < 2:
+            assert end.termination == BudgetExceeded("tool_calls", allowed, allowed)
+            results = results_in(at.handle.messages[-1])
+            assert [block.get("is_error", False) for block in results] == [number >= allowed for number in range(2)]
+        elif allowed == 2:
+            assert end.termination == BudgetExceeded("tool_calls", 2, 2)
+            assert at.count == 1
+        else:
+            assert end.text == "fine"
+
+
+def test_a_budget_of_no_tool_calls_ends_before_the_first_request() -> None:
+    """Each part of the budget is checked before a request too."""
+    with scene([], budget=Budget(tool_calls=0)) as at:
+        assert at.done().termination == BudgetExceeded("tool_calls", 0, 0)

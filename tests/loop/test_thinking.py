@@ -1,18 +1,130 @@
-"""Request bodies are assembled from encoded messages that are kept: they equal bodies that are made anew."""
+"""Thinking that the model binds to what stood before it: left out once that is another, and said so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.each import each as each_of
+from tests.loop.support import TOOLS, Scene, params, scene, user
+from toolloop import LoopConfig, ToolLoopHandle
+from toolloop.events import ThinkingDropped
 from toolloop.machine.chain import Chain
 from toolloop.machine.jsontext import decode, encode
 from toolloop.providers import Request
 from toolloop.requests.encoded import EncodedMessages, cache_marks
 from toolloop.requests.params import RequestMaker, Secrets
+from toolloop.testing import call, fault, reply
+
+THINK = {"thinking": {"type": "adaptive"}}
+DROP = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+CONTROLS = ["thinking-binding-controls-2026-08-01"]
+
+
+def thoughts(number: int) -> dict[str, Any]:
+    return reply(thinking=f"thought {number}", calls=[call("add", {"a": number, "b": 1})])
+
+
+def sent_thinking(at: Scene, number: int = -1) -> list[str]:
+    blocks = [block for message in at.sent(number) for block in message["content"] if isinstance(block, dict)]
+    return [block["thinking"] for block in blocks if block["type"] == "thinking"]
+
+
+def kept_thinking(at: Scene) -> list[str]:
+    messages = [message for message in at.handle.messages if message["role"] == "assistant"]
+    return [block["thinking"] for each_of in messages for block in each_of["content"] if block["type"] == "thinking"]
+
+
+def dropped(at: Scene) -> list[int]:
+    result = at.handle.pending_turn or at.handle.next_turn()
+    return [event.count for event in result.events if isinstance(event, ThinkingDropped)]
+
+
+def rounds(at: Scene, how_many: int) -> None:
+    for _ in range(how_many):
+        at.turn().continue_loop()
+
+
+def edit_first(at: Scene) -> None:
+    at.handle.messages_mut()[0] = user("another question")
+
+
+def other_system(at: Scene) -> None:
+    at.handle.update_params(system="Be brief.")
+
+
+def other_tools(at: Scene) -> None:
+    schema = {"type": "object"}
+    at.handle.update_params(tools=[{"name": "elsewhere", "description": "d", "input_schema": schema}])
+
+
+CHANGES: dict[str, Callable[[Scene], None]] = {
+    "edit": edit_first,
+    "system": other_system,
+    "tools": other_tools,
+}
+
+
+@each_of("change", CHANGES)
+def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
+    """The API would refuse it. The history keeps it, and what is born from here on is sent."""
+    script = [thoughts(1), thoughts(2), thoughts(3), reply("done")]
+    with scene(script, asked=params(**THINK)) as at:
+        rounds(at, 2)
+        assert sent_thinking(at) == ["thought 1"]
+        CHANGES[change](at)
+        turn = at.turn()
+        assert sent_thinking(at) == []
+        assert [event.count for event in turn.events if isinstance(event, ThinkingDropped)] == [2]
+        turn.continue_loop()
+        assert at.done().text == "done"
+        assert sent_thinking(at) == ["thought 3"]
+        assert kept_thinking(at) == ["thought 1", "thought 2", "thought 3"]
+
+
+def test_what_the_caller_said_about_it_is_honoured() -> None:
+    """With `drop_block` the API itself leaves it out: all is sent."""
+    asked = params(thinking=DROP, betas=CONTROLS)
+    with scene([thoughts(1), thoughts(2), reply("done")], asked=asked) as at:
+        rounds(at, 2)
+        edit_first(at)
+        assert not dropped(at)
+        assert sent_thinking(at) == ["thought 1", "thought 2"]
+
+
+def test_a_loop_that_wakes_up_with_other_tools() -> None:
+    """An accepted drift changes what stood before all of it."""
+    with scene([thoughts(1), reply(thinking="thought 2", calls=[call("add", {"a": 1, "b": 1})]), reply("done")]) as at:
+        at.handle.update_params(**THINK)
+        rounds(at, 1)
+        woken = ToolLoopHandle.restore(
+            at.handle.snapshot(), at.api.client(), tools=TOOLS[:2], config=LoopConfig(), on_drift="accept"
+        )
+        at.handle = woken
+        rounds(at, 1)
+        assert sent_thinking(at) == []
+        assert at.done().text == "done"
+        assert sent_thinking(at) == ["thought 2"]
+
+
+def test_it_is_remembered_across_sleep() -> None:
+    """A snapshot between the edit and the next request keeps what is to be left out: the same bytes go out."""
+    with scene([thoughts(1), fault(529), fault(529), reply("done")], asked=params(**THINK)) as at:
+        rounds(at, 1)
+        edit_first(at)
+        at.failed()
+        woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS, config=LoopConfig())
+        at.handle.retry()
+        at.failed()
+        woken.retry()
+        assert woken.run().unwrap().text == "done"
+        assert at.api.requests[-1].body == at.api.requests[-2].body
+        assert sent_thinking(at) == []
+
 
 # The first binds thinking, so that stale thinking is left out.
 STORED = [
