@@ -1,16 +1,18 @@
-"""A loop with the caller's own adapter: its words reach the model, and what no result may be becomes an error."""
+"""What becomes of what a tool returns: adapters of the caller's own, misfits, and exceptions."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import frozen
+
 from tests.each import each
-from tests.loop.concurrency import Gate, async_loop, cancelled_after, on_both_backends, run_async, sync_loop, told
+from tests.loop.concurrency import Gate, async_loop, cancelled_after, run_async
 from tests.loop.support import params, refused, results_in, scene, yielded
-from toolloop import Answer, Texts, ToolRegistry, tool
+from toolloop import Answer, Continue, Texts, ToolError, ToolRegistry, tool
 from toolloop.errors import IllegalCommand
 from toolloop.responses import AnthropicMessagesToolResponseAdapter
 from toolloop.testing import call, reply
@@ -122,23 +124,6 @@ def test_words_of_a_subclass_reach_the_model() -> None:
         assert contents == ["Done, with pleasure.", "Alas: it broke (sorry)"]
 
 
-def test_references_to_tools_that_have_no_name_here_are_the_apis_affair() -> None:
-    """What the tools of an MCP server are called, only the API knows."""
-
-    @tool
-    def find() -> list[Any]:
-        """Find a tool."""
-        return [{"type": "tool_reference", "tool_name": "mcp_thing"}]
-
-    toolset = {"type": "mcp_toolset", "mcp_server_name": "server"}
-    server = {"type": "url", "name": "server", "url": "https://example.org/mcp"}
-    asked = params(tools=[toolset], mcp_servers=[server], betas=["mcp-client-2025-11-20"])
-    with scene([reply(calls=[("find", {})]), reply("fine")], tools=[find], asked=asked) as at:
-        (result,) = at.turn().results
-        assert result is not None
-        assert (result.content, result.is_error) == ([{"type": "tool_reference", "tool_name": "mcp_thing"}], False)
-
-
 @each("is_error", ["no", 1, None])
 def test_an_answer_is_an_error_or_not(is_error: Any) -> None:
     """Anything else is refused to who gives it."""
@@ -210,23 +195,152 @@ def test_a_result_that_is_not_read_in_time_is_left_behind() -> None:
     run_async("asyncio", main)
 
 
-@on_both_backends
-def test_a_value_that_contains_itself_is_told_alike_by_both_handles(backend: str) -> None:
-    """However deep a value goes, both say the same of it."""
-    circle: list[Any] = []
-    circle.append(circle)
+SAID = {"type": "text", "text": "said"}
 
-    @tool(name="work")
-    async def later() -> Any:
-        """Give it."""
-        return circle
 
-    @tool(name="work")
-    def now() -> Any:
-        """Give it."""
-        return circle
+def image(**source: Any) -> list[Any]:
+    return [{"type": "image", "source": source}]
 
-    script = [reply(calls=[("work", {})])]
-    told_later = told(run_async(backend, async_loop(script, [later]).next_turn))
-    assert told_later == told(sync_loop(script, [now]).next_turn())
-    assert "Recursion" not in told_later[0]
+
+def document(source: Any, **more: Any) -> list[Any]:
+    return [{"type": "document", "source": source, **more}]
+
+
+def found(content: Any) -> dict[str, Any]:
+    return {"type": "search_result", "source": "s", "title": "t", "content": content}
+
+
+# Blocks that the API refuses in a result: what they are is clear, and what is wrong with them can be said.
+MISFITS: dict[str, list[Any]] = {
+    "a document without a source object": document("wikipedia"),
+    "an image without a source object": [{"type": "image", "source": "x.png"}],
+    "text beside a search result": [SAID, found([SAID])],
+    "a search result whose content is no list": [found("text")],
+}
+# Likewise, in the depth of a block.
+DEEP_MISFITS: dict[str, list[Any]] = {
+    "an image of another kind": image(type="base64", media_type="image/bmp", data="aaaa"),
+    "an image without data": image(type="base64", media_type="image/png"),
+    "a document of another kind": document({"type": "base64", "media_type": "application/zip", "data": "aaaa"}),
+    "a document without a kind of source": document({}),
+    "a document whose address is none": document({"type": "url", "url": 5}),
+    "a document whose title is none": document({"type": "text", "media_type": "text/plain", "data": "x"}, title=5),
+    "an image in a search result": [found(image(type="base64", media_type="image/png", data="aaaa"))],
+    "a reference to a tool that is not there": [{"type": "tool_reference", "tool_name": "nothing"}],
+    "a reference to no name": [{"type": "tool_reference", "tool_name": 5}],
+}
+ALL_MISFITS = MISFITS | DEEP_MISFITS
+
+
+def result_of(function: Callable[[], Any]) -> dict[str, Any]:
+    """The result that goes out for a tool that does this. The API takes it, and the loop ends naturally."""
+
+    @tool
+    def odd() -> Any:
+        """Do something odd."""
+        return function()
+
+    with scene([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
+        assert at.turn().reason == "tools_executed"
+        at.handle.resume(Continue())
+        assert at.done().text == "fine"
+        (result,) = results_in(at.sent()[-1])
+        return dict(result)
+
+
+@each("value", ALL_MISFITS.values())
+def test_blocks_that_the_api_would_refuse_are_an_error_result(value: list[Any]) -> None:
+    """The model is told what was wrong with them; the request with that result is accepted."""
+    result = result_of(lambda: value)
+    assert result["is_error"] is True
+    assert result["content"].strip()
+
+
+class Lazy(Mapping[str, Any]):
+    """Rows that are read when they are asked for."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getitem__(self, key: str) -> Any:
+        raise self._error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["row"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+@frozen
+class Reluctant:
+    """A value whose field cannot be read."""
+
+    secret: str
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "secret":
+            raise PermissionError("it is not to be read")
+        return super().__getattribute__(name)
+
+
+class Dumped:
+    """An object with a `to_dict` that fails."""
+
+    def to_dict(self, **_: Any) -> Any:
+        raise LookupError("no such field")
+
+
+UNREADABLE: dict[str, tuple[Callable[[], Any], str]] = {
+    "a mapping that lost its key": (lambda: Lazy(KeyError("row")), "KeyError"),
+    "a dict that somebody changes": (lambda: Lazy(RuntimeError("dictionary changed size")), "dictionary changed size"),
+    "a field that cannot be read": (lambda: Reluctant("x"), "PermissionError"),
+    "an object that cannot be dumped": (Dumped, "no such field"),
+    "half of it deep inside": (lambda: {"rows": [1, Lazy(ValueError("gone"))]}, "gone"),
+}
+
+
+@each(("make", "word"), UNREADABLE.values())
+def test_a_value_that_raises_while_it_is_read_is_an_error_result(make: Callable[[], Any], word: str) -> None:
+    """The call ended, and is told as it ended: it is not uncertain, and nothing comes out of `next_turn`."""
+    result = result_of(make)
+    assert result["is_error"] is True
+    assert word in result["content"]
+
+
+class CodedError(ToolError):
+    """The usual slip: no `super().__init__`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class MuteError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raising(error: Exception) -> Any:
+    raise error
+
+
+FAILURES: dict[str, tuple[Exception, str]] = {
+    "a ToolError that forgot its content": (CodedError(3), "CodedError"),
+    "a ToolError of nothing": (ToolError(None), "ToolError"),  # type: ignore[arg-type]
+    "a ToolError of a number": (ToolError(5), "5"),  # type: ignore[arg-type]
+    "a ToolError of no blocks": (ToolError([5]), "5"),  # type: ignore[list-item]
+    "a ToolError that is empty": (ToolError(""), "ToolError"),
+    "a ToolError of blank blocks": (ToolError([{"type": "text", "text": " "}]), "ToolError"),
+    "an error without words": (MuteError(), "MuteError"),
+    "half a surrogate pair": (OSError("\ud800"), "OSError"),
+}
+
+
+@each(("error", "word"), FAILURES.values())
+def test_an_exception_that_cannot_be_told_still_names_its_type(error: Exception, word: str) -> None:
+    """A tool's own exception is an error result, whatever is wrong with the exception itself."""
+    result = result_of(lambda: raising(error))
+    assert result["is_error"] is True
+    assert word in str(result["content"])

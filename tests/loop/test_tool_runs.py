@@ -1,11 +1,10 @@
-"""Ends that come late, or in an odd moment: what was said of a run is true, and is said of that run alone."""
+"""Runs of tools that take too long, end late, or cannot begin: the model is told the truth about each."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import threading
-import time
 from typing import Any
 
 import anyio
@@ -27,13 +26,136 @@ from tests.loop.concurrency import (
     told,
     turn,
 )
-from tests.loop.loop_trees import join
-from tests.loop.support import completed, user, yielded
-from toolloop import Stop, Texts, ToolContext, tool
-from toolloop.events import CallFinished, CallProgress, LoopFinished, ResultFiltered
+from tests.loop.support import completed, yielded
+from toolloop import LoopConfig, Texts, ToolContext, tool
+from toolloop.events import CallFinished, CallProgress
 from toolloop.testing import reply
 
 SOON = 0.01
+
+
+@either_kind
+def test_a_sync_tool_is_left_behind_and_the_model_is_told(kind: str) -> None:
+    """The turn ends without it. Its late end is logged and counts for nothing, and `cancelled` told it to stop."""
+    gate, left = Gate(), threading.Event()
+    seen: list[bool] = []
+
+    @tool(timeout=SOON)
+    def slow(context: ToolContext) -> str:
+        """Stand at a gate."""
+        gate.stand()
+        seen.append(context.cancelled)
+        left.set()
+        return "too late"
+
+    handle = make(kind, [reply(calls=[("slow", {})]), reply("fine")], [slow])
+    executed = yielded(turn(kind, handle))
+    (text,) = told(executed)
+    assert text == Texts().left_behind.format(seconds="0.01")
+    assert [result and result.is_error for result in executed.results] == [True]
+    assert [event.outcome for event in executed.events if isinstance(event, CallFinished)] == ["timed_out"]
+    gate.opened.set()
+    awaited(left)
+    executed.continue_loop()
+    assert completed(turn(kind, handle)).text == "fine"
+    assert seen == [True]
+    assert "too late" not in str(handle.messages)
+
+
+def test_an_async_tool_is_cancelled() -> None:
+    """It can clean up, and the model is told that it was cancelled."""
+    gate, cleaned = Gate(), []
+
+    @tool(timeout=SOON)
+    async def slow() -> str:
+        """Wait for ever."""
+        try:
+            await gate.wait()
+        finally:
+            cleaned.append("up")
+        return "never"
+
+    executed = yielded(turn("asyncio", async_loop([reply(calls=[("slow", {})])], [slow])))
+    assert told(executed) == [Texts().timed_out.format(seconds="0.01")]
+    assert cleaned == ["up"]
+
+
+def test_an_async_tool_that_answers_in_spite_of_its_cancellation_has_answered() -> None:
+    """What it returned is there, so it is taken."""
+
+    @tool(timeout=SOON)
+    async def slow() -> str:
+        """Wait for ever, nearly."""
+        with anyio.CancelScope() as scope:
+            try:
+                await anyio.sleep_forever()
+            except BaseException:  # noqa: BLE001 - a tool that will not be told
+                scope.cancel()
+        return "after all"
+
+    executed = yielded(turn("asyncio", async_loop([reply(calls=[("slow", {})])], [slow])))
+    assert told(executed) == ["after all"]
+
+
+@either_kind
+def test_the_limit_of_the_loop_is_for_tools_without_their_own(kind: str) -> None:
+    """A tool's own limit comes first, and one that is in time is not touched."""
+    gate = Gate()
+
+    @tool
+    def slow() -> str:
+        """Stand at a gate."""
+        gate.stand()
+        return "too late"
+
+    @tool(timeout=DEADLINE)
+    def patient() -> str:
+        """Stand at a gate until the other is given up."""
+        awaited(given_up)
+        return "in time"
+
+    given_up = threading.Event()
+
+    def watch(event: Any) -> None:
+        if isinstance(event, CallFinished) and event.name == "slow":
+            given_up.set()
+
+    script = [reply(calls=[("slow", {}), ("patient", {})])]
+    handle = make(kind, script, [slow, patient], tool_timeout=SOON, observers=[watch])
+    executed = yielded(turn(kind, handle))
+    assert told(executed) == [Texts().left_behind.format(seconds="0.01"), "in time"]
+    gate.opened.set()
+
+
+@each("limit", [0, -1, float("inf"), float("nan"), 10**400, True, "1"])
+def test_a_limit_that_makes_no_sense_is_refused(limit: Any) -> None:
+    """For the loop as for a tool; the error names it."""
+    with pytest.raises(ValueError, match="tool_timeout"):
+        LoopConfig(tool_timeout=limit)
+
+
+@either_kind
+def test_an_exit_in_a_tool_that_was_left_behind_is_nobodys_any_more(kind: str) -> None:
+    """It ends its own thread; the loop goes on."""
+    gate, gone = Gate(), threading.Event()
+
+    @tool(timeout=SOON)
+    def slow() -> str:
+        """Stand at a gate, and leave."""
+        gate.stand()
+        try:
+            raise SystemExit(3)
+        finally:
+            gone.set()
+
+    handle = make(kind, [reply(calls=[("slow", {})]), reply("fine")], [slow])
+    executed = yielded(turn(kind, handle))
+    (thread,) = (each for each in threading.enumerate() if each.name == f"toolloop-{executed.calls[0].id}")
+    gate.opened.set()
+    thread.join(DEADLINE)
+    assert gone.is_set()
+    executed.continue_loop()
+    assert completed(turn(kind, handle)).text == "fine"
 
 
 def hide(_call: Any, content: Any) -> Any:
@@ -63,36 +185,6 @@ def test_a_filter_that_is_cancelled_leaves_what_those_before_it_made() -> None:
     run_async("asyncio", main)
 
 
-def test_a_filter_that_is_interrupted_leaves_what_those_before_it_made() -> None:
-    """In the sync handle as well."""
-
-    def interrupted(_call: Any, _content: Any) -> None:
-        raise KeyboardInterrupt
-
-    handle = sync_loop([reply(calls=[("secret", {})])], [secret], result_filters=[hide, interrupted])
-    with pytest.raises(KeyboardInterrupt):
-        handle.next_turn()
-    assert told(handle.next_turn()) == ["***"]
-
-
-def test_what_ends_after_an_interrupt_is_filtered_in_the_next_turn() -> None:
-    """The model sees no result that its filters did not see."""
-    gate = Gate()
-
-    @tool
-    def slow() -> str:
-        """Stand at a gate."""
-        gate.stand()
-        return "hunter2"
-
-    handle = sync_loop([reply(calls=[("slow", {}), ("secret", {})])], [slow, secret], result_filters=[hide])
-    with inside.interrupted_wait(handle, gate.arrived), pytest.raises(KeyboardInterrupt):
-        handle.next_turn()
-    gate.opened.set()
-    join()
-    assert told(handle.next_turn()) == ["***", "***"]
-
-
 @each("value", ["text", ["a", "list"], None])
 def test_what_an_async_tool_returned_in_spite_of_a_cancelled_turn_is_kept(value: Any) -> None:
     """Whatever it is: the tool is back."""
@@ -114,43 +206,6 @@ def test_what_an_async_tool_returned_in_spite_of_a_cancelled_turn_is_kept(value:
         assert [result is not None and result.is_error for result in executed.results] == [False]
 
     run_async("asyncio", main)
-
-
-@either_kind
-def test_a_tool_that_the_caller_stopped_is_not_filtered_when_it_ends(kind: str) -> None:
-    """The loop has ended; nothing is told after that, and nothing in the next user turn."""
-    gate, seen = Gate(), list[Any]()
-
-    @tool
-    def slow() -> str:
-        """Stand at a gate."""
-        gate.stand()
-        return "late"
-
-    @tool
-    def stop() -> str:
-        """Say stop."""
-        awaited(gate.arrived)
-        handle.resume(Stop("enough"))
-        return "stopped"
-
-    script = [reply(calls=[("slow", {}), ("stop", {})]), reply("fine")]
-    handle = make(
-        kind, script, [slow, stop], result_filters=[lambda _, content: f"{content}!"], observers=[seen.append]
-    )
-    completed(turn(kind, handle))
-    threads = [each for each in threading.enumerate() if each.name.startswith("toolloop-")]
-    assert threads
-    gate.opened.set()
-    for thread in threads:
-        thread.join(DEADLINE)
-    handle.follow_up([user("and now?")])
-    assert completed(turn(kind, handle)).text == "fine"
-    assert not any(isinstance(event, ResultFiltered) for event in seen[_where(seen, LoopFinished) :])
-
-
-def _where(seen: list[Any], kind: type) -> int:
-    return next(index for index, event in enumerate(seen) if isinstance(event, kind))
 
 
 def test_a_context_belongs_to_its_own_run() -> None:
@@ -178,46 +233,6 @@ def test_a_context_belongs_to_its_own_run() -> None:
         assert not any(isinstance(event, CallProgress) for event in executed.events)
 
     run_async("asyncio", main)
-
-
-def test_an_error_that_a_task_group_mixes_with_the_cancellation_still_took_too_long() -> None:
-    """The model is told the cause."""
-
-    async def fail_late() -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            raise OSError("the line broke")
-
-    @tool(timeout=SOON)
-    async def slow() -> None:
-        """Wait in a group."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(fail_late)
-            await anyio.sleep_forever()
-
-    executed = yielded(run_async("asyncio", async_loop([reply(calls=[("slow", {})])], [slow]).next_turn))
-    assert told(executed) == [Texts().timed_out.format(seconds="0.01")]
-
-
-@either_kind
-def test_the_seconds_of_a_call_are_those_of_its_tool(kind: str) -> None:
-    """How long a filter takes is not among them."""
-    entered, seconds = list[float](), list[float]()
-    began = time.monotonic()
-
-    def patient(_call: Any, _content: Any) -> None:
-        entered.append(time.monotonic() - began)
-        threading.Event().wait(entered[0])
-
-    def watch(event: Any) -> None:
-        if isinstance(event, CallFinished):
-            seconds.append(event.seconds)
-
-    yielded(
-        turn(kind, make(kind, [reply(calls=[("secret", {})])], [secret], result_filters=[patient], observers=[watch]))
-    )
-    assert seconds[0] <= entered[0]
 
 
 @either_kind
