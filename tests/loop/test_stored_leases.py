@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import gc
 import os
@@ -34,7 +33,7 @@ from tests.loop.stepping import Asked, assert_sound, past, stepping
 from tests.loop.stored import PAY, SEND, AnyHandle, World, approve_all
 from tests.loop.support import params
 from toolloop import AsyncToolLoopHandle, Completed
-from toolloop.errors import Conflict, StoreError
+from toolloop.errors import StoreError
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import AsyncScriptedProvider, reply
 
@@ -135,28 +134,6 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
             assert number > 10
             return
     raise AssertionError("it was cancelled to the last")
-
-
-def test_a_ctrl_c_under_trio_waits_for_the_store_too() -> None:
-    """The thread that takes the lease is not left alone with it."""
-    world, store = stepping("trio", script=ONE)
-    handle = world.new().handle
-    assert isinstance(handle, AsyncToolLoopHandle)
-    done = threading.Event()
-
-    def strike(asked: Asked) -> None:
-        if asked.name == "acquire":
-            store.before = up
-            _thread.interrupt_main()
-            done.wait(0.2)  # whoever does not wait for the store is gone by then
-
-    store.before = strike
-    with pytest.raises(KeyboardInterrupt):
-        anyio.run(handle.next_turn, backend="trio")
-    assert store.every[-1].name == "release"
-    assert store.inner.lease("loop") is None
-    assert AnyHandle("trio", handle).text() == "done"
-    world.assert_once()
 
 
 # --- a driver that is gone -------------------------------------------------------------------------------------------
@@ -260,45 +237,6 @@ def test_close_lets_go_though_the_store_fails(kind: str) -> None:
     assert_sound(store)
 
 
-ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), reply("done"))
-
-
-# --- run() -----------------------------------------------------------------------------------------------------------
-
-
-@either_kind
-def test_run_keeps_the_lease_from_turn_to_turn(kind: str) -> None:
-    """Each turn does not begin anew with taking the loop, and nobody gets in between two."""
-    world, store = stepping(kind, script=ROUNDS)
-    assert world.open().text() == "done"
-    asked = [asked.name for asked in store.every]
-    assert (asked.count("acquire"), asked.count("release")) == (1, 1)
-    world.assert_once()
-
-
-@either_kind
-def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
-    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
-    world, store = stepping(kind, script=ROUNDS)
-    peer = world.open()
-    refused: list[Any] = []
-
-    def other(asked: Asked) -> None:
-        if "TurnEnded" in asked.events:
-            peer = past(world).open()
-            peer.say(peer.turn().continue_loop)
-            with pytest.raises(Conflict) as caught:
-                peer.next_turn()
-            refused.append(caught.value.owner)
-
-    store.after = other
-    assert peer.text() == "done"
-    assert len(refused) == 3
-    assert None not in refused
-    world.assert_once()
-    assert_sound(store)
-
-
 @either_kind
 def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
     """A person may take days; meanwhile any process may drive."""
@@ -321,6 +259,7 @@ def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
 
 
 # --- fork ------------------------------------------------------------------------------------------------------------
+
 
 FORKING = """
 import os, sys

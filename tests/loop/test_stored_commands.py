@@ -1,9 +1,8 @@
-"""What callers say: it is said of the loop as it is, all that is refused is told, and it goes into its own journal."""
+"""What callers say of a stored loop: it applies to the loop as it is, and every refusal is told."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,10 +15,9 @@ from tests.loop.concurrency import either_kind, run_async
 from tests.loop.stepping import Asked, Stepping, assert_sound, stepping
 from tests.loop.stored import APPROVED, PAY, SEND, TOOLS, AnyHandle, World, approve_all
 from tests.loop.support import params, yielded
-from toolloop import Approve, Ask, AsyncToolLoopHandle, Deny, Grant, InjectMessages, Rerun, tool
-from toolloop.errors import Conflict, DecisionConflict, Drift, StoreError, UnreadableSnapshot
+from toolloop import AsyncToolLoopHandle, Deny, Grant, InjectMessages
+from toolloop.errors import Conflict, DecisionConflict, Drift, StoreError
 from toolloop.stores.memory import MemoryStore
-from toolloop.stores.protocol import Head
 from toolloop.testing import reply
 
 TWO = (reply(calls=[SEND, {**SEND, "id": "t4"}]), reply("done"))
@@ -96,6 +94,7 @@ def test_a_word_that_is_refused_while_the_await_is_cancelled_is_told_all_the_sam
 
 # --- the first word --------------------------------------------------------------------------------------------------
 
+
 FIRST: dict[str, Callable[[AnyHandle], object]] = {
     "run()": lambda peer: peer.run(approve_all),
     "update_params()": lambda peer: peer.say(lambda: peer.handle.update_params(max_tokens=99)),
@@ -149,65 +148,8 @@ def test_a_fork_under_a_taken_name_is_refused_each_time() -> None:
     assert world.journal() == before
 
 
-def test_a_journal_under_another_name_is_refused() -> None:
-    """A copy made by hand is no loop: what is said to it would go into the first one."""
-    world = World("sync", MemoryStore())
-    yielded(world.open().run())
-    before = world.journal()
-    world.store.create("copy", world.store.load("loop").entries, head=Head("needs_decision"))
-    with pytest.raises(UnreadableSnapshot, match=r"'copy'.*'loop'"):
-        world.open("copy")
-    assert world.journal() == world.journal("copy") == before
-
-
-# --- what is shown ---------------------------------------------------------------------------------------------------
-
-
-def test_a_second_click_on_rerun_is_not_a_third_run() -> None:
-    """It names the call as it was shown after the first run that nobody saw end; there was another since."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    peer = world.open()
-
-    def strike() -> None:
-        raise KeyboardInterrupt
-
-    world.on["t1"] = strike
-    with pytest.raises(KeyboardInterrupt):
-        peer.run()
-    (shown,) = yielded(peer.run()).pending
-    with pytest.raises(KeyboardInterrupt):
-        peer.run(lambda turn: turn.rerun(shown, by="ben"))
-    (shown_again,) = yielded(peer.run()).pending
-    assert (shown.why, shown_again.why) == ("uncertain", "uncertain")
-    with pytest.raises(DecisionConflict, match="t1"):
-        peer.handle.decide({shown: Rerun(by="ben")})
-    assert world.ran == ["t1", "t1"]
-    del world.on["t1"]
-    peer.handle.decide({shown_again: Rerun(by="ben")})
-    assert peer.text() == "done"
-    assert_sound(world.store)
-
-
-def test_a_lone_surrogate_is_in_nothing_that_is_shown() -> None:
-    """In the reason of a policy, and in what a person says: a page that cannot be encoded is no page."""
-    world = World("sync", MemoryStore(), script=TWO, config={"on_tool_call": lambda *_: Ask("\ud800?")})
-    peer = world.open()
-    yielded(peer.run())
-    peer.decide(t2=Deny("no\ud800", by="a\udfffb"))
-    shown = json.dumps(peer.handle.view(), ensure_ascii=False) + repr([call.decision for call in peer.turn().calls])
-    shown += "".join(f"{call.reason}{call.decision and call.decision.by}" for call in peer.turn().calls)
-    assert shown.encode()
-
-
-def test_an_approval_of_a_policy_for_another_call_is_none() -> None:
-    """A digest that is not the call's is refused to a person, and makes a policy ask."""
-    config = {"on_tool_call": lambda *_: Approve(digest="0" * 64)}
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config=config)
-    assert [call.why for call in yielded(world.open().run()).pending] == ["approval"]
-    assert world.ran == []
-
-
 # --- drift -----------------------------------------------------------------------------------------------------------
+
 
 WHOLE = {"system": "Be good.", "temperature": 1}
 DRIFTS = {
@@ -237,33 +179,3 @@ def test_tools_in_another_order_are_sent_in_the_order_they_had() -> None:
     assert world.open().text() == "done"
     first, second = ([each["name"] for each in request["tools"]] for request in world.requests)
     assert first == second == [each.name for each in TOOLS]
-
-
-def test_drift_is_told_in_one_order() -> None:
-    """In that of the tools, whatever order a set of names has in this process."""
-    names = [f"tool_{number}" for number in range(9)]
-    world = World("sync", MemoryStore(), tools=[tool(name=name)(lambda: "") for name in names])
-    world.open()
-    world.tools = [tool(name=name, effect="pure")(lambda: "") for name in names]
-    with pytest.raises(Drift) as caught:
-        world.open()
-    assert list(caught.value.changes) == [f"the effect of the tool {name!r} was once, and is pure" for name in names]
-
-
-def test_a_sync_tool_under_an_async_handle_may_run_an_event_loop_of_its_own() -> None:
-    """Its thread is in none, whatever its context was copied from."""
-
-    @tool(name="pay")
-    def pay(amount: int) -> str:
-        """Pay."""
-
-        async def main() -> str:
-            await anyio.lowlevel.checkpoint()
-            return f"paid {amount}"
-
-        return anyio.run(main, backend="asyncio")
-
-    world = World("asyncio", MemoryStore(), script=(reply(calls=[PAY]), reply("done")), tools=[pay])
-    (slot,) = yielded(world.open().next_turn()).results
-    assert slot is not None
-    assert slot.content == "paid 1"
