@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import select
 import signal
+import subprocess
 import sys
 from collections import Counter
 from itertools import count
@@ -15,19 +18,100 @@ import anyio.lowlevel
 import pytest
 
 from tests.effort import stride
-from toolloop import AsyncToolLoopHandle, MemoryStore, SqliteStore, ToolContext, ToolLoopHandle, Yielded, tool
+from tests.loop.concurrency import DEADLINE, either_kind
+from toolloop import (
+    AsyncToolLoopHandle,
+    MemoryStore,
+    SqliteStore,
+    Texts,
+    ToolContext,
+    ToolLoopHandle,
+    Yielded,
+    sub_loop,
+    tool,
+)
 from toolloop.stores import Store
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.testing.promises import check_promises
+
+ROOT = Path(__file__).parents[2]
+
+
+def interrupted(kind: str, where: str) -> dict[str, Any]:
+    """What a program of its own told that got a real SIGINT in the middle of a turn."""
+    command = [sys.executable, "-m", "tests.loop.interrupted_program", kind, where]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as program:
+        assert program.stdout is not None
+        try:
+            first = program.stdout.readline()
+            program.send_signal(signal.SIGINT)
+            # Python may see a signal that comes just before the main thread waits only after the next one, so a person
+            # presses twice. While threads run, the sync handle looks up by itself.
+            looks_up = kind == "sync" and where in ("threads", "hung")
+            if not select.select([program.stdout], [], [], DEADLINE if looks_up else 2)[0]:
+                assert not looks_up
+                program.send_signal(signal.SIGINT)
+            second = program.stdout.readline()
+            told, errors = program.communicate(timeout=DEADLINE)
+        finally:
+            program.kill()
+    assert (program.returncode, first, second) == (0, b"ready\n", b"struck\n"), errors
+    outcome: dict[str, Any] = json.loads(told)
+    assert outcome["interrupted"], "the interrupt was swallowed"
+    return outcome
+
+
+@either_kind
+def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str) -> None:
+    """The next turn makes it again, byte for byte."""
+    assert interrupted(kind, "request") == {
+        "interrupted": True,
+        "iterations": 0,
+        "statuses": [],
+        "text": "done",
+        "same": True,
+        "requests": 2,
+    }
+
+
+@either_kind
+def test_ctrl_c_in_a_tool_that_is_cut_off_by_it_settles_the_call(kind: str) -> None:
+    """A repeatable tool in the caller's own thread, or in a task, is told as cancelled, and not run again."""
+    told = interrupted(kind, "here")
+    assert told["statuses"] == ["settled"]
+    assert told["results"] == [Texts().cancelled]
+    assert (told["text"], told["ran"]) == ("done", ["here"])
+
+
+@either_kind
+def test_ctrl_c_while_threads_run_leaves_them_running(kind: str) -> None:
+    """Their late ends are taken, and the loop goes on."""
+    told = interrupted(kind, "threads")
+    assert told["statuses"] == ["running", "running"]
+    assert told["results"] == ["one", "two"]
+    assert (told["text"], sorted(told["ran"])) == ("done", ["one", "two"])
+
+
+@either_kind
+def test_a_hung_tool_does_not_hold_up_the_exit(kind: str) -> None:
+    """A program whose tools never end is over when its main thread is."""
+    assert interrupted(kind, "hung")["statuses"] == ["running", "running"]
+
 
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "go"}]}
 
 
 class Run:
-    """One loop with three calls, one of which a person approves. It counts how often each tool ran."""
+    """One loop with three calls, one of which a person approves. It counts how often each tool ran.
 
-    def __init__(self) -> None:
+    Attributes:
+        nested: whether the calls are those of a loop inside a call.
+
+    """
+
+    def __init__(self, *, nested: bool = False) -> None:
         self.ran = Counter[str]()
+        self.nested = nested
 
         @tool
         def pay(amount: int, context: ToolContext) -> str:
@@ -54,11 +138,18 @@ class Run:
             self.ran[context.call_id] += 1
             return f"sent {to}"
 
-        self.tools, self.atools = [pay, look, send], [pay, look, asend]
+        self.tools, self.atools = [self.within(each) for each in ([pay, look, send], [pay, look, asend])]
+
+    def within(self, tools: list[Any]) -> list[Any]:
+        """Return the tools of the outermost loop."""
+        bare = {name: value for name, value in PARAMS.items() if name != "messages"}
+        return [sub_loop("part", "Do a part of it.", params=bare, tools=tools)] if self.nested else tools
 
     def answer(self, request: Any) -> Any:
         """Return what the model says next, by how much it has said."""
         spoken = sum(message["role"] == "assistant" for message in request["messages"])
+        if request["tools"][0]["name"] == "part":
+            return [reply(calls=[call("part", {"prompt": "a part"}, id="p1")]), reply("done")][min(spoken, 1)]
         send = "send" if any(definition["name"] == "send" for definition in request["tools"]) else "asend"
         return [
             reply(calls=[call("pay", {"amount": 1}, id="t1")]),
@@ -106,15 +197,15 @@ def made_store(kind: str, folder: Path, number: int) -> Store | None:
     """Return a new store of a kind; None for a loop that nobody keeps."""
     if kind == "sqlite":
         return SqliteStore(folder / f"{number}.db")
-    return MemoryStore() if kind == "memory" else None
+    return None if kind == "none" else MemoryStore()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a finalizer may be struck, too
-@pytest.mark.parametrize("kind", ["none", "memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["none", "memory", "sqlite", "nested"])
 def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, tmp_path: Path) -> None:
     """No call runs twice, nothing is lost, nothing hangs, and nothing but the interrupt is raised."""
     for number in count(1, stride(197)):
-        run, store = Run(), made_store(kind, tmp_path, number)
+        run, store = Run(nested=kind == "nested"), made_store(kind, tmp_path, number)
         provider = ScriptedProvider(run.answer)
         handle = ToolLoopHandle(provider, params=PARAMS, tools=run.tools, store=store, loop_id="loop")
         hook, before = Interrupt(number), sys.getprofile()
@@ -131,14 +222,14 @@ def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, tmp_pa
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("kind", ["none", "memory"])
+@pytest.mark.parametrize("kind", ["none", "memory", "nested"])
 def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
     kind: str, backend: str, tmp_path: Path
 ) -> None:
     """The same for a task that is cancelled after any number of steps of the event loop."""
 
     async def main(steps: int) -> bool:
-        run, store = Run(), made_store(kind, tmp_path, steps)
+        run, store = Run(nested=kind == "nested"), made_store(kind, tmp_path, steps)
         provider = AsyncScriptedProvider(run.aanswer)
         handle = AsyncToolLoopHandle(provider, params=PARAMS, tools=run.atools, store=store, loop_id="loop")
         with anyio.CancelScope() as scope:

@@ -27,8 +27,8 @@ from tests.loop.concurrency import (
     run_async,
     statuses,
 )
-from tests.loop.support import completed, user, yielded
-from toolloop import InjectMessages, Texts, ToolCall, ToolContext, tool
+from tests.loop.support import completed, yielded
+from toolloop import Texts, ToolCall, ToolContext, tool
 from toolloop.testing import delayed, reply
 
 
@@ -44,29 +44,6 @@ def test_before_the_reply_it_is_as_if_no_request_was_made(backend: str) -> None:
             assert (handle.view(), handle.messages) == before
             assert completed(await handle.next_turn()).text == "done"
             assert api.requests[0].body == api.requests[1].body
-
-    run_async(backend, main)
-
-
-@on_both_backends
-def test_what_was_injected_meanwhile_goes_out_with_the_next_request(backend: str) -> None:
-    """A message that was said during a request that is then cancelled is not left behind."""
-
-    async def main() -> None:
-        held = delayed(DEADLINE, reply("never seen"))
-        async with async_wire([held, reply("done")]) as (handle, api):
-
-            async def inject() -> None:
-                await heard(held.arrived)
-                handle.resume(InjectMessages([user("and this")]))
-                injected.set()
-
-            injected = threading.Event()
-            async with anyio.create_task_group() as group:
-                group.start_soon(inject)
-                await cancelled_after(handle, injected)
-            completed(await handle.next_turn())
-            assert [message["content"] for message in api.requests[1].json["messages"]] == ["hello", "and this"]
 
     run_async(backend, main)
 
@@ -174,30 +151,6 @@ def test_finished_results_are_kept_and_a_left_behind_thread_may_still_end(backen
 
 
 @on_both_backends
-def test_a_turn_may_be_cancelled_again_and_again(backend: str) -> None:
-    """A call that waits for its thread survives any number of cancelled turns and starts once."""
-    gate, counted = Gate(), Counted()
-
-    @tool
-    def slow(context: ToolContext) -> str:
-        """Stand at a gate."""
-        counted.add(context)
-        gate.stand()
-        return "at last"
-
-    async def main() -> None:
-        handle = async_loop([reply(calls=[("slow", {})]), reply("done")], [slow])
-        for _ in range(5):
-            await cancelled_after(handle, gate.arrived)
-            assert statuses(handle) == ["running"]
-        gate.opened.set()
-        assert completed(await handle.run()).text == "done"
-        assert len(counted.ran) == 1
-
-    run_async(backend, main)
-
-
-@on_both_backends
 def test_a_tool_that_raises_the_cancellation_itself_ends_only_itself(backend: str) -> None:
     """Nobody cancelled the turn, so it goes on, and the caller is asked what became of the call."""
 
@@ -220,29 +173,6 @@ def test_a_tool_that_raises_the_cancellation_itself_ends_only_itself(backend: st
         assert [call.why for call in yielded(await handle.next_turn()).pending] == ["uncertain"]
 
     run_async(backend, main)
-
-
-def test_a_cancelled_nursery_inside_a_tool_leaves_no_error_for_later() -> None:
-    """Under trio it comes as a group of cancellations; it is a cancellation all the same."""
-
-    @tool(effect="pure")
-    async def nursery() -> str:
-        """Start two tasks that never end."""
-        async with trio.open_nursery() as tasks:
-            tasks.start_soon(trio.sleep_forever)
-            tasks.start_soon(trio.sleep_forever)
-        return "never"
-
-    async def main() -> None:
-        handle = async_loop([reply(calls=[("nursery", {})]), reply("done")], [nursery])
-        async with trio.open_nursery() as tasks:
-            tasks.start_soon(handle.next_turn)
-            await trio.testing.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
-        assert statuses(handle) == ["settled"]
-        assert completed(await handle.run()).text == "done"
-
-    run_async("trio", main)
 
 
 async def timed_out(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
