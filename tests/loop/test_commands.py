@@ -18,17 +18,14 @@ from tests.machine.worlds import World
 from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, ToolRegistry, tool
 from toolloop.errors import (
     CallerError,
-    IllegalCommand,
-    InvalidHistory,
     UnknownCall,
 )
 from toolloop.face.results import Named
 from toolloop.loop.commands import Commands, Said, read_limits, read_params
-from toolloop.loop.message_edits import Edit
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.machine import events as ev
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Finished, Waiting
+from toolloop.machine.loop import Waiting
 from toolloop.machine.queries import driven, waiting
 from toolloop.machine.setup import Limits
 from toolloop.machine.state import State
@@ -189,35 +186,10 @@ def test_a_decision_that_is_made_again_changes_nothing(states: list[State], rng:
             assert commands.decide(after, [(call.id, decision)]) is None
 
 
-def record(state: State, said: Said) -> State:
-    """The state after a command."""
-    event = said(state)
-    return state if event is None else step(state, event)
-
-
 DECISIONS: dict[Why, Decision] = {Why.APPROVAL: Approve(), Why.EXTERNAL: Answer("it"), Why.UNCERTAIN: Rerun()}
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
-
-
-def decided(state: State, **decisions: Any) -> State:
-    event = commands_of(state).decide(state, list(decisions.items()))
-    return state if event is None else step(state, event)
-
-
-def test_all_decisions_are_taken_or_none() -> None:
-    """One that is not possible refuses all of them."""
-    state = asking("c", "d")
-    with pytest.raises(UnknownCall, match="'e'"):
-        decided(state, c=Approve(), e=Approve())
-    event = commands_of(state).decide(state, [("c", Approve(by="ana")), ("d", Deny("no"))])
-    assert event is not None
-    assert [(name, record.kind, record.by, record.at) for name, record in event.decisions] == [
-        ("c", "approve", "ana", NOW),
-        ("d", "deny", None, NOW),
-    ]
-    assert commands_of(state).decide(state, []) is None
 
 
 def test_a_call_is_named_by_what_is_unique() -> None:
@@ -234,95 +206,7 @@ def test_a_call_is_named_by_what_is_unique() -> None:
         assert [named for named, _ in event.decisions] == [path]
 
 
-def test_an_answer_may_refer_to_known_tools_only() -> None:
-    """All of them are known where each has a name."""
-    refers = [{"type": "tool_reference", "tool_name": "pure"}]
-    event = commands_of(asking("c")).decide(asking("c"), [("c", Answer(refers))])
-    assert event is not None
-    with pytest.raises(IllegalCommand, match="unheard_of"):
-        decided(asking("c"), c=Answer([{"type": "tool_reference", "tool_name": "unheard_of"}]))
-
-
-def test_time_is_told_where_it_changes_something() -> None:
-    """A wait that is over, and nothing else."""
-    state = asking("c", decision_timeout=10.0)
-    commands = commands_of(state)
-    assert commands.tick(state, 9.0) is None
-    assert commands.tick(state, 11.0) == ev.Ticked(at=11.0)
-
-
-def test_a_grant_is_revoked_by_its_id_wherever_it_stands() -> None:
-    """Of a loop inside a call by its path."""
-    state = nested()
-    for named in ("/c", "p/c"):
-        event = commands_of(state).decide(state, [(named, Approve(remember=Grant()))])
-        assert event is not None
-        state = step(state, event)
-    commands = commands_of(state)
-    ids = ["/".join((*path, grant.id)) for path, loop in driven(state) for grant in loop.grants]
-    assert len(ids) == 2
-    for grant_id in ids:
-        state = step(state, commands.revoke(state, grant_id, "ana"))
-        with pytest.raises(IllegalCommand, match="no standing grant"):
-            record(state, partial(commands.revoke, grant_id=grant_id))
-    assert not any(loop.grants for _, loop in driven(state))
-
-
-def test_a_follow_up_says_something() -> None:
-    """Without a word the loop goes on with `extend`."""
-    with pytest.raises(ValueError, match="no messages"):
-        commands_of(finished()).follow_up(finished(), ())
-
-
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
-def updated(state: State, **changes: Any) -> ev.Changed:
-    return commands_of(state).update_params(state, read_params(changes))
-
-
-def pausing() -> State:
-    """A pause that goes out only with its thinking."""
-    return m.after(m.replied("pause_turn", m.thinking(), m.text("so far")), params=PARAMS)
-
-
-def test_what_a_pause_needs_stays_as_it_is() -> None:
-    """Its thinking is bound to the system prompt and the tools."""
-    with pytest.raises(IllegalCommand, match=r"the model pauses.*resume\(Stop\(\)\)") as caught:
-        updated(pausing(), system="Be brief.")
-    assert (caught.value.state, caught.value.asked) == ("Waiting", "update_params()")
-    updated(pausing(), max_tokens=9)
-
-
 # --- the history -----------------------------------------------------------------------------------------------------
-
-
-def edited(state: State, *messages: str, then: Said | None = None) -> ev.HistoryEdited:
-    edit = Edit(state.root.messages, messages)
-    return commands_of(state).edit(state, edit, asked="next_turn()", then=then)
-
-
-def test_an_edit_is_checked_with_the_command_that_takes_it_over() -> None:
-    """A history that ends with the model's words is no request; with a message that is injected, or a stop, it is."""
-    state = executed()
-    commands = commands_of(state)
-    said = encode({"role": "assistant", "content": [m.text("so")]})
-    closed = (m.user(), said)
-    with pytest.raises(InvalidHistory, match="prefill"):
-        edited(state, *closed)
-    with pytest.raises(InvalidHistory, match="prefill"):
-        edited(state, *closed, then=commands.go_on)
-    for command in (InjectMessages([{"role": "user", "content": "more"}]), Stop()):
-        edited(state, *closed, then=commands.read(command)[1])
-
-
-def test_after_a_limit_an_edit_is_checked_for_what_goes_on() -> None:
-    """`extend` sends what is there; whoever follows up says something more."""
-    state = m.go(m.after(params=PARAMS, limits=Limits(max_iterations=0)), ev.TurnEnded())
-    assert isinstance(state.root.phase, Finished)
-    commands = commands_of(state)
-    said = encode({"role": "assistant", "content": [m.text("so")]})
-    edited(state, m.user(), said)
-    with pytest.raises(InvalidHistory, match="prefill"):
-        edited(state, m.user(), said, then=lambda at: commands.extend(at, {"max_iterations": 5}))
-    edited(state, m.user(), said, then=lambda at: commands.follow_up(at, (m.user("and?"),)))

@@ -9,7 +9,7 @@ import pytest
 from attrs import fields
 
 from tests.each import each
-from tests.loop.support import TOOLS, add, params, refused, results_in, scene, user
+from tests.loop.support import TOOLS, params, refused, results_in, scene, user
 from toolloop import Answer, Approve, Continue, Deny, Rerun, Stop, Texts, ToolLoopHandle
 from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.testing import call, reply
@@ -247,18 +247,6 @@ def test_what_a_tool_raised_can_be_worded() -> None:
         assert (result["content"], result["is_error"]) == ("Sorry: OSError: the disk is gone.", True)
 
 
-def test_what_is_told_of_a_tool_that_is_gone_can_be_worded() -> None:
-    """It is another fate than that of a tool that never was."""
-    texts = Texts(tool_gone="{name} was retired.")
-    with scene([reply(calls=[WRITE, call("nothing")]), reply("fine")], texts=texts) as at:
-        at.turn().approve_all()
-        copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=[add], on_drift="accept")
-        assert copy.run().unwrap().text == "fine"
-        gone, unknown = results_in(at.sent()[-1])
-        assert (gone["content"], gone["is_error"]) == ("write was retired.", True)
-        assert "no tool named 'nothing'" in unknown["content"]
-
-
 @each("braces", ["{", "}", "{0}", "{name}", "{reason}"])
 def test_braces_in_what_is_filled_in_are_only_text(braces: str) -> None:
     """A reason, an input and an error may say anything."""
@@ -271,16 +259,6 @@ def test_braces_in_what_is_filled_in_are_only_text(braces: str) -> None:
         ran, denied = results_in(at.sent()[-1])
         assert f'{{"path":"{braces}","text":"{braces}"}}' in str(ran["content"])
         assert denied["content"].endswith(braces)
-
-
-def test_an_edit_by_a_policy_is_not_called_a_persons() -> None:
-    """The note says what ran, and nothing that is not so."""
-    with scene([reply(calls=[ADD]), reply("fine")], on_tool_call=lambda c, v: Approve({"a": 5, "b": 5})) as at:
-        assert at.handle.run().unwrap().text == "fine"
-        (result,) = results_in(at.sent()[-1])
-        assert '{"a":5,"b":5}' in str(result["content"])
-        assert "person" not in str(result["content"])
-        assert at.ran == [("add", 5, 5)]
 
 
 def test_texts_are_part_of_a_snapshot() -> None:

@@ -207,20 +207,6 @@ def test_what_ends_no_wait_takes_the_edit_over_and_leaves_the_list(asked: str) -
         assert at.sent()[0] == user("edited again")
 
 
-def test_an_edit_is_in_every_copy() -> None:
-    """A snapshot, a fork, and what is stored, whether anybody drives or not."""
-    store = MemoryStore()
-    with scene([reply(calls=[ADD])]) as at:
-        handle = ToolLoopHandle(at.api.client(), params=params(), tools=TOOLS, store=store, loop_id="stored")
-        for each in (at.handle, handle):
-            each.messages_mut()[0] = user("edited")
-        handle.close()
-        woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS)
-        opened = ToolLoopHandle.open(store, "stored", at.api.client(), tools=TOOLS)
-        for copied in (woken, opened, at.handle.fork()):
-            assert copied.messages == (user("edited"),)
-
-
 def test_an_edit_of_a_history_that_goes_on_elsewhere_is_told() -> None:
     """Another handle drove the stored loop on: the edit is lost, which is said once."""
     store = MemoryStore()

@@ -1,4 +1,4 @@
-"""Each limit: exactly its boundary, one below, one above; `extend` goes on where a limit stopped."""
+"""Limits and depth: exactly the boundary, one below, one above; `extend` goes on where a limit stopped."""
 
 from __future__ import annotations
 

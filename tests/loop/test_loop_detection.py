@@ -68,13 +68,13 @@ def warning(name: str, count: int) -> dict[str, Any]:
 # --- the ancestor's checklist, "Loop detection" ----------------------------------------------------------------------
 
 
-def test_loop_detection_config_default() -> None:
+def test_the_defaults() -> None:
     """Three times in a row, and a warning; and no configuration looks unless it is told to."""
     assert LoopDetection() == LoopDetection(threshold=3, action="warn")
     assert LoopConfig().loop_detection is None
 
 
-def test_tool_loop_config_debug_with_loop_detection() -> None:
+def test_the_repr_of_a_configuration_shows_the_setting() -> None:
     """It shows in the configuration."""
     assert "loop_detection=LoopDetection(threshold=3, action='stop')" in repr(
         LoopConfig(loop_detection=LoopDetection(action="stop"))
@@ -82,8 +82,8 @@ def test_tool_loop_config_debug_with_loop_detection() -> None:
 
 
 @either_kind
-def test_tool_loop_detects_loop_warn(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """`loop_detection_state_detects_loop` too: exactly one event, at the third time; and the loop goes on."""
+def test_warn_tells_of_the_repetition_once_and_goes_on(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Exactly one event, at the third time; and the loop goes on."""
     with caplog.at_level(logging.WARNING, "toolloop"):
         lived = live(kind, [SEARCH, SEARCH, SEARCH, END], loop_detection=LoopDetection())
     assert lived.circles() == [LoopDetected(3, "search", 3, "warn")]
@@ -94,7 +94,7 @@ def test_tool_loop_detects_loop_warn(kind: str, caplog: pytest.LogCaptureFixture
     assert (record.name, told) == ("toolloop", {"loop_id": "loop", "tool": "search", "count": 3})
 
 
-def test_tool_loop_detects_loop_stop() -> None:
+def test_stop_ends_the_loop_before_the_round_runs() -> None:
     """An end, no error: nothing of the round ran, nobody was asked about it, and its calls are told so."""
     asked: list[str] = []
 
@@ -107,8 +107,8 @@ def test_tool_loop_detects_loop_stop() -> None:
     assert lived.seen[-2:] == [LoopDetected(3, "search", 3, "stop"), LoopFinished(3, Circle("search", 3))]
 
 
-def test_tool_loop_detects_loop_inject_warning() -> None:
-    """The fourth request holds it; PY: as a user message of its own, after the results of the round it is about."""
+def test_inject_warning_tells_the_model() -> None:
+    """The fourth request holds it; as a user message of its own, after the results of the round it is about."""
     lived = live("sync", [SEARCH, SEARCH, SEARCH, END], loop_detection=LoopDetection(action="inject_warning"))
     assert lived.done.iterations == 4
     *before, results, told = lived.sent[3]

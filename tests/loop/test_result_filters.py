@@ -1,4 +1,4 @@
-"""Result filters: what a tool returned is looked at before it is recorded."""
+"""What is done to a result before it is recorded, and what a running tool reports of itself."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.loop.stepping import Asked, Stepping, assert_sound, stepping
 from tests.loop.stored import APPROVED, PAY, SEND, TOOLS, AnyHandle, World, approve_all
 from tests.loop.support import params, yielded
 from toolloop import AsyncToolLoopHandle, Deny, Grant, InjectMessages
-from toolloop.errors import Conflict, DecisionConflict, Drift, StoreError
+from toolloop.errors import DecisionConflict, Drift, StoreError
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply
 
@@ -132,20 +132,6 @@ def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(f
     assert peer.run(approve_all).unwrap().text == "done"
     world.assert_once()
     assert_sound(store)
-
-
-def test_a_fork_under_a_taken_name_is_refused_each_time() -> None:
-    """Nothing of it goes into the loop that has the name."""
-    world = World("sync", MemoryStore())
-    first = world.open()
-    yielded(first.run())
-    before = world.journal()
-    copy = AnyHandle("sync", first.handle.fork("loop"))
-    words: list[Callable[[], object]] = [lambda: copy.decide(t2=APPROVED), copy.flush, copy.close]
-    for word in words:
-        with pytest.raises(Conflict):
-            word()
-    assert world.journal() == before
 
 
 # --- drift -----------------------------------------------------------------------------------------------------------

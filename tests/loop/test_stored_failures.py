@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import inside
-from tests.loop.concurrency import Background, either_kind
-from tests.loop.stepping import Asked, Stepping, assert_sound, past, stepping
+from tests.loop.concurrency import either_kind
+from tests.loop.stepping import Asked, Stepping, assert_sound, stepping
 from tests.loop.stored import (
     ERRORS,
-    LOOK,
     PAY,
     SEND,
     STORY,
@@ -29,11 +26,9 @@ from tests.loop.stored import (
     each_store,
     store_at,
 )
-from tests.loop.support import yielded
-from toolloop import Ask, Completed, LoopConfig, LoopContext, Yielded
-from toolloop.errors import CallerError, Conflict, StoreError
+from toolloop import Completed, Yielded
+from toolloop.errors import Conflict, StoreError
 from toolloop.machine import Finished
-from toolloop.machine.loop import Running
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply
 
@@ -206,90 +201,8 @@ def never(_: int) -> None:
     """The store works."""
 
 
-ONE = (reply(calls=[LOOK]), reply("done"))
-
-
 def down(_: Asked) -> None:
     raise StoreError("the disk is gone")
-
-
-def up(_: Asked) -> None:
-    """The store works."""
-
-
-def breaks(world: World, store: Stepping, where: str, error: type[BaseException] | None = None) -> None:
-    """When the driver comes here its store fails from then on, and perhaps somebody strikes."""
-
-    def fail() -> None:
-        del world.on[where]
-        store.before = down
-        if error is not None:
-            raise error
-
-    world.on[where] = fail
-
-
-def goes_on_at(world: World, store: Stepping, where: str, first: AnyHandle) -> None:
-    """When the next driver comes here, the store of the first is well again, and that one is closed."""
-
-    def close() -> None:
-        del world.on[where]
-        store.before = up
-        with suppress(Conflict):
-            Background(first.close).result()
-
-    world.on[where] = close
-
-
-def next_driver(world: World, **more: Any) -> AnyHandle:
-    """Somebody else, whose store works."""
-    return past(world).open(context=LoopContext(state=world), **more)
-
-
-@either_kind
-def test_a_reply_that_was_not_stored_does_not_answer_the_request_of_another(kind: str) -> None:
-    """That one asked anew, and its own answer is the answer."""
-    world, store = stepping(kind, script=(reply("mine"),))
-    first = world.open()
-    breaks(world, store, "request")
-    with pytest.raises(StoreError):
-        first.next_turn()
-    world.script = (reply("theirs"),)
-    second = next_driver(world)
-    goes_on_at(world, store, "request", first)
-    assert second.text() == "theirs"
-    assert len(world.requests) == 2
-    assert world.journal().count("Replied") == 1
-    assert first.text() == "theirs"
-    assert_sound(store)
-
-
-def test_what_one_driver_judged_does_not_let_run_what_another_asks_about() -> None:
-    """The policies that count are those of who drives."""
-    world, store = stepping("sync", script=ONE)
-    first = world.open(config=LoopConfig(on_tool_call=lambda *_: None))
-
-    def strike() -> float:
-        if isinstance(first.handle.state.root.phase, Running):  # judged; nothing is started yet
-            store.before = down
-            raise KeyboardInterrupt
-        return 0.0
-
-    inside.set_clock(first.handle, strike)
-    with pytest.raises(KeyboardInterrupt):
-        first.next_turn()
-    inside.set_clock(first.handle, lambda: 0.0)
-
-    def policy(*_: Any) -> Ask:
-        store.before = up
-        with suppress(Conflict, CallerError):
-            Background(lambda: first.handle.update_params(max_tokens=99)).result()
-        return Ask("really?")
-
-    second = next_driver(world, config=LoopConfig(on_tool_call=policy))
-    assert [call.id for call in yielded(second.next_turn()).pending] == ["t3"]
-    assert world.ran == []
-    assert_sound(store)
 
 
 # --- what is known not to have run -----------------------------------------------------------------------------------

@@ -22,32 +22,20 @@ from tests import inside
 from tests.loop.concurrency import (
     DEADLINE,
     Background,
-    awaited,
-    cancelled_after,
     either_kind,
     heard,
-    on_both_backends,
     run_async,
 )
 from tests.loop.stepping import Asked, assert_sound, past, stepping
 from tests.loop.stored import PAY, SEND, AnyHandle, World, approve_all
 from tests.loop.support import params
 from toolloop import AsyncToolLoopHandle, Completed
-from toolloop.errors import StoreError
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import AsyncScriptedProvider, reply
 
 ONE = (reply(calls=[PAY]), reply("done"))
 SCRIPT = (reply(calls=[PAY, SEND]), reply(calls=[{**PAY, "id": "t9"}]), reply("done"))
 MOST = 100
-
-
-def down(_: Asked) -> None:
-    raise StoreError("the disk is gone")
-
-
-def up(_: Asked) -> None:
-    """The store works."""
 
 
 # --- a turn that is cancelled ----------------------------------------------------------------------------------------
@@ -168,73 +156,6 @@ def test_a_driver_whose_event_loop_was_closed_holds_nothing() -> None:
     inside.renew_leases()
     assert store.lease("loop") is None
     assert world.open().text() == "done"
-
-
-@either_kind
-def test_a_handle_that_is_gone_holds_nothing(kind: str) -> None:
-    """Its store failed when it was to give the lease back, and nobody has the handle any more."""
-    world, store = stepping(kind, script=ONE)
-    peer: AnyHandle | None = world.open()
-    world.on["t1"] = lambda: setattr(store, "before", down)
-    with pytest.raises(StoreError):
-        peer.next_turn()  # type: ignore[union-attr]
-    del peer
-    gc.collect()
-    store.before = up
-    inside.renew_leases()
-    assert store.inner.lease("loop") is None
-    assert world.journal()[-1] == "Ended"  # what had happened is not lost with it
-    assert world.open().text() == "done"
-    assert world.ran == ["t1"]
-
-
-@on_both_backends
-def test_a_tool_that_is_back_while_the_store_fails_holds_nothing(backend: str) -> None:
-    """Its driver was cancelled; the lease was kept for it, and its end is stored before that is given back."""
-    world, store = stepping(backend, script=ONE)
-    peer = world.open()
-    handle = peer.handle
-    assert isinstance(handle, AsyncToolLoopHandle)
-    begun, go = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        begun.set()
-        awaited(go)
-
-    world.on["t1"] = stand
-    run_async(backend, lambda: cancelled_after(handle, begun))
-    assert store.inner.lease("loop") is not None
-    (job,) = inside.tool_runs_of(handle).values()
-    assert job.thread is not None
-    store.before = down
-    go.set()
-    job.thread.join(DEADLINE)
-    assert not job.thread.is_alive()
-    store.before = up
-    inside.renew_leases()
-    assert store.inner.lease("loop") is None
-    assert world.journal()[-1] == "Ended"
-    assert world.open().text() == "done"
-    assert world.ran == ["t1"]
-
-
-@either_kind
-def test_close_lets_go_though_the_store_fails(kind: str) -> None:
-    """Who asks next in this process is let in, and the end that was kept still counts."""
-    world, store = stepping(kind, script=ONE)
-    peer = world.open()
-    world.on["t1"] = lambda: setattr(store, "before", down)
-    with pytest.raises(StoreError):
-        peer.next_turn()
-    with pytest.raises(StoreError):
-        peer.close()
-    second = past(world).open(context=world.parts()["context"])
-    assert [call.why for call in second.handle.pending] == ["uncertain"]
-    store.before = up
-    peer.close()
-    assert second.text() == "done"
-    assert world.ran == ["t1"]
-    assert_sound(store)
 
 
 @either_kind

@@ -12,7 +12,6 @@ from tests.loop.stored import (
     LOOK,
     PAY,
     SEND,
-    TOOLS,
     AnyHandle,
     Faulty,
     World,
@@ -21,7 +20,7 @@ from tests.loop.stored import (
     pay,
     send,
 )
-from tests.loop.support import params, results_in, yielded
+from tests.loop.support import results_in, yielded
 from toolloop import Answer, Ask, Deny, LoopConfig, tool
 from toolloop.errors import Conflict, Drift
 from toolloop.machine.setup import Texts
@@ -130,53 +129,10 @@ def test_who_opens_a_loop_just_as_its_driver_ends_does_not_wake_it(kind: str) ->
 # --- drift -----------------------------------------------------------------------------------------------------------
 
 
-@tool(name="pay")
-def other_schema(amount: int, to: str) -> str:
-    """Pay, once."""
-    return f"{amount} {to}"
-
-
 @tool(name="pay", needs_approval=True)
 def guarded(amount: int) -> str:
     """Pay, once."""
     return str(amount)
-
-
-@tool(name="pay", effect="keyed")
-def keyed(amount: int) -> str:
-    """Pay, once."""
-    return str(amount)
-
-
-POLICY = LoopConfig(on_tool_call=lambda *_: None)
-DRIFTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a tool is gone": ({"tools": (pay, look)}, "the tool 'send' is gone"),
-    "a tool is new": ({"tools": (*TOOLS, tool(name="new")(lambda: ""))}, "the tool 'new' is new"),
-    "another schema": ({"tools": (other_schema, send, look)}, "the definition of the tool 'pay' changed"),
-    "another approval": ({"tools": (guarded, send, look)}, "the approval of the tool 'pay' was never, and is always"),
-    "another effect": ({"tools": (keyed, send, look)}, "the effect of the tool 'pay' was once, and is keyed"),
-    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' is new"),
-    "another model": ({"params": params(model="claude-opus-5")}, "the parameter 'model' changed"),
-    "a callable is missing": ({"config": LoopConfig()}, "config.on_tool_call was set, and is missing"),
-}
-
-
-@pytest.mark.parametrize(("parts", "change"), DRIFTS.values(), ids=DRIFTS)
-def test_what_changed_is_named_and_nothing_is_touched(parts: dict[str, Any], change: str) -> None:
-    """`Drift` at `open`; with `on_drift="accept"` the loop goes on with what there is, and it is no drift any more."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[LOOK]), reply("done")))
-    yielded(world.open(config=POLICY).next_turn())
-    before = world.store.load("loop")
-    parts = {"config": POLICY, **parts}
-    with pytest.raises(Drift, match='on_drift="accept"') as caught:
-        world.open(**parts)
-    assert change in caught.value.changes
-    assert world.store.load("loop") == before
-    accepted = world.open(on_drift="accept", **parts)
-    assert world.store.load("loop") == before, "who only looks changes nothing"
-    assert accepted.run().unwrap().text == "done"
-    again = world.open(**parts)
-    assert again.handle.state == accepted.handle.state
 
 
 def test_a_call_whose_tool_is_gone_gets_a_result_that_says_so() -> None:

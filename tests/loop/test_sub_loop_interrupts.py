@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests import inside
 from tests.loop.concurrency import (
     Background,
     Gate,
@@ -20,7 +17,7 @@ from tests.loop.concurrency import (
 )
 from tests.loop.loop_trees import LoopTree, join, kid, parallel
 from tests.loop.support import add, completed
-from toolloop import AsyncToolLoopHandle, Stop, ToolContext, ToolLoopHandle, tool
+from toolloop import AsyncToolLoopHandle, Stop, ToolContext, tool
 from toolloop.machine.loop import Ready
 from toolloop.terminations import StopCondition
 from toolloop.testing import call, reply
@@ -85,28 +82,3 @@ def test_a_cancelled_turn_leaves_children_that_go_on(backend: str) -> None:
     assert seen == [False]
     again = [body for who, body in zip(loop_tree.asked, loop_tree.bodies, strict=True) if who == "two"]
     assert again[0] == again[1] != again[2]
-
-
-def test_ctrl_c_while_children_are_at_work_leaves_a_tree_that_goes_on() -> None:
-    """Their requests are given up, and are made again; their tools run on."""
-    gate, asked, seen = Gate(), Gate(), list[bool]()
-    loop_tree = LoopTree(
-        "sync", {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS}, [kid([standing(gate, seen), add])]
-    )
-    loop_tree.on["two"] = asked.stand
-    handle = loop_tree.loop()
-    assert isinstance(handle, ToolLoopHandle)
-
-    with inside.interrupted_wait(handle, gate.arrived, asked.arrived), pytest.raises(KeyboardInterrupt):
-        handle.next_turn()
-    assert isinstance(handle.state.loops[("two",)].phase, Ready)
-    assert inside.requests_in_flight(handle) == {}
-    del loop_tree.on["two"]
-    state = handle.state
-    asked.opened.set()
-    gate.opened.set()
-    join()
-    assert handle.state is not state
-    assert told(handle.next_turn()) == ["went on", "it is 3"]
-    assert seen == [False]
-    assert loop_tree.asked.count("two") == 3

@@ -1,4 +1,4 @@
-"""Thinking that the model binds to what stood before it: left out once that is another, and said so."""
+"""What goes out: messages that are encoded once, and thinking that is left out once what stood before it changed."""
 
 from __future__ import annotations
 
