@@ -18,10 +18,12 @@ from tests.machine.worlds import World
 from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, ToolRegistry, tool
 from toolloop.errors import (
     CallerError,
+    InvalidHistory,
     UnknownCall,
 )
 from toolloop.face.results import Named
 from toolloop.loop.commands import Commands, Said, read_limits, read_params
+from toolloop.loop.message_edits import Edit
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.machine import events as ev
 from toolloop.machine.jsontext import decode, encode
@@ -210,3 +212,19 @@ def test_a_call_is_named_by_what_is_unique() -> None:
 
 
 # --- the history -----------------------------------------------------------------------------------------------------
+
+
+# --- the history -----------------------------------------------------------------------------------------------------
+def edited(state: State, *messages: str, then: Said | None = None) -> ev.HistoryEdited:
+    edit = Edit(state.root.messages, messages)
+    return commands_of(state).edit(state, edit, asked="next_turn()", then=then)
+
+
+def test_messages_beside_the_history_are_told_apart() -> None:
+    """`messages_mut()` does not show them, so the error says so."""
+    state = m.after(m.replied("pause_turn", m.server_call("srvtoolu_1")), params=PARAMS)
+    beside = state.root.unjoined
+    assert len(beside) == 1
+    same = encode({"role": "assistant", "content": [m.server_call("srvtoolu_1"), m.server_result("srvtoolu_1")]})
+    with pytest.raises(InvalidHistory, match="stay beside the history"):
+        edited(state, m.user(), same, m.user("more"))

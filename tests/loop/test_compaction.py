@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio.to_thread
+import pytest
 from attrs import define, field
 
 from tests.each import each
@@ -356,3 +357,16 @@ def test_two_summaries_side_by_side(kind: str) -> None:
     for who in "ab":
         (last,) = [body for body in library.requests if body["messages"][0]["content"] == who][-1:]
         assert last["messages"][1]["content"][0]["text"].endswith(f"summary for {who}")
+
+
+@each("is_async", [False, True])
+def test_a_child_s_writer_must_fit_the_handle(*, is_async: bool) -> None:
+    """That is looked at when the handle is made."""
+
+    async def write(_messages: Any) -> str:
+        return "words"
+
+    kind = "asyncio" if is_async else "sync"
+    writer = ScriptedProvider([]) if is_async else write
+    with pytest.raises(TypeError, match="async"):
+        Library(kind, Summarize(writer)).loop()

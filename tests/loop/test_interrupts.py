@@ -48,7 +48,7 @@ def interrupted(kind: str, where: str) -> dict[str, Any]:
             # Python may see a signal that comes just before the main thread waits only after the next one, so a person
             # presses twice. While threads run, the sync handle looks up by itself.
             looks_up = kind == "sync" and where in ("threads", "hung")
-            if not select.select([program.stdout], [], [], DEADLINE if looks_up else 2)[0]:
+            if not select.select([program.stdout], [], [], DEADLINE if looks_up else 20)[0]:
                 assert not looks_up
                 program.send_signal(signal.SIGINT)
             second = program.stdout.readline()

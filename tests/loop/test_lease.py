@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.loop.journals import FailingStore, names, new_journal, open_journal, running_loop
-from toolloop.errors import Conflict, StoreError
+from toolloop.errors import Conflict, LoopNotFound, StoreError
 from toolloop.loop import lease as leases
 from toolloop.loop.lease import DriverLease, has_ended, renew_all
 from toolloop.machine import events as ev
@@ -278,4 +278,17 @@ def test_one_thread_renews_all_leases_and_ends_when_there_is_none(monkeypatch: p
         lease.forget_holder()
     thread.join(DEADLINE)
     assert not thread.is_alive()
+    assert not leases._LEASES
+
+
+def test_a_loop_that_was_deleted_holds_nobody() -> None:
+    """There is nothing to give back."""
+    store, lease = failing()
+    lease.acquire()
+    store.inner.delete("loop")
+    lease.release()
+    assert not leases._LEASES
+    with pytest.raises(LoopNotFound):
+        lease.acquire()
+    renew_all()
     assert not leases._LEASES

@@ -272,3 +272,19 @@ def test_any_number_of_cache_marks_may_be_beside_the_history(by_code: bool) -> N
     with scene([asking, ENDS], tools=[mark], asked=params(tools=[CODE])) as at:
         assert completed(at.handle.run()).text == "done"
         assert at.count == 2
+
+
+def test_marks_of_follow_ups_add_up_over_turns() -> None:
+    """The fifth is refused at the call; after the first was taken out with `messages_mut` it is accepted."""
+    with scene([reply("so")] * 5 + [reply("fine")]) as at:
+        for _ in range(4):
+            at.done()
+            at.handle.follow_up(MARKED)
+        at.done()
+        with refused(at.handle, InvalidHistory, "cache-marks"):
+            at.handle.follow_up(MARKED)
+        working = at.handle.messages_mut()
+        assert working[2] == MARKED[0]
+        working[2] = user("unmarked")
+        at.handle.follow_up(MARKED)
+        assert at.done().text == "fine"

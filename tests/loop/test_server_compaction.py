@@ -251,3 +251,18 @@ def test_a_snapshot_keeps_the_block_and_not_the_wish() -> None:
             assert compactions(at) == [SUMMARIZE, None, None]
 
     play("sync", story)
+
+
+def test_a_compaction_that_failed_changes_nothing_and_is_not_asked_for_again() -> None:
+    async def story() -> None:
+        async with talking("sync", [compacted(None, usage=SUMMARY), reply("Four.")], asked()) as at:
+            turn = await at.turn()
+            assert turn.reason == "paused"
+            assert list(at.handle.messages) == [user()]
+            turn.continue_loop()
+            assert (await at.done()).text == "Four."
+            assert at.sent() == [user()]
+            assert compactions(at) == [SUMMARIZE, None]
+            assert at.handle.total_usage.input_tokens == 910
+
+    play("sync", story)

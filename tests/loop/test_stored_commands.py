@@ -16,8 +16,9 @@ from tests.loop.stepping import Asked, Stepping, assert_sound, stepping
 from tests.loop.stored import APPROVED, PAY, SEND, TOOLS, AnyHandle, World, approve_all
 from tests.loop.support import params, yielded
 from toolloop import AsyncToolLoopHandle, Deny, Grant, InjectMessages
-from toolloop.errors import DecisionConflict, Drift, StoreError
+from toolloop.errors import DecisionConflict, Drift, StoreError, UnreadableSnapshot
 from toolloop.stores.memory import MemoryStore
+from toolloop.stores.protocol import Head
 from toolloop.testing import reply
 
 TWO = (reply(calls=[SEND, {**SEND, "id": "t4"}]), reply("done"))
@@ -165,3 +166,31 @@ def test_tools_in_another_order_are_sent_in_the_order_they_had() -> None:
     assert world.open().text() == "done"
     first, second = ([each["name"] for each in request["tools"]] for request in world.requests)
     assert first == second == [each.name for each in TOOLS]
+
+
+def test_a_journal_under_another_name_is_refused() -> None:
+    """A copy made by hand is no loop: what is said to it would go into the first one."""
+    world = World("sync", MemoryStore())
+    yielded(world.open().run())
+    before = world.journal()
+    world.store.create("copy", world.store.load("loop").entries, head=Head("needs_decision"))
+    with pytest.raises(UnreadableSnapshot, match=r"'copy'.*'loop'"):
+        world.open("copy")
+    assert world.journal() == world.journal("copy") == before
+
+
+def pair(world: World) -> tuple[AnyHandle, AnyHandle]:
+    """Two handles, the first of which has driven to where somebody has to say something."""
+    first = world.open()
+    yielded(first.run())
+    return first, world.open()
+
+
+def test_the_same_decision_twice_is_one() -> None:
+    """Two people click the same button."""
+    world = World("sync", MemoryStore())
+    first, second = pair(world)
+    second.decide(t2=APPROVED)
+    first.decide(t2=APPROVED)
+    assert second.text() == "done"
+    world.assert_once()

@@ -30,6 +30,7 @@ from tests.loop.stepping import Asked, assert_sound, past, stepping
 from tests.loop.stored import PAY, SEND, AnyHandle, World, approve_all
 from tests.loop.support import params
 from toolloop import AsyncToolLoopHandle, Completed
+from toolloop.errors import Conflict
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import AsyncScriptedProvider, reply
 
@@ -219,3 +220,29 @@ def test_a_child_of_a_fork_does_not_drive_under_the_lease_of_its_parent(tmp_path
     program = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "loops.db")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
     assert (done.stdout.split("\n"), done.stderr) == (["child 7", "paid", "done", ""], "")
+
+
+ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), reply("done"))
+
+
+@either_kind
+def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
+    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
+    world, store = stepping(kind, script=ROUNDS)
+    peer = world.open()
+    refused: list[Any] = []
+
+    def other(asked: Asked) -> None:
+        if "TurnEnded" in asked.events:
+            peer = past(world).open()
+            peer.say(peer.turn().continue_loop)
+            with pytest.raises(Conflict) as caught:
+                peer.next_turn()
+            refused.append(caught.value.owner)
+
+    store.after = other
+    assert peer.text() == "done"
+    assert len(refused) == 3
+    assert None not in refused
+    world.assert_once()
+    assert_sound(store)

@@ -21,7 +21,7 @@ from toolloop import (
     sub_loop,
     tool,
 )
-from toolloop.errors import Conflict
+from toolloop.errors import Conflict, Drift
 from toolloop.loop.notifier import Notifier
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import FakeMessagesAPI, call, reply
@@ -211,3 +211,23 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
         driving.result()
     join()
     assert_sound(store)
+
+
+@either_kind
+def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str) -> None:
+    """Only who accepts it gets there; the caller says how it ended."""
+    loop_tree = LoopTree(kind, {"go": parallel("one"), "one": WRITES}, [kid([write])])
+    handle = loop_tree.loop()
+    yielded(turn(kind, handle))
+    with pytest.raises(Drift, match="the tool 'kid' is gone"):
+        loop_tree.restored(handle.snapshot(), tools=[])
+    awake = loop_tree.restored(handle.snapshot(), tools=[], on_drift="accept")
+    approve(awake)
+    lost = yielded(turn(kind, awake))
+    assert [(each.path, each.why) for each in lost.pending] == [(("one",), "uncertain")]
+    lost.answer("one", "I did it myself")
+    lost.continue_loop()
+    executed = yielded(turn(kind, awake))
+    assert told(executed) == ["I did it myself"]
+    executed.continue_loop()
+    assert completed(turn(kind, awake)).text == "all done"
