@@ -9,6 +9,13 @@ from tests.loop.support import assistant, refused, results_in, scene, user
 from toolloop import Ask, Budget, Stop, Texts, ToolLoopHandle, tool
 from toolloop.errors import MaxDepthExceeded, UndecidedCalls
 from toolloop.events import (
+    CallDecided,
+    CallFinished,
+    CallProposed,
+    CallStarted,
+    CallWaiting,
+    LoopFinished,
+    RequestAnswered,
     RequestStarted,
 )
 from toolloop.terminations import BudgetExceeded, MaxIterations, StopCondition, Timeout
@@ -228,3 +235,29 @@ def test_a_budget_of_no_tool_calls_ends_before_the_first_request() -> None:
     """Each part of the budget is checked before a request too."""
     with scene([], budget=Budget(tool_calls=0)) as at:
         assert at.done().termination == BudgetExceeded("tool_calls", 0, 0)
+
+
+def test_8_and_9_the_events_of_a_turn_come_in_order() -> None:
+    """Request, answer, proposals, waiting, decisions; then each start before its end; the end of the loop last."""
+    seen: list[Any] = []
+    script = [reply(calls=[ADD, WRITE]), reply("end")]
+    with scene(script, observers=[seen.append], max_parallel_tools=1) as at:
+        at.turn().approve_all(by="ana")
+        at.handle.run()
+    assert [type(event) for event in seen] == [
+        RequestStarted,
+        RequestAnswered,
+        CallProposed,
+        CallProposed,
+        CallWaiting,
+        CallDecided,
+        CallStarted,
+        CallFinished,
+        CallStarted,
+        CallFinished,
+        RequestStarted,
+        RequestAnswered,
+        LoopFinished,
+    ]
+    assert [event.iteration for event in seen] == [1] * 10 + [2] * 3
+    assert (seen[4].why, seen[5].kind, seen[5].by) == ("approval", "approve", "ana")
