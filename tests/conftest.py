@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import counted
+from tests import counted, own_threads
 
 # A disk takes milliseconds to confirm a write, and these tests make tens of thousands; no power cut is among them. So
 # their files are in memory, where there is enough of it. Whoever sets TMPDIR has them where they want.
@@ -43,6 +43,10 @@ _FIRST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in _FIRST)
+
+
+def pytest_runtest_setup() -> None:
+    own_threads.begin_test()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

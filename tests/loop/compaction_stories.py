@@ -112,13 +112,6 @@ class Reading(Talk):
         handle = self.handle
         return handle.run() if isinstance(handle, ToolLoopHandle) else await handle.run()
 
-    def restored_with(self, snapshot: dict[str, Any], compaction: Any, **parts: Any) -> Reading:
-        """The same loop in a further handle, woken up from a snapshot, with what no snapshot holds."""
-        heard: list[Any] = []
-        config = LoopConfig(max_iterations=100, compaction=compaction, observers=[heard.append])
-        given = {"tools": TOOLS, "config": config, **parts}
-        return Reading(type(self.handle).restore(snapshot, self.client, **given), self.api, self.client, heard)
-
 
 def book(**more: Any) -> dict[str, Any]:
     """Parameters of a loop that reads."""

@@ -28,7 +28,7 @@ from toolloop import (
 )
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider
 
-DEADLINE = 30.0
+DEADLINE = 120.0  # a busy machine takes its time
 BACKENDS = ("asyncio", "trio")
 P = ParamSpec("P")
 T = TypeVar("T")

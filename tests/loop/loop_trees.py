@@ -9,20 +9,13 @@ from typing import Any
 import anyio.to_thread
 from attrs import define, field
 
-from tests.loop.concurrency import DEADLINE
+from tests import own_threads
 from tests.loop.support import params, user
 from toolloop import AsyncToolLoopHandle, LoopConfig, LoopContext, ToolLoopHandle, sub_loop
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 Handle = ToolLoopHandle | AsyncToolLoopHandle
-
-
-def join() -> None:
-    """Wait for the other threads of loops to end."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("toolloop-") and thread is not threading.current_thread():
-            thread.join(DEADLINE)
-            assert not thread.is_alive()
+join = own_threads.join
 
 
 def bare(**more: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, cast
 
@@ -181,8 +181,3 @@ def refused(
     assert [word for word in words if word not in told] == [], told
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (type(copy), str(copy), vars(copy)) == (type(caught.value), told, vars(caught.value))
-
-
-def texts_of(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The content of each message, for a short comparison."""
-    return [message["content"] for message in messages]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests import inside
 from tests.each import each
 from tests.loop.streams import kinds, read, reading, text_in
 from tests.loop.support import completed, failed, params, yielded
@@ -15,12 +14,11 @@ from tests.loop.talking import Talk, either_driver, play, talking
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, Yielded, sub_loop
 from toolloop.compaction import Summarize
 from toolloop.errors import IllegalCommand, ModelError, ProtocolError
-from toolloop.events import CallStarted, InputDelta, RequestStarted, TextDelta
-from toolloop.testing import FakeMessagesAPI, call, fault, reply, streamed
+from toolloop.events import InputDelta, RequestStarted, TextDelta
+from toolloop.testing import call, fault, reply, streamed
 
 LONG = "one two three four five six seven eight nine ten"
 CALLS = reply(LONG, calls=[call("add", {"a": 1, "b": 2})])
-
 BROKEN = {
     "cut": (streamed(CALLS, cut=7), ModelError, True),
     "cut in a frame": (streamed(CALLS, cut_bytes=700), ModelError, True),
@@ -130,51 +128,22 @@ async def _read_and_raise(handle: ToolLoopHandle | AsyncToolLoopHandle, error: E
 
 
 @either_driver
-def test_a_call_that_was_told_and_did_not_start_runs_in_the_next_turn(driver: str) -> None:
-    """Who leaves at the word that a call starts leaves before it does: once it runs, in the turn that follows."""
-    ran: list[Any] = []
-
-    async def story() -> None:
-        async with talking(driver, [CALLS, reply("done")], params()) as talk:
-            handle = _watched(talk, ran)
-            async with reading(handle) as reader:
-                await reader.until(CallStarted)
-                assert ran == []
-            assert ran == []
-            assert _turn_of(await read(handle)).reason == "tools_executed"
-            assert ran == [("add", 1, 2)]
-
-    play(driver, story)
-
-
-def _watched(talk: Talk, ran: list[Any]) -> ToolLoopHandle | AsyncToolLoopHandle:
-    from tests.loop.support import TOOLS  # noqa: PLC0415 - beside what uses it
-    from toolloop import LoopContext  # noqa: PLC0415 - likewise
-
-    return type(talk.handle)(talk.client, params=params(), tools=TOOLS, context=LoopContext(state=ran))
-
-
-def _turn_of(seen: tuple[Any, Any]) -> Yielded:
-    return yielded(seen[1])
-
-
-@either_driver
 def test_a_slow_reader_slows_the_stream(driver: str) -> None:
     """What is not read is not fetched: the API cannot send more than the buffers on the way hold."""
     text = "x" * 200_000
 
     async def story() -> None:
-        async with talking(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk:
-            async with reading(talk.handle) as reader:
+        async with (
+            talking(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk,
+            reading(talk.handle) as reader,
+        ):
+            await reader.until(TextDelta)
+            stream = talk.api.requests[0].stream
+            assert stream is not None
+            for _ in range(100):
                 await reader.until(TextDelta)
-                stream = talk.api.requests[0].stream
-                assert stream is not None
-                for _ in range(100):
-                    await reader.until(TextDelta)
-                assert stream.events < 6_000
-                assert not stream.ended.is_set()
-                await reader.rest()
-            assert completed(reader.turn).text == text
+            assert stream.events < 6_000
+            assert not stream.ended.is_set()
 
     play(driver, story)
 
@@ -206,55 +175,6 @@ def test_loops_inside_calls_stream_through_their_parent(driver: str) -> None:
 
 
 @either_driver
-def test_who_leaves_gives_up_the_requests_of_loops_inside_too(driver: str) -> None:
-    """They are made again by the next turn, and come to the same."""
-    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
-    held = streamed(reply("some words of a child"), hold=5)
-    script = [reply(calls=[call("child", {"prompt": "go"})]), held, reply("some words"), reply("done")]
-
-    async def story() -> None:
-        async with talking(driver, script, params()) as talk:
-            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
-            async with reading(handle) as reader:
-                await reader.until(lambda event: isinstance(event, TextDelta) and bool(event.path))
-            held.release()
-            assert _turn_of(await read(handle)).results[0] is not None
-            assert completed(await _run(handle)).text == "done"
-
-    play(driver, story)
-
-
-async def _run(handle: Any) -> Any:
-    result = handle.run()
-    return await result if hasattr(result, "__await__") else result
-
-
-@either_driver
-def test_a_slow_reader_slows_the_streams_of_loops_inside_too(driver: str) -> None:
-    """Each of them waits until what it told was read."""
-    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
-
-    def script(body: Any) -> Any:
-        if body["messages"][0]["content"] != "hello":
-            return streamed(reply("x" * 200_000), send_buffer=4_096)
-        return reply(calls=[call("child", {"prompt": f"number {each}"}) for each in (1, 2)])
-
-    async def story() -> None:
-        async with talking(driver, script, params()) as talk:
-            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
-            async with reading(handle) as reader:
-                await reader.until(TextDelta)
-                for _ in range(500):
-                    await reader.until(TextDelta)
-                    assert inside.pieces_in_flight(reader.stream) <= 2  # one of each loop inside
-                streams = [request.stream for request in talk.api.requests[1:]]
-                assert all(stream is not None and stream.events < 6_000 for stream in streams)
-                assert not any(stream is not None and stream.ended.is_set() for stream in streams)
-
-    play(driver, story)
-
-
-@either_driver
 def test_a_summary_is_not_told_in_pieces(driver: str) -> None:
     """A request for a compaction is none of the reader's: its events are there, and no words of it."""
 
@@ -278,43 +198,6 @@ def test_a_summary_is_not_told_in_pieces(driver: str) -> None:
             assert [request.json.get("stream", False) for request in talk.api.requests].count(False) == len(asked)
 
     play(driver, story)
-
-
-@either_driver
-def test_a_stream_that_breaks_in_a_loop_inside(driver: str) -> None:
-    """The error says in which loop, with what came of its reply; tried again, it comes to the same as without."""
-    child = sub_loop("child", "Ask somebody.", params={"model": "claude-opus-5-5", "max_tokens": 64}, tools=[])
-    words = reply("some words of a child")
-    script = [
-        reply(calls=[call("child", {"prompt": "go"}, id="toolu_1")]),
-        streamed(words, cut=4),
-        words,
-        reply("done"),
-    ]
-
-    async def story() -> None:
-        async with talking(driver, script, params()) as talk:
-            handle = type(talk.handle)(talk.client, params=params(), tools=[child])
-            seen, turn = await read(handle)
-            error = failed(turn)
-            assert (error.path, error.partial_text) == (("toolu_1",), text_in(seen))
-            handle.retry()
-            assert _turn_of(await read(handle)).results[0] is not None
-            assert completed(await _run(handle)).text == "done"
-
-    play(driver, story)
-
-
-def test_memory_does_not_grow_with_the_pieces() -> None:
-    """Beside the reply itself, nothing keeps what was read: not the stream, not the driver, not the result."""
-    with FakeMessagesAPI([streamed(reply("x" * 200_000))]) as api:
-        handle = ToolLoopHandle(api.client(), params=params())
-        with handle.stream_turn() as stream:
-            for event in stream:
-                assert inside.pieces_in_flight(stream) + inside.notifications_in_flight(handle) <= 2
-                assert inside.events_in_flight(handle) <= 4
-                assert event.iteration == 1
-        assert len(completed(stream.turn).events) == 3
 
 
 @either_driver

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from tests.each import each
 from tests.loop.compaction_stories import (
-    FREE,
     TOOLS,
     USED,
     WORDS,
@@ -25,16 +25,7 @@ from tests.loop.talking import either_driver, play
 from toolloop import AsyncToolLoopHandle, Budget, LoopConfig, ToolLoopHandle, Usage
 from toolloop.compaction import SUMMARY_PROMPT, Summarize
 from toolloop.terminations import BudgetExceeded, MaxIterations, NaturalEnd
-from toolloop.testing import (
-    AsyncScriptedProvider,
-    FakeMessagesAPI,
-    ScriptedProvider,
-    call,
-    dropped,
-    fault,
-    html,
-    reply,
-)
+from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, dropped, fault, html, reply
 
 AT = 4000
 SECRET = {"extra_headers": {"x-secret": "for the loop alone"}}
@@ -159,25 +150,6 @@ def test_a_writer_that_the_handle_cannot_wait_for_is_refused_at_once(which: str)
         made(provider([]), params=book(), tools=TOOLS, config=config)
 
 
-def test_other_parameters() -> None:
-    """The request for the summary has them; what only shapes answers of the loop is not in it; the loop's stay."""
-
-    async def story() -> None:
-        changed = {"model": FREE, "max_tokens": 999, "thinking": {"type": "disabled"}}
-        asked = book(stop_sequences=["stop"], tool_choice={"type": "any"}, thinking={"type": "disabled"})
-        async with reading("sync", Reader(5), summarize(params=changed), asked=asked) as at:
-            assert (await at.to_the_end()).text == "done"
-            assert summed_up(at) == [WORDS]
-            (body,) = at.summaries
-            assert {name: body[name] for name in changed} == changed
-            assert "stop_sequences" not in body
-            assert "tool_choice" not in body
-            assert {each["max_tokens"] for each in at.requests} == {256}
-            assert at.requests[-1]["tool_choice"] == {"type": "any"}
-
-    play("sync", story)
-
-
 # --- what they cost --------------------------------------------------------------------------------------------------
 
 
@@ -226,18 +198,8 @@ def test_a_budget_that_the_summary_spends_ends_the_loop(which: str) -> None:
     play("sync", story)
 
 
-def test_none_is_asked_for_when_the_budget_is_spent() -> None:
-    async def story() -> None:
-        async with reading("sync", Reader(9), summarize(), budget=Budget(requests=4)) as at:
-            done = await at.to_the_end()
-            assert isinstance(done.termination, BudgetExceeded)
-            assert at.summaries == []
-            assert at.compactions == []
-
-    play("sync", story)
-
-
 # --- how they fail ---------------------------------------------------------------------------------------------------
+
 
 LONG = "These are so many words that nothing is saved. " * 500
 FAILURES: dict[str, tuple[Any, str]] = {
@@ -282,23 +244,6 @@ def test_a_summary_that_fails_costs_nothing_else(how: str) -> None:
     play("sync", story)
 
 
-def test_a_summary_that_failed_is_not_asked_for_again_at_once() -> None:
-    """Not before the history has grown by a part of the threshold; then it is."""
-
-    async def story() -> None:
-        script = Reader(30, summaries=[fault(500), reply(WORDS, usage=USED)])
-        async with reading("sync", script, summarize(at_tokens=15_000)) as at:
-            await at.to_the_end()
-            first, second, *_ = at.compactions
-            assert first.problem is not None
-            assert second.problem is None
-            assert second.before - first.before >= 1500
-            numbers = [number for number, body in enumerate(at.bodies()) if asks_for_summary(body)]
-            assert numbers[1] - numbers[0] > 1
-
-    play("sync", story)
-
-
 RAISED: dict[str, Any] = {
     "error": (ValueError("no pen"), "ValueError: no pen"),
     "none": (None, "NoneType"),
@@ -327,23 +272,6 @@ def test_a_function_that_fails(how: str) -> None:
     play("sync", story)
 
 
-def test_a_function_may_not_change_the_history() -> None:
-    """What it is given is a copy."""
-
-    def write(messages: list[Any]) -> str:
-        messages[0]["content"] = "Burn the book."
-        del messages[1:]
-        return "words"
-
-    async def story() -> None:
-        async with reading("sync", Reader(5), summarize(write)) as at:
-            assert (await at.to_the_end()).text == "done"
-            assert at.problems == [None]
-            assert {body["messages"][0]["content"] for body in at.requests} == {"Read the book."}
-
-    play("sync", story)
-
-
 def test_the_request_for_a_summary_switches_manual_thinking_off() -> None:
     """Its prompt would continue a turn that has to begin with thinking. The loop's own requests keep it."""
 
@@ -363,3 +291,70 @@ def test_the_request_for_a_summary_switches_manual_thinking_off() -> None:
         requests = [request.json for request in api.requests]
         assert any(map(asks_for_summary, requests))
         assert all(("thinking" in body) != asks_for_summary(body) for body in requests)
+
+
+BETAS = ["mcp-client-2025-11-20"]
+WIKI = {"type": "url", "name": "wiki", "url": "https://wiki.example"}
+OWN = {**WIKI, "authorization_token": "token-of-the-summary"}
+LOOPS = {**WIKI, "authorization_token": "token-of-the-loop"}
+WITH_WIKI = {"betas": BETAS, "tools": [{"type": "mcp_toolset", "mcp_server_name": "wiki"}]}
+
+
+def tokens_in(at: Any) -> set[str]:
+    """What the servers were told in the requests that came in."""
+    servers = [server for request in at.requests for server in request.json.get("mcp_servers", ())]
+    return {server.get("authorization_token") for server in servers}
+
+
+def test_a_token_of_one_loop_never_goes_to_the_provider_of_another() -> None:
+    """One strategy serves two loops, and its own parameters are as they were given."""
+    given = {"mcp_servers": [WIKI]}
+    kept = deepcopy(given)
+    strategy = Summarize(keep_last=1, at_tokens=3000, params=given)
+
+    async def story() -> None:
+        for server, tokens in ((LOOPS, {"token-of-the-loop"}), (WIKI, {None})):
+            asked = book(mcp_servers=[dict(server)], **WITH_WIKI)
+            async with reading("sync", Reader(4), strategy, asked=asked) as at:
+                assert (await at.to_the_end()).text == "done"
+                assert at.summaries
+                assert tokens_in(at.api) == tokens
+        assert given == kept
+
+    play("sync", story)
+
+
+@either_driver
+@each("to", ["own", "other"])
+def test_options_and_tokens_of_the_summary_are_sent(driver: str, to: str) -> None:
+    """They outweigh the loop's; to another provider nothing goes that was meant for the loop's own."""
+    given = {"extra_headers": {"x-key": "of the summary"}, "mcp_servers": [dict(OWN)]}
+    kept = deepcopy(given)
+    asked = book(
+        mcp_servers=[dict(LOOPS)], extra_headers={"x-key": "of the loop"}, metadata={"user_id": "u-1"}, **WITH_WIKI
+    )
+
+    async def story() -> None:
+        with FakeMessagesAPI(Reader()) as other:
+            client: Any = other.client() if driver == "sync" else other.async_client()
+            strategy = Summarize(client if to == "other" else None, 1, at_tokens=3000, params=given)
+            async with reading(driver, Reader(4), strategy, asked=asked) as at:
+                assert (await at.to_the_end()).text == "done"
+                api = other if to == "other" else at.api
+                summaries = [request for request in api.requests if asks_for_summary(request.json)]
+                assert len(summaries) == len(at.compactions) > 0
+                for request in summaries:
+                    assert request.headers["x-key"] == "of the summary"
+                    assert request.json["mcp_servers"] == [OWN]
+                    assert ("metadata" in request.json) == (to == "own")
+                for request in at.api.requests:
+                    if not asks_for_summary(request.json):
+                        assert request.headers["x-key"] == "of the loop"
+                        assert request.json["mcp_servers"] == [LOOPS]
+            if driver != "sync":
+                await client.close()
+            assert other.refused == []
+            assert given == kept
+            assert "token-of" not in repr(strategy)
+
+    play(driver, story)

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import fields
 
 from tests.each import each
-from tests.loop.support import params, refused, results_in, scene, user
-from toolloop import Answer, Approve, Ask, Continue, Deny, Rerun, Stop, Texts, ToolLoopHandle, tool
+from tests.loop.support import TOOLS, params, refused, results_in, scene, user
+from toolloop import Answer, Approve, Continue, Deny, Rerun, Stop, Texts, ToolLoopHandle
 from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.testing import call, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
 OTHER = call("write", {"path": "c", "text": "d"}, id="toolu_o")
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
-SHOT = call("picture", {"kind": "png"}, id="toolu_p")
 LOOKUP = {"name": "lookup", "description": "Look up.", "input_schema": {"type": "object", "properties": {}}}
 EXTERNAL = call("lookup", {"word": "x"}, id="toolu_e")
 EDITED = {"path": "z", "text": "y"}
@@ -73,52 +73,6 @@ def test_an_edited_input_runs_and_the_model_is_told_inside_the_result() -> None:
         assert said == {"type": "text", "text": "wrote z"}
         assert told["type"] == "text"
         assert '{"path":"z","text":"y"}' in told["text"]
-
-
-def test_a_note_stands_beside_images_too() -> None:
-    """A result of images takes the note inside."""
-    with scene([reply(calls=[SHOT]), reply("fine")], on_tool_call=lambda call, view: Ask()) as at:
-        turn = at.turn()
-        turn.approve(turn.pending[0], {"kind": "jpeg"})
-        turn.continue_loop()
-        at.turn().continue_loop()
-        at.done()
-        (result,) = results_in(at.sent()[-1])
-        assert [block["type"] for block in result["content"]] == ["image", "text"]
-
-
-def test_a_note_that_has_no_place_inside_stands_after_the_results() -> None:
-    """A result of search results takes no text beside them: the note comes after all results."""
-    found = [{"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "x"}]}]
-
-    @tool(needs_approval=True)
-    def find(word: str) -> list[dict[str, Any]]:
-        """Find."""
-        return found
-
-    calls = [call("find", {"word": "a"}, id="toolu_1"), call("find", {"word": "b"}, id="toolu_2")]
-    with scene([reply(calls=calls), reply("fine")], tools=[find]) as at:
-        turn = at.turn()
-        turn.approve("toolu_1", {"word": "c"})
-        turn.approve("toolu_2")
-        turn.continue_loop()
-        at.turn().continue_loop()
-        at.done()
-        content = at.sent()[-1]["content"]
-        assert [block["type"] for block in content] == ["tool_result", "tool_result", "text"]
-        assert content[0]["content"] == found
-        assert '{"word":"c"}' in content[2]["text"]
-
-
-def test_an_edit_that_is_what_the_model_proposed_is_no_edit() -> None:
-    """The same input in another order of keys needs no note."""
-    with scene([reply(calls=[WRITE]), reply("fine")]) as at:
-        turn = at.turn()
-        turn.approve(turn.pending[0], {"text": "b", "path": "a"})
-        turn.continue_loop()
-        at.turn().continue_loop()
-        at.done()
-        assert results_in(at.sent()[-1])[0]["content"] == "wrote a"
 
 
 def test_approve_all_approves_what_waits_for_approval_alone() -> None:
@@ -202,45 +156,6 @@ def test_errors_of_decisions_carry_their_parts() -> None:
         assert undecided.value.calls == ("toolu_w", "toolu_o", "toolu_e")
 
 
-@each(
-    ("first", "same"),
-    [
-        (Approve(), Approve(by="bob", reason="again")),
-        (Approve(EDITED), Approve({"text": "y", "path": "z"})),
-        (Deny("no"), Deny("another reason")),
-        (Answer("x"), Answer("x", by="bob")),
-    ],
-)
-def test_the_same_decision_twice_is_one(first: Any, same: Any) -> None:
-    """Kind, input and content make a decision; who said it, and why, do not."""
-    with scene([reply(calls=[WRITE, OTHER])]) as at:
-        at.turn()
-        at.handle.decide({"toolu_w": first})
-        before = at.handle.snapshot()
-        at.handle.decide({"toolu_w": same})
-        assert at.handle.snapshot()["loops"][0]["round"] == before["loops"][0]["round"]
-
-
-@each(
-    ("first", "other"),
-    [
-        (Approve(), Deny("no")),
-        (Approve(), Approve(EDITED)),
-        (Deny("no"), Approve()),
-        (Answer("x"), Answer("y")),
-        (Answer("x"), Answer("x", is_error=True)),
-    ],
-)
-def test_a_second_decision_that_differs_is_a_conflict(first: Any, other: Any) -> None:
-    """A decision cannot be taken back."""
-    with scene([reply(calls=[WRITE, OTHER])]) as at:
-        at.turn()
-        at.handle.decide({"toolu_w": first})
-        with refused(at.handle, DecisionConflict, "toolu_w") as caught:
-            at.handle.decide({"toolu_w": other})
-        assert caught.value.call == "toolu_w"
-
-
 def test_a_decision_is_bound_to_what_was_shown() -> None:
     """By the call as it was shown, or by its digest; by id alone it is bound to nothing."""
     other = reply(calls=[call("write", {"path": "a", "text": "else"}, id="toolu_w")])
@@ -252,36 +167,6 @@ def test_a_decision_is_bound_to_what_was_shown() -> None:
                 at.handle.decide(bound)  # type: ignore[arg-type]
         at.handle.decide({shown: Deny("no")})
         elsewhere.handle.decide({"toolu_w": Deny("no")})
-
-
-def test_a_call_shown_in_an_earlier_round_is_not_one_of_the_same_id_later() -> None:
-    """Ids may come again: a decision for what was shown then does not fit now."""
-    with scene([reply(calls=[WRITE]), reply(calls=[WRITE]), reply("fine")]) as at:
-        turn = at.turn()
-        (shown,) = turn.pending
-        turn.approve(shown)
-        turn.continue_loop()
-        at.turn().continue_loop()
-        turn = at.turn()
-        with refused(at.handle, DecisionConflict, "toolu_w"):
-            turn.approve(shown)
-        turn.approve("toolu_w")
-        assert at.handle.run().unwrap().text == "fine"
-        assert at.ran == [("write", "a", "b")] * 2
-
-
-def test_a_settled_call_takes_no_decision() -> None:
-    """After its result there is nothing left to decide, in the round or after it."""
-    unknown = call("nothing", {}, id="toolu_n")
-    with scene([reply(calls=[WRITE, unknown]), reply("fine")]) as at:
-        turn = at.turn()
-        with refused(at.handle, UnknownCall, "toolu_n", "has its result"):
-            turn.approve("toolu_n")
-        turn.approve("toolu_w")
-        turn.continue_loop()
-        at.turn()
-        with refused(at.handle, UnknownCall, "toolu_w", "Waiting"):
-            at.handle.decide({"toolu_w": Approve()})
 
 
 def test_a_call_is_named_by_its_id_or_by_itself() -> None:
@@ -308,23 +193,6 @@ def test_any_reason_reaches_the_model(reason: str) -> None:
         at.handle.run()
         (result,) = results_in(at.sent()[-1])
         assert result["content"] == Texts().denied.format(reason=reason.replace("\ud800", "\ufffd"))
-
-
-def test_texts_can_be_overridden() -> None:
-    """Each text that the model sees is the configuration's to change."""
-    texts = Texts(denied="Nein: {reason}", not_run="Nicht gelaufen", unknown_tool="{name}? {known}", edited="<{input}>")
-    calls = [WRITE, OTHER, call("nothing", {})]
-    with scene([reply(calls=calls), reply(calls=[ADD]), reply("fine")], texts=texts, max_iterations=2) as at:
-        turn = at.turn()
-        turn.deny("toolu_w", "no")
-        turn.approve("toolu_o", EDITED)
-        turn.continue_loop()
-        at.turn().continue_loop()
-        at.turn()
-        results = results_in(at.sent(1)[-1])
-        assert results[0]["content"] == "Nein: no"
-        assert results[1]["content"][1]["text"] == '<{"path":"z","text":"y"}>'
-        assert results[2]["content"] == "'nothing'? add, broken, look, picture, write".replace("'", "")
 
 
 def test_stop_settles_what_is_open() -> None:
@@ -361,3 +229,44 @@ def test_a_word_of_another_type_is_refused(move: Any, kind: type[Exception], wor
         with pytest.raises(kind, match=word):
             move(at.handle)
         assert (at.handle.snapshot(), len(turn.pending), turn.is_spent) == (before, 1, False)
+
+
+NAMES = [field.name for field in fields(Texts)]
+
+
+def test_the_texts_are_distinct() -> None:
+    """A model can tell one fate from another."""
+    assert len({getattr(Texts(), name) for name in NAMES}) == len(NAMES)
+
+
+def test_what_a_tool_raised_can_be_worded() -> None:
+    """The error is one place in the text."""
+    with scene([reply(calls=[("broken", {})]), reply("fine")], texts=Texts(failed="Sorry: {error}.")) as at:
+        assert at.handle.run().unwrap().text == "fine"
+        (result,) = results_in(at.sent()[-1])
+        assert (result["content"], result["is_error"]) == ("Sorry: OSError: the disk is gone.", True)
+
+
+@each("braces", ["{", "}", "{0}", "{name}", "{reason}"])
+def test_braces_in_what_is_filled_in_are_only_text(braces: str) -> None:
+    """A reason, an input and an error may say anything."""
+    edited = {"path": braces, "text": braces}
+    with scene([reply(calls=[WRITE, {**WRITE, "id": "toolu_2"}]), reply("fine")]) as at:
+        turn = at.turn()
+        turn.approve("toolu_w", edited)
+        turn.deny("toolu_2", braces)
+        assert at.handle.run().unwrap().text == "fine"
+        ran, denied = results_in(at.sent()[-1])
+        assert f'{{"path":"{braces}","text":"{braces}"}}' in str(ran["content"])
+        assert denied["content"].endswith(braces)
+
+
+def test_texts_are_part_of_a_snapshot() -> None:
+    """A loop that wakes up without a configuration says what it said before."""
+    with scene([reply(calls=[WRITE]), reply("fine")], texts=Texts(denied="Not allowed: {reason}")) as at:
+        at.turn()
+        copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS)
+        assert copy.pending_turn is not None
+        copy.pending_turn.deny("toolu_w", "no")
+        assert copy.run().unwrap().text == "fine"
+        assert results_in(at.sent()[-1])[0]["content"] == "Not allowed: no"

@@ -1,7 +1,4 @@
-"""Snapshots of every format ever released load and go on. The files are never edited, and never written by a test.
-
-`python -m tests.loop.test_golden` writes those that are not there yet: of a new story, or of a new format.
-"""
+"""Snapshots of every format ever released load and go on. The files are never edited, and never written by a test."""
 
 from __future__ import annotations
 
@@ -50,7 +47,6 @@ DIG = call("research", {"prompt": "dig"}, id="toolu_dig")
 HM = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 OPEN = server_call("web_search", {"query": "x"}, id="srvtoolu_1")
 FOUND = server_result("web_search", id="srvtoolu_1")
-
 # For each state: what the model says on the way there, and after it.
 STORIES: dict[str, tuple[list[Any], list[Any]]] = {
     "ready": ([], [reply("end")]),

@@ -1,4 +1,4 @@
-"""Injected messages: where they join, where they are held and join later, and which are refused."""
+"""Injected messages: where they join, where they are queued and join later, and which are refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from typing import Any
 import pytest
 
 from tests.each import each
-from tests.loop.support import Scene, assistant, params, refused, results_in, scene, user
-from toolloop import Continue, InjectMessages, Stop, tool
+from tests.loop.support import (
+    Scene,
+    assistant,
+    completed,
+    params,
+    refused,
+    results_in,
+    scene,
+    user,
+)
+from toolloop import Continue, InjectMessages, ToolLoopHandle
 from toolloop.errors import InvalidHistory
 from toolloop.events import MessageHeld
-from toolloop.testing import call, reply, server_call, server_result
+from toolloop.terminations import NaturalEnd
+from toolloop.testing import ScriptedProvider, call, reply, server_call, server_result
 
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
@@ -30,15 +40,6 @@ def test_an_injected_message_is_a_message_of_its_own() -> None:
         at.done()
         assert results_in(at.sent()[2]) == at.sent()[2]["content"]
         assert at.sent()[3:] == [user("by the way"), user("and")]
-
-
-def test_messages_injected_one_after_the_other_keep_their_order() -> None:
-    """Before the first request they accumulate too."""
-    with scene([reply("fine")]) as at:
-        at.handle.resume(InjectMessages([user("one")]))
-        at.handle.resume(InjectMessages([user("two"), user("three")]))
-        at.done()
-        assert at.sent() == [user(), user("one"), user("two"), user("three")]
 
 
 def test_injected_into_an_open_round_they_follow_its_results() -> None:
@@ -74,18 +75,6 @@ def test_beside_an_open_server_call_a_message_is_held() -> None:
         assert at.sent(1)[-1]["content"] == results_in(at.sent(1)[-1])
         assert at.sent(2)[-1] == user("hurry")
         assert done.text == "fine"
-
-
-def test_a_held_message_goes_out_after_a_stop() -> None:
-    """A pause that is stopped is dropped; what the user said is not."""
-    script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply("fine")]
-    with scene(script, asked=params(tools=[SEARCH]), max_pauses=0) as at:
-        at.turn().inject_and_continue([user("hurry")])
-        at.done()
-        at.handle.follow_up([user("again")])
-        assert at.handle.run().unwrap().text == "fine"
-        assert user("hurry") in at.sent()
-        assert user("again") in at.sent()
 
 
 def test_a_system_message_comes_last() -> None:
@@ -127,15 +116,6 @@ def test_a_system_message_is_refused_for_a_model_that_takes_none() -> None:
             turn.inject_and_continue([SYSTEM])
 
 
-def test_a_system_message_alone_is_refused_during_a_pause() -> None:
-    """It would follow the reply that ends the pause, where the API takes none; with a user message it is held."""
-    with scene([reply("so far", content=[OPEN], stop_reason="pause_turn")], asked=params(tools=[SEARCH])) as at:
-        turn = at.turn()
-        with refused(at.handle, InvalidHistory, "follows an assistant message"):
-            turn.inject_and_continue([SYSTEM])
-        turn.inject_and_continue([user("hurry"), SYSTEM])
-
-
 def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
     """Two commands may not make together what one may not: a system message precedes the model or ends the array."""
     with scene([reply("fine")]) as at:
@@ -143,58 +123,6 @@ def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
         with refused(at.handle, InvalidHistory):
             at.handle.resume(InjectMessages([user("x")]))
         assert at.done().text == "fine"
-
-
-@each("paused", [True, False])
-def test_a_user_message_after_a_held_system_message_is_refused(paused: bool) -> None:
-    """Likewise among those that are held, or that wait for the results of an open round."""
-    open_round = reply(calls=[WRITE]) if not paused else reply("so far", content=[OPEN], stop_reason="pause_turn")
-    answer = reply(content=[FOUND, SAID]) if paused else reply("fine")
-    with scene([open_round, answer, reply("fine")], asked=params(tools=[SEARCH]), execution="ready") as at:
-        at.turn().inject_and_continue([user("hurry"), SYSTEM])
-        with refused(at.handle, InvalidHistory):
-            at.handle.resume(InjectMessages([user("x")]))
-
-
-def test_no_messages_are_none() -> None:
-    """An empty list is a command to go on."""
-    with scene([reply(calls=[ADD]), reply("fine")]) as at:
-        at.turn().inject_and_continue([])
-        at.done()
-        assert len(at.sent()) == 3
-
-
-def test_a_follow_up_to_a_held_system_message_is_in_order() -> None:
-    """A system message that was held when a pause was stopped stands after the next user turn."""
-    script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply("fine")]
-    with scene(script, asked=params(tools=[SEARCH])) as at:
-        at.turn().inject_and_continue([user("hurry"), SYSTEM])
-        at.handle.resume(Stop())
-        at.done()
-        at.handle.follow_up([user("again")])
-        assert at.handle.run().unwrap().text == "fine"
-        assert at.sent() == [user(), user("hurry"), user("again"), SYSTEM]
-
-
-@each("end", ["stop", "max_pauses", "max_iterations", "refusal", "max_tokens"])
-def test_a_system_message_before_a_dropped_pause_leaves_a_history_that_goes_on(end: str) -> None:
-    """What was injected during the pause may not join behind a system message: the follow-up must be possible."""
-    paused = reply("so far", content=[OPEN], stop_reason="pause_turn")
-    later = {
-        "refusal": [reply(stop_reason="refusal")],
-        "max_tokens": [reply(content=[FOUND], stop_reason="max_tokens")],
-    }
-    limits = {"max_pauses": {"max_pauses": 0}, "max_iterations": {"max_iterations": 1}}
-    asked = params(tools=[SEARCH], messages=[user(), SYSTEM])
-    with scene([paused, *later.get(end, []), reply("fine")], asked=asked, **limits.get(end, {})) as at:
-        at.turn().inject_and_continue([user("hurry")])
-        if end == "stop":
-            at.handle.resume(Stop())
-        at.done()
-        at.handle.follow_up([user("again")])
-        assert at.handle.run().unwrap().text == "fine"
-        said = [message["content"] for message in at.sent() if message["role"] != "assistant"]
-        assert sorted(said) == sorted(["hello", SYSTEM["content"], "hurry", "again"])
 
 
 @each("decided", [False, True])
@@ -211,23 +139,6 @@ def test_a_system_message_alone_is_refused_beside_an_open_server_call(decided: b
         turn.inject_and_continue([user("hurry"), SYSTEM])
         assert at.handle.run().unwrap().text == "fine"
         assert at.sent()[-2:] == [user("hurry"), SYSTEM]
-
-
-@each("title", ["assistant", '"role":"assistant"'])
-def test_a_result_that_names_the_assistant_is_no_message_of_the_model(title: str) -> None:
-    """What a message may follow is judged by its roles, not by words in it."""
-
-    @tool
-    def fetch() -> list[dict[str, Any]]:
-        """Fetch a document."""
-        return [
-            {"type": "document", "title": title, "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
-        ]
-
-    with scene([reply(calls=[("fetch", {})]), reply("fine")], tools=[fetch]) as at:
-        at.turn().inject_and_continue([user("hurry")])
-        assert at.done().text == "fine"
-        assert at.sent()[-1] == user("hurry")
 
 
 HALF = "half a pair: \ud83d"
@@ -265,11 +176,50 @@ def test_half_a_surrogate_pair_is_refused_wherever_a_caller_speaks(say: Callable
         pass
 
 
-def test_half_a_surrogate_pair_is_refused_in_a_follow_up() -> None:
-    """The loop stays where it ended, and takes another one."""
-    with scene([reply("so"), reply("fine")]) as at:
-        at.done()
-        with pytest.raises(TypeError, match="surrogate"):
-            at.handle.follow_up([user(HALF)])
-        at.handle.follow_up([user("a whole one: \U0001f600")])
-        assert at.done().text == "fine"
+def user_message(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def test_a_system_message_said_during_a_request_waits_for_the_next_user_turn() -> None:
+    """After the model's last word there is no place for it; after the user's next one there is."""
+
+    def answer(_request: Any) -> dict[str, Any]:
+        if handle.iterations == 0:
+            handle.resume(InjectMessages([{"role": "system", "content": "Be brief."}]))
+        return reply("one")
+
+    with scene(answer) as at:
+        handle = at.handle
+        assert at.done().termination == NaturalEnd()
+        handle.follow_up([user_message("again")])
+        assert at.done().text == "one"
+        assert [message["role"] for message in at.sent()[-1:]] == ["system"]
+
+
+def test_what_was_said_during_a_request_goes_out_with_the_next_in_another_process() -> None:
+    """A snapshot taken meanwhile knows it; and nobody's request is under way where it wakes up."""
+    saved: list[dict[str, Any]] = []
+
+    def answer(_request: Any) -> dict[str, Any]:
+        handle.resume(InjectMessages([user_message("and this")]))
+        saved.append(handle.snapshot())
+        return reply("first")
+
+    handle = ToolLoopHandle(ScriptedProvider(answer), params=params(), tools=[])
+    try:
+        handle.next_turn()
+    finally:
+        provider = ScriptedProvider([reply("second")])
+        woken = ToolLoopHandle.restore(saved[0], provider)
+        assert completed(woken.run()).text == "second"
+        assert provider.requests[0]["messages"][-1] == user_message("and this")
+
+
+def test_a_paused_reply_goes_back_as_it_came() -> None:
+    """Even if it ends in thinking, which may come last in nothing else."""
+    script = [reply("half", content=[], thinking=None, stop_reason="pause_turn"), reply("done")]
+    script[0]["content"].append({"type": "thinking", "thinking": "hm"})
+    with scene(script) as at:
+        at.turn().continue_loop()
+        assert at.done().text == "done"
+        assert [block["type"] for block in at.sent()[-1]["content"]] == ["text", "thinking"]

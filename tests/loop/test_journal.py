@@ -1,11 +1,10 @@
-"""A journal without a store; and what every journal does: turns, clocks, ids, and its locks in the child of a fork."""
+"""Records of a journal: kinds, turns, ends that come late or again, and starts that may be stored."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,33 @@ from typing import Any
 import pytest
 
 from tests.each import each
-from tests.loop.journals import ID, STORY, first
-from toolloop.errors import CallerError
+from tests.loop.journals import (
+    ID,
+    RUNNING,
+    STORY,
+    Driver,
+    FailingStore,
+    Moment,
+    assert_sound,
+    first,
+    names,
+    new_journal,
+    open_journal,
+    running_loop,
+    stored_state,
+    take_over,
+)
+from toolloop.errors import CallerError, Conflict, StoreError
 from toolloop.face.watch_events import RequestStarted
 from toolloop.loop.event_bus import EventBus
-from toolloop.loop.journal import Journal, new_id
+from toolloop.loop.journal import Journal, PendingRecord, new_id
 from toolloop.machine import events as ev
 from toolloop.machine.jsontext import encode
+from toolloop.machine.loop import round_of
 from toolloop.machine.splicing import Splice
 from toolloop.machine.tree import begin
 from toolloop.machine.values import DecisionRecord, Result, Wait, Why
+from toolloop.stores import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,14 +153,6 @@ def test_a_clock_that_fails_stands_still(clock: Callable[[], Any]) -> None:
     assert own.now() == 7.0
 
 
-def test_a_clock_tells_milliseconds() -> None:
-    """Each event carries the time, so it is short."""
-    assert journal(lambda: 1_800_000_000.123456).now() == 1_800_000_000.123
-
-
-# --- ids and locks ---------------------------------------------------------------------------------------------------
-
-
 def test_ids_grow() -> None:
     """So an index grows at its end."""
     ids = [new_id() for _ in range(300)]
@@ -166,9 +174,7 @@ store = SqliteStore(sys.argv[1])
 driver = Driver(new_journal(store))
 journal, lease = driver.journal, driver.lease
 lease.acquire()
-for event in (ev.Requested(), ev.Replied(STORY[0]), ev.Judged(), ev.Started("t1"), ev.Started("t2")):
-    journal.record(event)
-journal.commit()
+driver.record(*RUNNING)
 held, forked = threading.Event(), threading.Event()
 
 def hold():
@@ -220,14 +226,158 @@ def test_the_child_of_a_fork_holds_nothing_of_its_parent(tmp_path: Path) -> None
     assert (done.stdout.split("\n"), done.stderr) == (["child 7", "True 2 None True", ""], "")
 
 
-def test_threads_record_in_one_order() -> None:
-    """None of them is lost, and those who watch are told in that order."""
-    own = journal()
-    threads = [
-        threading.Thread(target=lambda: [own.record(ev.Ticked(seconds=1.0)) for _ in range(50)]) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert own.state.root.active == 200.0
+def change(_: Any) -> ev.Changed:
+    return ev.Changed(params='{"model":"m","max_tokens":8}', names=("max_tokens",))
+
+
+# --- ends of runs ----------------------------------------------------------------------------------------------------
+
+
+END = ev.Ended("t1", Result(encode("paid")), iteration=1, attempt=1)
+
+
+def test_the_end_of_a_run_gets_in_whoever_drives_by_then() -> None:
+    """And it counts if nobody has decided otherwise. Everything else that the old driver records is rejected."""
+    store = MemoryStore()
+    first = running_loop(store)
+    take_over(store)
+    end = first.journal.record(END)
+    other = first.journal.record(ev.Ended("t2", None))
+    first.journal.commit()
+    assert (end.stored, end.rejection, other.stored, type(other.rejection)) == (True, None, False, Conflict)
+    assert names(store)[-1] == "Ended"
+    assert round_of(stored_state(store).root).find("t1").result.content == encode("paid")  # type: ignore[union-attr] # it has one
+    assert isinstance(first.journal.lost, Conflict)
+    for event in (ev.Replied(STORY[0]), ev.TurnEnded(), ev.Ticked(at=9.0), ev.Ended("t2", None)):
+        record = first.journal.record(event)
+        assert (record.stored, type(record.rejection)) == (False, Conflict)
+    late = first.journal.record(END)
+    first.journal.commit()
+    assert late.stored
+    assert names(store)[-2:] == ["Ended", "Ended"]
+    assert_sound(store)
+
+
+def test_a_driver_learns_of_a_take_over_from_what_it_reads() -> None:
+    """It may read before it stores."""
+    store = MemoryStore()
+    first = running_loop(store)
+    assert first.journal.remote_drives == 0
+    take_over(store)
+    assert first.journal.lost is None
+    assert first.journal.refresh()
+    assert first.journal.remote_drives > 0
+    assert isinstance(first.journal.lost, Conflict)
+
+
+def test_two_processes_that_saw_one_run_end_store_it_once() -> None:
+    """A fork inside a tool ends it twice."""
+    store = MemoryStore()
+    first = running_loop(store)
+    second = open_journal(store)
+    for journal in (second, first.journal):
+        assert journal.record(END).id.startswith("end00001")
+        journal.commit()
+    assert names(store).count("Ended") == 1
+    assert first.journal.state == second.state == stored_state(store)
+
+
+def test_a_second_end_of_a_run_is_kept_under_an_id_of_its_own() -> None:
+    """The first one is the result: a call that timed out ends once more when its tool is back."""
+    store = MemoryStore()
+    driver = running_loop(store)
+    both = [driver.journal.record(END), driver.journal.record(END)]
+    driver.journal.commit()
+    assert len({each.id for each in both}) == 2
+    assert names(store)[-2:] == ["Ended", "Ended"]
+    assert_sound(store)
+
+
+# --- what may be stored all the same ---------------------------------------------------------------------------------
+
+
+def unsure(fails: Moment) -> tuple[FailingStore, Driver, PendingRecord]:
+    """A driver that recorded a start; nobody knows whether it is stored, for the store fails altogether."""
+    store = FailingStore(MemoryStore())
+    driver = Driver(new_journal(store))
+    driver.lease.acquire()
+    driver.record(*RUNNING[:3])
+    start = driver.journal.record(ev.Started("t1", "digest"))
+    appended = len(store.asked) + 1
+    store.fails = lambda at: fails if at == appended else "before" if at > appended else None
+    with pytest.raises(StoreError):
+        driver.journal.commit()
+    assert (start.stored, start.sent) == (False, True)
+    store.fails = lambda _: None
+    return store, driver, start
+
+
+def test_a_start_that_was_dropped_and_is_stored_counts_after_all() -> None:
+    """Whoever recorded it may still perform it."""
+    store, driver, start = unsure("after")
+    assert driver.journal.refresh()
+    assert (start.stored, driver.journal.remote_drives) == (True, 0)
+    assert driver.journal.lost is None
+    assert driver.journal.state == stored_state(store.inner)
+
+
+@each("fails", ["before", "after"])
+def test_a_start_that_is_recorded_again_keeps_its_id(fails: Moment) -> None:
+    """So it is stored once, whether the first one was or not."""
+    store, driver, start = unsure(fails)
+    again = driver.journal.record(ev.Started("t1", "digest", at=7.0))
+    assert again.id == start.id
+    driver.journal.commit()
+    assert again.stored
+    assert names(store.inner).count("Started") == 1
+    assert driver.journal.state == stored_state(store.inner)
+
+
+@each("id", ["its own", "the first one's"])
+def test_a_start_of_another_input_is_not_taken_for_the_one_that_is_stored(id: str) -> None:  # noqa: A002 - what it is about
+    """It must not run on the word of the first one; nobody knows then how that ended."""
+    store, driver, start = unsure("after")
+    again = driver.journal.record(ev.Started("t1", "other"), id=start.id if id != "its own" else None)
+    driver.journal.commit()
+    assert (again.stored, again.rejection is None) == (False, False)
+    assert driver.journal.lost is None
+    assert driver.journal.state == stored_state(store.inner)
+
+
+def test_a_start_that_is_certainly_not_stored_is_forgotten() -> None:
+    """A look at the store says so."""
+    _, driver, start = unsure("before")
+    driver.journal.refresh()
+    assert (start.stored, start.sent) == (False, False)
+
+
+def test_a_deferred_command_whose_fate_is_unknown_is_said_once() -> None:
+    """It is repeated with its id."""
+    store = FailingStore(MemoryStore())
+    journal = new_journal(store, defers=True)
+    journal.commit()
+    journal.say(lambda state: ev.Changed(params="{}", at=state.root.now + len(store.asked)))
+    appended = len(store.asked) + 1
+    store.fails = lambda at: "after" if at == appended else "before" if at > appended else None
+    with pytest.raises(StoreError):
+        journal.commit()
+    store.fails = lambda _: None
+    journal.commit()
+    assert names(store.inner) == ["Opened", "Changed"]
+    assert journal.state == stored_state(store.inner)
+
+
+def test_a_refused_command_that_is_stored_all_the_same_is_not_said_twice() -> None:
+    """The caller was told that the store failed, and says it again: the loop has moved on since they looked."""
+    store = FailingStore(MemoryStore())
+    journal = new_journal(store)
+    journal.commit()
+    appended = len(store.asked) + 1
+    store.fails = lambda at: "after" if at == appended else "before" if at > appended else None
+    with pytest.raises(StoreError, match="the disk is gone"):
+        journal.say(change)
+    store.fails = lambda _: None
+    with pytest.raises(Conflict, match="went on elsewhere"):
+        journal.say(change)
+    assert names(store.inner) == ["Opened", "Changed"]
+    assert journal.state == stored_state(store.inner)

@@ -1,19 +1,34 @@
-"""Each limit: exactly its boundary, one below, one above; `extend` goes on where a limit stopped."""
+"""Limits and depth: exactly the boundary, one below, one above; `extend` goes on where a limit stopped."""
 
 from __future__ import annotations
 
-import time
+import pickle
 from typing import Any
 
 import pytest
+from attrs import frozen
 
 from tests import inside
 from tests.each import each
-from tests.loop.support import HUNDRED, TOOLS, params, refused, results_in, scene, user, yielded
-from toolloop import Ask, Budget, Deny, LoopConfig, Texts, ToolLoopHandle, tool
+from tests.loop.concurrency import either_kind, run_async
+from tests.loop.support import HUNDRED, failed, params, results_in, scene, user
+from toolloop import (
+    Ask,
+    AsyncToolLoopHandle,
+    Budget,
+    Deny,
+    Error,
+    LoopConfig,
+    LoopContext,
+    Texts,
+    ToolContext,
+    ToolLoopHandle,
+    Yielded,
+    tool,
+)
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.terminations import BudgetExceeded, MaxIterations, NaturalEnd, Timeout
-from toolloop.testing import ScriptedProvider, call, fault, reply
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, fault, reply
 
 ADD = reply("adding", calls=[("add", {"a": 1, "b": 2})], usage=HUNDRED)
 END = reply("end", usage=HUNDRED)
@@ -26,31 +41,6 @@ def test_exactly_limit_requests_are_answered(limit: int | None, asked: int) -> N
         done = at.handle.run().unwrap()
         assert (at.count, done.iterations) == (asked, asked)
         assert done.termination == (MaxIterations(limit) if limit is not None and limit < 3 else NaturalEnd())
-
-
-@each(
-    ("budget", "asked", "end"),
-    [
-        (Budget(requests=0), 0, BudgetExceeded("requests", 0, 0)),
-        (Budget(requests=2), 2, BudgetExceeded("requests", 2, 2)),
-        (Budget(requests=3), 3, NaturalEnd()),
-        (Budget(input_tokens=199), 2, BudgetExceeded("input_tokens", 199, 200)),
-        (Budget(input_tokens=200), 2, BudgetExceeded("input_tokens", 200, 200)),
-        (Budget(input_tokens=201), 3, NaturalEnd()),
-        (Budget(output_tokens=99), 2, BudgetExceeded("output_tokens", 99, 100)),
-        (Budget(output_tokens=100), 2, BudgetExceeded("output_tokens", 100, 100)),
-        (Budget(output_tokens=101), 3, NaturalEnd()),
-        (Budget(total_tokens=299), 2, BudgetExceeded("total_tokens", 299, 300)),
-        (Budget(total_tokens=300), 2, BudgetExceeded("total_tokens", 300, 300)),
-        (Budget(total_tokens=301), 3, NaturalEnd()),
-        (Budget(), 3, NaturalEnd()),
-    ],
-)
-def test_a_budget_is_checked_before_each_request(budget: Budget, asked: int, end: Any) -> None:
-    """Below, at, and above: what a request will use is not known before, so the last one may go over."""
-    with scene([ADD, ADD, END], budget=budget) as at:
-        done = at.handle.run().unwrap()
-        assert (at.count, done.termination) == (asked, end)
 
 
 def test_iterations_count_per_user_turn_and_the_budget_counts_the_whole_loop() -> None:
@@ -73,83 +63,27 @@ def test_extend_goes_on_where_the_limit_stopped() -> None:
         assert (at.ran, at.count) == ([("add", 1, 2)] * 2, 3)
 
 
-@each(
-    ("config", "change", "end"),
-    [
-        ({"max_iterations": 1}, {"max_iterations": 1}, MaxIterations(1)),
-        ({"max_iterations": 1}, {"timeout": 60}, MaxIterations(1)),
-        ({"timeout": 0}, {"timeout": 60.0}, None),
-        (
-            {"budget": Budget(requests=1)},
-            {"budget": Budget(requests=1, total_tokens=9)},
-            BudgetExceeded("requests", 1, 1),
-        ),
-        ({"budget": Budget(requests=1)}, {"budget": Budget(requests=9)}, None),
-    ],
-)
-def test_extend_that_is_not_enough_ends_again(config: Any, change: Any, end: Any) -> None:
-    """The other limits stay; one that is still met ends the loop at once, without a request."""
-    with scene([ADD, END], **config) as at:
-        first = at.handle.run().unwrap()
-        count = at.count
-        at.handle.extend(**change)
-        done = at.handle.run().unwrap()
-        assert done is not first
-        assert (done.termination == end, at.count == count) if end else (done.text == "end")
-
-
 def test_a_timeout_bounds_the_execution_and_extend_lets_the_rest_run() -> None:
     """A call that comes after the time is up is not run; after `extend` it runs, the finished one does not again."""
     ran: list[str] = []
 
     @tool
     def slow(name: str) -> str:
-        """Take some time."""
-        begun = time.monotonic()
-        while time.monotonic() - begun < 0.06:
-            pass
+        """Take much time."""
+        inside.active_time_passes(at.handle, 100)
         ran.append(name)
         return name
 
     calls = [call("slow", {"name": "one"}), call("slow", {"name": "two"})]
-    with scene([reply(calls=calls), END], tools=[slow], max_parallel_tools=1, timeout=0.05) as at:
+    with scene([reply(calls=calls), END], tools=[slow], max_parallel_tools=1, timeout=60) as at:
         done = at.handle.run().unwrap()
-        assert (done.termination, ran) in (((Timeout(0.05)), ["one"]), (Timeout(0.05), []))
+        assert (done.termination, ran) == (Timeout(60), ["one"])
         results = results_in(at.handle.messages[-1])
         assert results[-1]["content"] == Texts().not_run
-        finished = list(ran)
         at.handle.extend(timeout=600)
         assert at.handle.run().unwrap().text == "end"
         assert ran == ["one", "two"]
-        assert ran[: len(finished)] == finished
         assert [block["content"] for block in results_in(at.sent()[-1])] == ["one", "two"]
-
-
-def test_waiting_for_the_caller_takes_no_time() -> None:
-    """Only active seconds count: a clock that leaps while the caller thinks changes nothing."""
-    now = [1000.0]
-    provider = ScriptedProvider([reply(calls=[("write", {"path": "a", "text": "b"})]), END])
-
-    handle = ToolLoopHandle(provider, params=params(), tools=TOOLS, config=LoopConfig(timeout=60), clock=lambda: now[0])
-    turn = yielded(handle.next_turn())
-    now[0] += 10_000
-    turn.approve_all()
-    assert handle.run().unwrap().text == "end"
-    left = handle.view()["left"]["seconds"]
-    assert 50 < left < 60
-
-
-def test_a_limit_with_open_calls_settles_them_and_extend_opens_them_again() -> None:
-    """A budget of tools that ends in the middle of a round: not run, then run, each once."""
-    calls = [call("add", {"a": number, "b": 0}) for number in range(3)]
-    with scene([reply(calls=calls), END], budget=Budget(tool_calls=2)) as at:
-        done = at.handle.run().unwrap()
-        assert done.termination == BudgetExceeded("tool_calls", 2, 2)
-        assert [block.get("is_error") for block in results_in(at.handle.messages[-1])] == [None, None, True]
-        at.handle.extend(budget=Budget(tool_calls=4))
-        assert at.handle.run().unwrap().text == "end"
-        assert [item[1] for item in at.ran] == [0, 1, 2]
-        assert [block["content"] for block in results_in(at.sent()[-1])] == ["0", "1", "2"]
 
 
 def test_extend_before_a_limit_is_met_changes_the_limits_alone() -> None:
@@ -183,27 +117,6 @@ def test_a_bad_limit_is_refused(change: Any) -> None:
         assert at.handle.snapshot() == before
 
 
-@each(("depth", "limit"), [(0, 0), (1, 1), (3, 3), (4, 3)])
-def test_a_loop_too_deep_fails_without_a_request_for_good(depth: int, limit: int) -> None:
-    """No request, no iterations; the same error again, which survives pickling; nothing can mend it."""
-    with scene([], depth=depth, max_depth=limit) as at:
-        failed = at.failed()
-        assert isinstance(failed.error, MaxDepthExceeded)
-        assert (failed.error.current, failed.error.limit) == (depth, limit)
-        assert (failed.iterations, failed.retryable, failed.retry_after, at.count) == (0, False, None, 0)
-        assert at.handle.next_turn() is failed
-        with refused(at.handle, IllegalCommand, "retry()"):
-            at.handle.retry()
-        assert [word for word in ("max_depth", str(depth), str(limit)) if word not in str(failed.error)] == []
-
-
-@each(("depth", "limit"), [(0, 1), (2, 3), (99, None)])
-def test_a_loop_below_its_depth_runs(depth: int, limit: int | None) -> None:
-    """One below the limit runs; None is no limit."""
-    with scene([END], depth=depth, max_depth=limit) as at:
-        assert at.done().text == "end"
-
-
 def test_a_failed_request_counts_for_no_limit() -> None:
     """The iteration did not happen."""
     with scene([fault(529), END], max_iterations=1, budget=Budget(requests=1)) as at:
@@ -227,3 +140,115 @@ def test_the_time_of_a_policy_is_active_time(opinion: Any) -> None:
         turn.continue_loop()
         assert at.handle.run().unwrap().termination == Timeout(60.0)
         assert at.count == 1
+
+
+DOWN = reply(calls=[("deeper", {})])
+
+
+@frozen
+class Misleading:
+    """An object of the caller that looks as if it knew how deep it is."""
+
+    depth: int = 0
+    state: Any = None
+
+
+STATES: dict[str, Any] = {
+    "none": None,
+    "a number": 7,
+    "a mapping": {"depth": 0},
+    "an object with a depth": Misleading(),
+    "a context": LoopContext(state="x", depth=0),
+    "a tool's context": ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k"),
+}
+
+
+def once(request: dict[str, Any]) -> Any:
+    """The model calls the tool, and then is content."""
+    return DOWN if len(request["messages"]) == 1 else reply("up")
+
+
+@each("state", STATES.values())
+def test_each_handle_in_a_tool_is_one_deeper(state: Any) -> None:
+    """Depths are 0, 1, 2 down to the limit, and the caller's object is handed down as it is."""
+    provider = ScriptedProvider(once)
+    seen: list[tuple[int, bool]] = []
+    ends: list[Any] = []
+
+    @tool
+    def deeper(context: ToolContext) -> str:
+        """Ask another loop."""
+        inner = ToolLoopHandle(provider, params=params(), tools=[deeper], context=context)
+        seen.append((inner.depth, context.state is state))
+        ends.append(inner.run())
+        return "back"
+
+    outer = ToolLoopHandle(provider, params=params(), tools=[deeper], context=LoopContext(state=state))
+    assert outer.run().unwrap().text == "up"
+    assert seen == [(1, True), (2, True), (3, True)]
+    deepest, *others = ends
+    error = failed(deepest).error
+    assert isinstance(error, MaxDepthExceeded)
+    assert (error.current, error.limit) == (3, 3)
+    assert [end.text for end in others] == ["up", "up"]
+    assert len(provider.requests) == 6  # two of each of the three that ran
+
+
+def turn(kind: str, depth: int, limit: int | None) -> tuple[Any, Any, Any]:
+    """A handle at a depth, its first turn, and its provider."""
+    parts: dict[str, Any] = {
+        "params": params(),
+        "context": LoopContext(depth=depth),
+        "config": LoopConfig(max_depth=limit),
+    }
+    if kind == "sync":
+        provider: Any = ScriptedProvider([reply("fine")])
+        handle: Any = ToolLoopHandle(provider, **parts)
+        return handle, handle.next_turn(), provider
+    provider = AsyncScriptedProvider([reply("fine")])
+    handle = AsyncToolLoopHandle(provider, **parts)
+    return handle, run_async(kind, handle.next_turn), provider
+
+
+@either_kind
+@each(("depth", "limit"), [(0, 0), (1, 1), (3, 3), (5, 3)])
+def test_at_the_limit_the_first_turn_is_an_error(kind: str, depth: int, limit: int) -> None:
+    """No request, no iteration; the error pickles, stays the same, and no command brings the loop to life."""
+    handle, result, provider = turn(kind, depth, limit)
+    error = failed(result).error
+    assert isinstance(error, MaxDepthExceeded)
+    assert (error.current, error.limit, result.iterations, handle.iterations) == (depth, limit, 0, 0)
+    assert (result.retryable, handle.is_finished, len(provider.requests)) == (False, True, 0)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.current, copy.limit) == (MaxDepthExceeded, str(error), depth, limit)
+    before = handle.snapshot()
+    for command in (
+        handle.retry,
+        lambda: handle.extend(max_iterations=5),
+        lambda: handle.extend(budget=Budget(requests=5)),
+        lambda: handle.follow_up([user("again")]),
+        handle.messages_mut,
+    ):
+        with pytest.raises(IllegalCommand):
+            command()
+    assert handle.snapshot() == before
+    again = handle.next_turn() if kind == "sync" else run_async(kind, handle.next_turn)
+    assert again is result
+
+
+@each(("depth", "limit"), [(0, 1), (2, 3), (99, None)])
+def test_below_the_limit_a_loop_runs(depth: int, limit: int | None) -> None:
+    """The limit is the first depth at which none does; None is no limit."""
+    handle, result, _ = turn("sync", depth, limit)
+    assert result.unwrap().text == "fine"
+    assert handle.depth == depth
+
+
+def test_the_depth_survives_sleep_whatever_the_context_is_then() -> None:
+    """A loop that was nested stays as deep as it was."""
+    provider = ScriptedProvider([reply("fine")])
+    asleep = ToolLoopHandle(provider, params=params(), context=LoopContext(depth=3)).snapshot()
+    woken = ToolLoopHandle.restore(asleep, provider, context=LoopContext(depth=0))
+    assert woken.depth == 3
+    result: Yielded | Error | Any = woken.next_turn()
+    assert isinstance(failed(result).error, MaxDepthExceeded)

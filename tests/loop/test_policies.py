@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-import pytest
 from pydantic import AfterValidator
 
 from tests.each import each
-from tests.loop.support import results_in, scene
-from toolloop import Answer, Approve, Ask, Deny, ToolCall, ToolContext, View, sub_loop, tool
-from toolloop.testing import call, reply
+from tests.loop.support import params, results_in, scene, yielded
+from toolloop import Answer, Approve, Ask, Deny, LoopConfig, ToolCall, ToolContext, ToolLoopHandle, View, sub_loop, tool
+from toolloop.testing import ScriptedProvider, call, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
@@ -235,28 +235,6 @@ def test_a_tool_that_returns_what_cannot_be_sent_is_an_error_result() -> None:
         assert (result["is_error"], "cannot be converted to JSON" in result["content"]) == (True, True)
 
 
-@each("kind", [KeyboardInterrupt, SystemExit])
-def test_an_exit_is_never_a_result_and_the_loop_can_go_on(kind: type[BaseException]) -> None:
-    """It is raised to the caller; a call that may not be repeated then waits as uncertain."""
-    rude = [kind]
-
-    @tool
-    def exits() -> str:
-        """Exit, the first time."""
-        if rude:
-            raise rude.pop()
-        return "done"
-
-    with scene([reply(calls=[("exits", {})]), reply("fine")], tools=[exits]) as at:
-        with pytest.raises(kind):
-            at.handle.next_turn()
-        turn = at.turn()
-        assert [call.why for call in turn.pending] == ["uncertain"]
-        turn.rerun(turn.pending[0])
-        assert at.handle.run().unwrap().text == "fine"
-        assert results_in(at.sent()[-1])[0]["content"] == "done"
-
-
 def test_a_tool_may_know_its_call() -> None:
     """What a `ToolContext` says of loop, call, iteration and depth."""
     seen: list[Any] = []
@@ -272,46 +250,6 @@ def test_a_tool_may_know_its_call() -> None:
         assert seen == [("loop", "toolu_x", 1, 2, False)]
 
 
-def test_stop_when_that_raises_raises_through_and_changes_nothing() -> None:
-    """The reply is there; the next `next_turn()` asks again, without a request."""
-    answers: list[Any] = [OSError("no network"), False]
-
-    def stop(view: View) -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    with scene([reply(calls=[ADD]), reply("fine")], stop_when=lambda view: stop(view) if answers else None) as at:
-        with pytest.raises(OSError, match="no network"):
-            at.handle.next_turn()
-        assert (at.handle.view()["state"], at.ran) == ("Judging", [])
-        at.turn().continue_loop()
-        assert at.done().text == "fine"
-        assert at.count == 2
-
-
-def test_stop_when_goes_before_the_policies() -> None:
-    """A loop that ends asks nobody about its calls."""
-    asked: list[str] = []
-    with scene([reply(calls=[ADD])], stop_when=lambda view: True, on_tool_call=lambda c, v: asked.append(c.name)) as at:
-        at.done()
-        assert asked == []
-
-
-def test_an_observer_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever watches cannot harm the loop, nor another observer."""
-    seen: list[object] = []
-
-    def bad(event: object) -> None:
-        raise OSError("the pipe is closed")
-
-    with scene([reply(calls=[ADD]), reply("fine")], observers=[bad, seen.append]) as at:
-        assert at.handle.run().unwrap().text == "fine"
-    assert len(seen) > 4
-    assert "an observer failed" in caplog.text
-
-
 @each("answer", [Answer(object()), Answer("", is_error=True), Deny(None), Approve(["x"])])  # type: ignore[arg-type]
 def test_a_decision_of_a_policy_that_cannot_be_used_asks(answer: Any) -> None:
     """The policy fails closed: the caller sees what was wrong with it."""
@@ -319,3 +257,45 @@ def test_a_decision_of_a_policy_that_cannot_be_used_asks(answer: Any) -> None:
         (pending,) = at.turn().pending
         assert (pending.why, at.ran) == ("approval", [])
         assert "policy" in str(pending.reason)
+
+
+class Vague:
+    """An answer that is neither true nor false, such as an array of numbers."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+
+def spend_with(predicate: Callable[..., Any]) -> Any:
+    @tool(needs_approval=predicate)
+    def spend() -> str:
+        """Spend."""
+        return "spent"
+
+    return spend
+
+
+def test_a_predicate_whose_answer_is_neither_true_nor_false_asks() -> None:
+    """It fails closed, as one that raises does."""
+    script = [reply(calls=[("spend", {})]), reply("fine")]
+    with scene(script, tools=[spend_with(lambda call: Vague())]) as at:
+        turn = at.turn()
+        (pending,) = turn.pending
+        assert pending.why == "approval"
+        assert "ValueError" in str(pending.reason)
+        turn.approve(pending)
+        assert at.handle.run().unwrap().text == "fine"
+
+
+@each("word", [Ask(reason=5), Ask(reason=["a"])])  # type: ignore[arg-type]
+@each("who", ["policy", "predicate"])
+def test_the_reason_of_an_ask_is_shown_as_a_text(word: Ask, who: str) -> None:
+    """Whatever a policy gave as a reason, a page can show it and a snapshot can hold it."""
+    script = [reply(calls=[("spend", {})])]
+    config = LoopConfig(on_tool_call=(lambda call, view: word) if who == "policy" else None)
+    tools = [spend_with(lambda call: word)]
+    handle = ToolLoopHandle(ScriptedProvider(script), params=params(), tools=tools, config=config)
+    (pending,) = yielded(handle.next_turn()).pending
+    assert pending.reason == str(word.reason)
+    copy = ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), tools=tools, config=config)
+    assert [call.reason for call in copy.pending] == [pending.reason]

@@ -1,4 +1,4 @@
-"""Result filters: what a tool returned is looked at before it is recorded."""
+"""What is done to a result before it is recorded, and what a running tool reports of itself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.each import each
 from tests.loop.concurrency import (
@@ -24,13 +22,11 @@ from tests.loop.concurrency import (
     turn,
 )
 from tests.loop.support import completed, yielded
-from toolloop import AsyncToolLoopHandle, Continue, LoopConfig, ToolCall, ToolError, ToolLoopHandle, tool
+from toolloop import Continue, LoopConfig, ToolCall, ToolContext, ToolError, ToolLoopHandle, tool
 from toolloop.errors import Drift
-from toolloop.events import ResultFiltered
-from toolloop.responses import TruncateResults
+from toolloop.events import CallFinished, CallProgress, CallStarted, ResultFiltered
 from toolloop.testing import ScriptedProvider, call, reply
 
-Any_ = ToolLoopHandle | AsyncToolLoopHandle
 SAYS = reply(calls=[("say", {})])
 
 
@@ -252,49 +248,6 @@ def test_a_bad_list_of_filters_is_refused(bad: Any) -> None:
         LoopConfig(result_filters=bad)
 
 
-def twice(_call: ToolCall, content: Any) -> Any:
-    return content * 2
-
-
-def as_data(_call: ToolCall, content: Any) -> Any:
-    return {"said": content}
-
-
-def leave(_call: ToolCall, _content: Any) -> None:
-    return None
-
-
-def async_of(filter_: Any) -> Any:
-    async def filtered(call: ToolCall, content: Any) -> Any:
-        await anyio.lowlevel.checkpoint()
-        return filter_(call, content)
-
-    filtered.__name__ = filter_.__name__
-    return filtered
-
-
-@given(filters=st.lists(st.sampled_from([upper, twice, as_data, leave, raises, misfits, nonsense]), max_size=5))
-def test_both_handles_filter_alike(filters: list[Any]) -> None:
-    """The same contents and the same events, whether the filters and the tools are async or not."""
-
-    @tool(name="say")
-    async def say_async() -> str:
-        """Say something."""
-        return "one two three"
-
-    seen = []
-    for kind, own, given_filters in (
-        ("sync", say, filters),
-        ("asyncio", say, filters),
-        ("asyncio", say_async, [*map(async_of, filters)]),
-        ("trio", say, [*map(async_of, filters)]),
-    ):
-        handle = make(kind, [reply(calls=[call("say", id="toolu_1")])], [own], result_filters=given_filters)
-        executed = yielded(turn(kind, handle))
-        seen.append((told(executed), [event for event in executed.events if isinstance(event, ResultFiltered)]))
-    assert seen[1:] == seen[:1] * 3
-
-
 def test_what_a_filter_gives_is_judged_by_the_call() -> None:
     """A call made by code takes text only, and a reference must name a tool: else the result stays as it was."""
 
@@ -309,48 +262,69 @@ def test_what_a_filter_gives_is_judged_by_the_call() -> None:
         assert told(sync_loop([reply(calls=[asked])], [say], result_filters=[bad]).next_turn())[0][0] == "one two three"
 
 
-class TestTruncateResults:
-    """The built-in one."""
+@tool
+def steps(count: int, context: ToolContext) -> str:
+    """Report each step."""
+    for step in range(count):
+        context.report(f"step {step}", progress=step, total=count)
+    context.report("done")
+    return "all"
 
-    def test_it_keeps_head_and_tail(self) -> None:
-        """The note between them says how much is missing."""
 
-        @tool
-        def long() -> str:
-            """Say much."""
-            return "a" * 500 + "b" * 500
+@either_kind
+def test_progress_is_seen_between_start_and_end_in_its_order(kind: str) -> None:
+    """By observers at once, and on the result of the turn."""
+    seen: list[Any] = []
+    handle = make(kind, [reply(calls=[("steps", {"count": 2})])], [steps], observers=[seen.append])
+    executed = yielded(turn(kind, handle))
+    call_id = executed.calls[0].id
+    events = [event for event in seen if isinstance(event, CallStarted | CallProgress | CallFinished)]
+    assert events == [
+        CallStarted(1, call_id, "steps"),
+        CallProgress(1, call_id, "steps", "step 0", 0, 2),
+        CallProgress(1, call_id, "steps", "step 1", 1, 2),
+        CallProgress(1, call_id, "steps", "done", None, None),
+        events[-1],
+    ]
+    assert [event for event in executed.events if isinstance(event, CallProgress)] == events[1:4]
+    (loop,) = handle.snapshot()["loops"]
+    assert "step" not in str(loop["phase"]["closed"]).replace("steps", "")
 
-        handle = sync_loop([reply(calls=[("long", {})])], [long], result_filters=[TruncateResults(200)])
-        ((text, _),) = told(handle.next_turn())
-        assert len(text) <= 200
-        head, note, tail = text.split("\n")
-        assert (set(head), set(tail)) == ({"a"}, {"b"})
-        assert note == f"[... {1000 - len(head) - len(tail)} characters were left out here ...]"
 
-    def test_only_texts_of_only_these_tools_are_cut(self) -> None:
-        """Images stay; other tools' results stay."""
-        image = {"type": "image", "source": {"type": "url", "url": f"https://example.org/{'x' * 300}.png"}}
-        long = {"type": "text", "text": "x" * 300}
-        cut = TruncateResults(100, only=["long"])
-        shown = sync_loop([SAYS], [say])
-        (other,) = yielded(shown.next_turn()).calls
-        assert cut(other, "x" * 300) is None
-        filtered = TruncateResults(100)(other, [long, image])
-        assert [len(filtered[0]["text"]) <= 100, filtered[1]] == [True, image]
+def test_an_async_tool_reports_too() -> None:
+    """The same method."""
 
-    @given(text=st.text(max_size=400), most=st.integers(100, 300))
-    def test_it_is_never_longer_than_asked_and_a_second_time_changes_nothing(self, text: str, most: int) -> None:
-        """What is kept is a beginning and an end of the text."""
-        cut = TruncateResults(most)._cut(text)
-        assert len(cut) <= max(most, len(text)) if len(text) <= most else len(cut) <= most
-        assert TruncateResults(most)._cut(cut) == cut
-        if cut != text:
-            head, _, tail = cut.rpartition("\n[... ")
-            assert text.startswith(head)
-            assert text.endswith(tail.partition(" ...]\n")[2])
+    @tool
+    async def work(context: ToolContext) -> str:
+        """Work."""
+        context.report(progress=0.5)
+        return "done"
 
-    @pytest.mark.parametrize("bad", [{"max_chars": 99}, {"max_chars": 1e3}, {"max_chars": 100, "only": "say"}])
-    def test_what_makes_no_sense_is_refused(self, bad: Any) -> None:
-        """The error names the field."""
-        with pytest.raises(ValueError, match=list(bad)[-1]):
-            TruncateResults(**bad)
+    handle = async_loop([reply(calls=[("work", {})])], [work])
+    executed = yielded(run_async("asyncio", handle.next_turn))
+    (event,) = (event for event in executed.events if isinstance(event, CallProgress))
+    assert (event.message, event.progress, event.total) == (None, 0.5, None)
+
+
+def test_a_report_after_the_end_is_not_heard() -> None:
+    """A tool that was left behind may go on talking; nobody watches it any more."""
+    kept: list[ToolContext] = []
+    seen: list[Any] = []
+
+    @tool
+    def work(context: ToolContext) -> str:
+        """Work."""
+        kept.append(context)
+        return "done"
+
+    handle = sync_loop([reply(calls=[("work", {})])], [work], observers=[seen.append])
+    yielded(handle.next_turn())
+    before = len(seen)
+    kept[0].report("hello?")
+    assert len(seen) == before
+
+
+def test_a_report_outside_a_loop_does_nothing() -> None:
+    """A tool can be tested without a loop."""
+    context = ToolContext(call_id="c", loop_id="l", iteration=1, depth=1, idempotency_key="k")
+    context.report(object(), progress=1, total=2.5)

@@ -10,11 +10,11 @@ import pytest
 from attrs.exceptions import FrozenInstanceError
 
 from tests.each import each
-from tests.loop.support import HUNDRED, refused, scene, user, yielded
-from toolloop import Answer, Approve, Ask, Continue, Deny, ToolResult, Usage
+from tests.loop.support import HUNDRED, refused, scene, user
+from toolloop import Ask, Deny, ToolResult, Usage
 from toolloop.errors import IllegalCommand, ModelError
 from toolloop.machine.jsontext import canonical
-from toolloop.terminations import MaxIterations, NaturalEnd
+from toolloop.terminations import NaturalEnd
 from toolloop.testing import fault, reply
 
 WRITE = ("write", {"path": "a", "text": "b"})
@@ -94,16 +94,6 @@ def test_a_spent_turn_refuses_every_move(use: Any) -> None:
         assert caught.value.asked
 
 
-def test_a_turn_is_spent_by_resume_too() -> None:
-    """The command counts, not the door it came through."""
-    with scene([reply(calls=[ADD])]) as at:
-        turn = at.turn()
-        at.handle.resume(Continue())
-        assert turn.is_spent
-        with refused(at.handle, IllegalCommand, "spent"):
-            turn.continue_loop()
-
-
 def test_next_turn_while_a_turn_waits_is_refused() -> None:
     """A `Yielded` cannot be forgotten: nothing goes on without its command."""
     with scene([MIXED]) as at:
@@ -132,19 +122,6 @@ def test_completed_tells_the_last_reply_verbatim() -> None:
         assert all(entry.seconds > 0 and entry.path == () for entry in done.usage_log)
         assert sum((entry.usage for entry in done.usage_log), Usage()) == done.total_usage
         assert at.handle.messages[-1]["content"] == done.response["content"]
-
-
-def test_completed_without_text_has_none() -> None:
-    """No text block: the text is None, not empty."""
-    with scene([reply()]) as at:
-        assert at.done().text is None
-
-
-def test_a_limit_keeps_the_last_real_response() -> None:
-    """The response of a loop that a limit ended is the last reply there was."""
-    with scene([reply("thinking aloud", calls=[ADD])], max_iterations=1) as at:
-        done = at.handle.run().unwrap()
-        assert (done.termination, done.text) == (MaxIterations(1), "thinking aloud")
 
 
 def test_an_error_tells_what_and_whether_and_when_to_retry() -> None:
@@ -271,13 +248,6 @@ def test_calls_are_equal_as_long_as_nothing_happened_to_them() -> None:
         assert hash(turn.calls[0]) == hash(before)
 
 
-def test_decisions_are_values() -> None:
-    """Two decisions that say the same are equal."""
-    assert Approve(by="ana") == Approve(None, "ana")
-    assert Deny("x") != Deny("y")
-    assert Answer("x", is_error=True) != Answer("x")
-
-
 def test_pending_turn_is_the_turn_that_waits_or_none() -> None:
     """It is the very object that `next_turn` returned, and gone with its command."""
     with scene([reply(calls=[ADD]), reply("fine")]) as at:
@@ -288,12 +258,3 @@ def test_pending_turn_is_the_turn_that_waits_or_none() -> None:
         assert at.handle.pending_turn is None
         at.done()
         assert at.handle.pending_turn is None
-
-
-def test_run_returns_the_waiting_turn_when_it_cannot_go_on() -> None:
-    """Without `ask` it returns what waits, each time the same; once all is decided it continues by itself."""
-    with scene([MIXED, reply("done")]) as at:
-        turn = yielded(at.handle.run())
-        assert at.handle.run() is turn
-        turn.approve_all()
-        assert at.handle.run().unwrap().text == "done"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.each import each
-from tests.loop.support import TOOLS, assistant, completed, failed, params, refused, scene, user, yielded
-from toolloop import LoopConfig, ToolLoopHandle
+from tests.loop.support import TOOLS, assistant, completed, params, refused, scene, user, yielded
+from toolloop import ToolLoopHandle
 from toolloop.errors import InvalidHistory, ModelError, OutsideError, ProtocolError
 from toolloop.terminations import Refused
-from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, dropped, fault, html, reply, server_call, verbatim
+from toolloop.testing import ScriptedProvider, call, dropped, fault, html, reply, verbatim
 
 ADD = reply(calls=[("add", {"a": 1, "b": 2})])
 END = reply("end")
-SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 JSON_TYPE = {"content-type": "application/json"}
-
 ERRORS: dict[str, tuple[Any, type[Exception], bool, float | None]] = {
     "400": (fault(400), ModelError, False, None),
     "401": (fault(401), ModelError, False, None),
@@ -84,17 +81,6 @@ def test_retry_can_fail_again_with_an_error_of_its_own() -> None:
         assert (seen, at.done().iterations) == ([529, 400, 529], 1)
 
 
-def test_a_provider_that_raises_anything_is_an_error_result() -> None:
-    """Whatever it was is the cause."""
-    cause = LookupError("no such region")
-    handle = ToolLoopHandle(ScriptedProvider([cause, END]), params=params())
-    error = failed(handle.next_turn()).error
-    assert isinstance(error, ModelError)
-    assert (error.__cause__, "no such region" in str(error)) == (cause, True)
-    handle.retry()
-    assert handle.run().unwrap().text == "end"
-
-
 @each("kind", [KeyboardInterrupt, SystemExit])
 def test_an_exit_during_a_request_is_as_if_it_had_not_been_made(kind: type[BaseException]) -> None:
     """It is raised; the loop stands before the request, but for the seconds it took, and goes on by `next_turn`."""
@@ -109,35 +95,7 @@ def test_an_exit_during_a_request_is_as_if_it_had_not_been_made(kind: type[BaseE
     assert provider.bodies[1] == provider.bodies[2]
 
 
-def test_retry_during_a_pause_sends_the_pause_again() -> None:
-    """The paused reply still stands beside the history."""
-    paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
-    with scene([paused, fault(529), reply(stop_reason="refusal")], asked=params(tools=[SEARCH])) as at:
-        at.turn().continue_loop()
-        at.failed()
-        assert at.handle.messages == (user(),)
-        at.handle.retry()
-        at.done()
-        assert at.sent(1) == at.sent(2)
-        assert len(at.sent()) == 2
-
-
-def test_retry_refuses_a_history_that_was_broken_meanwhile() -> None:
-    """It adopts the edited list, and refuses it like any command."""
-    with scene([fault(400), END]) as at:
-        at.failed()
-        working = at.handle.messages_mut()
-        working.append(assistant("I say"))
-        with refused(at.handle, InvalidHistory, "retry()"):
-            at.handle.retry()
-        working.pop()
-        at.handle.retry()
-        assert at.done().text == "end"
-
-
 # --- follow_up ---
-
-
 def test_a_follow_up_is_a_further_turn_of_the_same_conversation() -> None:
     """The history goes on; iterations count on, limits count anew."""
     with scene([ADD, END, ADD, reply("again")], max_iterations=2) as at:
@@ -158,26 +116,6 @@ def test_a_refused_turn_can_be_replaced() -> None:
         at.handle.follow_up([user("something good")], replace_last=True)
         assert at.done().text == "end"
         assert at.sent() == [user(), assistant([{"type": "text", "text": "end"}]), user("something good")]
-
-
-def test_the_first_turn_can_be_replaced_too() -> None:
-    """Nothing is left of it."""
-    with scene([reply(stop_reason="refusal"), END]) as at:
-        at.done()
-        at.handle.follow_up([user("better")], replace_last=True)
-        at.done()
-        assert at.sent() == [user("better")]
-
-
-def test_a_replaced_turn_takes_its_rounds_with_it() -> None:
-    """A refusal after a round: the calls were asked for by what is replaced, and go with it."""
-    with scene([END, ADD, reply(stop_reason="refusal"), END]) as at:
-        at.handle.run()
-        at.handle.follow_up([user("something bad")])
-        at.handle.run()
-        at.handle.follow_up([user("otherwise")], replace_last=True)
-        assert at.handle.run().unwrap().text == "end"
-        assert at.sent() == [user(), assistant([{"type": "text", "text": "end"}]), user("otherwise")]
 
 
 BROKEN: dict[str, tuple[Any, type[Exception]]] = {
@@ -219,28 +157,3 @@ def test_a_refused_follow_up_after_an_edit_does_not_adopt_the_edit() -> None:
         at.handle.follow_up([user("fine")])
         at.done()
         assert at.sent()[0] == user("edited")
-
-
-def test_a_refused_replacement_after_an_edit_does_not_adopt_the_edit() -> None:
-    """The edit alone would be fine; what is to replace the last turn is not: neither is taken."""
-    with scene([reply(stop_reason="refusal"), END]) as at:
-        at.done()
-        at.handle.messages_mut()[0] = user("edited")
-        with refused(at.handle, InvalidHistory):
-            at.handle.follow_up([{"role": "system", "content": "x"}], replace_last=True)
-        at.handle.follow_up([user("fine")])
-        at.done()
-        assert at.sent() == [user("edited"), user("fine")]
-
-
-def test_one_handle_can_serve_a_chat() -> None:
-    """Many user turns, each with a round of its own, over one client and one history that only grows."""
-    with FakeMessagesAPI([ADD, END] * 5) as api:
-        handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=LoopConfig(max_iterations=2))
-        handle.run()
-        for number in range(4):
-            handle.follow_up([user(f"question {number}")])
-            assert handle.run().unwrap().text == "end"
-        bodies = [request.json["messages"] for request in api.requests]
-        assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(bodies))
-        assert api.refused == []

@@ -13,17 +13,16 @@ from tests.loop.runners import ADD, LOOK, WRITE, Run, asks, driven_runner, resul
 from tests.loop.support import params, user
 from tests.loop.talking import either_driver, play
 from tests.properties.test_compaction_cost import Work
-from toolloop import LoopConfig, LoopDetection, ToolRunner, tool
+from toolloop import LoopConfig, ToolRunner, tool
 from toolloop.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.providers import as_sdk
-from toolloop.terminations import LoopDetected, MaxIterations, NaturalEnd, Unfinished
+from toolloop.terminations import MaxIterations, NaturalEnd, Unfinished
 from toolloop.testing import ScriptedProvider, call, reply, server_call, server_result
 
 BYE = reply("bye")
 SEARCH = params(tools=[{"type": "web_search_20250305", "name": "web_search"}])
 Change = Callable[[Run, Any], object]  # what a body does with the reply
 ANSWERED = user([result("toolu_1", "3")])
-
 REPLY: dict[str, Any] = {}  # stands for the reply
 MINE = user([result("toolu_1")])
 
@@ -66,28 +65,6 @@ def test_what_goes_out_after_a_body(name: str, caplog: pytest.LogCaptureFixture)
         assert run.runner.into_result().termination == NaturalEnd()
         assert run.runner.total_usage == run.runner.into_result().total_usage
         assert "2 iterations" in repr(run.runner)
-
-
-def test_parameters_may_change_with_a_reply_that_is_taken_over() -> None:
-    """The caller's function sees all of them, and gives all of them."""
-    asked = params(extra_headers={"x-mine": "1"}, system="be brief")
-    with running([asks(ADD), BYE], asked) as run:
-        first = run.reply()
-
-        def change(now: dict[str, Any]) -> dict[str, Any]:
-            assert now == asked
-            rest = {name: value for name, value in now.items() if name != "system"}
-            return {**rest, "max_tokens": 99, "messages": [*now["messages"], first]}
-
-        run.runner.set_messages_params(change)
-        run.reply()
-        assert run.ran == [("add", 1, 2)]
-        request = run.api.requests[-1]
-        assert (request.json["max_tokens"], "system" in request.json, request.headers["x-mine"]) == (99, False, "1")
-        run.runner.set_messages_params({**asked, "messages": [user("anew")], "extra_headers": {"x-mine": "2"}})
-        assert run.runner.params["extra_headers"] == {"x-mine": "2"}
-        assert run.step() is None
-        assert run.shown == [user("anew")]
 
 
 @either_driver
@@ -185,35 +162,6 @@ def test_a_malformed_history_is_refused_and_can_be_mended(name: str) -> None:
         assert run.ran == []
 
 
-def test_what_is_appended_is_judged_with_what_it_follows() -> None:
-    """The error names the place in the whole, and cache marks are counted over all of it."""
-    with running([asks(ADD), asks(LOOK), asks(LOOK)]) as run:
-        run.step()
-        run.runner.append_messages(run.reply(), user([result("toolu_9")]))
-        with pytest.raises(InvalidHistory) as raised:
-            run.step()
-        assert raised.value.problems[0].path.startswith("messages[4]")
-        assert raised.value.messages == run.shown
-        marked = [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]
-        run.set(messages=[*run.shown[:3], user(marked * 3)])
-        run.step()
-        run.runner.append_messages(user(marked * 2))
-        with pytest.raises(InvalidHistory, match="cache-marks"):
-            run.step()
-
-
-def test_an_open_server_call_is_seen_wherever_it_stands() -> None:
-    """Also where it was in the history before, and what is appended says nothing of it."""
-    searching = server_call("web_search", {"query": "q"}, id="srvtoolu_1")
-    begun = [user("hi"), said(asks(searching, ADD)), user([result("toolu_1")])]
-    script = [asks(ADD | {"id": "toolu_2"}), asks(ADD | {"id": "toolu_3"}), BYE]
-    with running(script, {**SEARCH, "messages": begun}) as run:
-        run.runner.append_messages(run.reply(), user([result("toolu_2")]))
-        run.runner.append_messages(run.reply(), user([result("toolu_3")]), user("say"))
-        with pytest.raises(InvalidHistory, match="open-server-call"):
-            run.step()
-
-
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal", "end_turn", "unheard_of"])
 def test_no_call_of_a_reply_that_ended_the_loop_runs_later(reason: str) -> None:
     """Though the body appended that reply, and says something after the end: such a call is told as not run."""
@@ -245,59 +193,6 @@ def test_a_limit_ends_it_after_the_last_results() -> None:
         assert run.runner.into_result().termination == MaxIterations(1)
     with running([], max_iterations=0) as run:
         assert run.runner.until_done() is None
-
-
-def test_a_reply_with_another_input_is_not_said_to_be_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Its call runs, as the caller wrote it."""
-    with running([asks(ADD, text="so"), BYE]) as run:
-        text, asked = run.reply()["content"]
-        run.runner.append_messages(said({"content": [text, {**asked, "input": {"a": 5, "b": 6}}]}))
-        run.runner.until_done()
-        assert run.ran == [("add", 5, 6)]
-    assert not [record for record in caplog.records if "left out" in record.message]
-
-
-def test_a_caller_may_keep_a_list_of_their_own() -> None:
-    """And set it each time: a reply that goes back without its blank text does so in every iteration."""
-    blank = {"type": "text", "text": ""}
-    with running([reply(content=[blank, ADD]), reply(content=[blank, LOOK]), BYE]) as run:
-        own = [user()]
-        while (message := run.step()) is not None:
-            response = run.runner.generate_tool_response()
-            own += [said(message), *([response] if response else [])]
-            run.set(messages=own)
-        assert [len(entry["content"]) for entry in run.sent()[1::2]] == [1, 1]
-        assert len(run.ran) == 2
-
-
-@pytest.mark.parametrize("appends", ["nothing", "the reply", "the reply and its results", "other results"])
-def test_a_model_that_goes_in_circles_is_noticed_whoever_appends(appends: str) -> None:
-    """The rounds that ran count, whoever put them into the history. Nobody knows what came of the others."""
-    detection = LoopDetection(action="stop")
-    with running([asks(ADD)] * 6 + [BYE], loop_detection=detection) as run:
-        while (message := run.step()) is not None:
-            asked = message["stop_reason"] == "tool_use"
-            match appends:
-                case "the reply":
-                    run.runner.append_messages(message)
-                case "the reply and its results":
-                    run.runner.append_messages(message, *filter(None, [run.runner.generate_tool_response()]))
-                case "other results" if asked:
-                    run.runner.append_messages(message, user([result("toolu_1", str(len(run.api.requests)))]))
-        is_noticed = isinstance(run.runner.into_result().termination, LoopDetected)
-        assert is_noticed is (appends != "other results")
-        assert len(run.api.requests) == (detection.threshold if is_noticed else 7)
-
-
-def test_a_warning_about_a_circle_goes_out_behind_what_the_caller_appends() -> None:
-    """The model is told in the request that follows."""
-    detection, warned = LoopDetection(action="inject_warning"), list[bool]()
-    with running([asks(ADD)] * 4 + [BYE], loop_detection=detection) as run:
-        while (message := run.step()) is not None:
-            warned.append("add" in str(run.sent()[-1]["content"]))
-            if (response := run.runner.generate_tool_response()) is not None:
-                run.runner.append_messages(message, response)
-    assert warned.index(True) == detection.threshold
 
 
 def test_one_caller_may_at_a_time() -> None:

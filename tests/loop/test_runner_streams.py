@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,18 +10,14 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from tests import inside
 from tests.loop.runners import ADD, DrivenRunner, asks, driven_runner, result, running, said
-from tests.loop.support import params, user
+from tests.loop.support import user
 from tests.loop.talking import either_driver, play
-from toolloop import ToolRunner
 from toolloop.errors import IllegalCommand, ModelError
 from toolloop.events import RequestStarted, TextDelta
-from toolloop.terminations import MaxIterations, Timeout
-from toolloop.testing import FakeMessagesAPI, fault, reply, server_call, server_result, streamed
+from toolloop.testing import fault, reply, streamed
 
 LONG = reply("a text that comes in several pieces, one after the other")
-SEARCH = params(tools=[{"type": "web_search_20250305", "name": "web_search"}])
 
 
 async def read(driven: DrivenRunner, stream: Any) -> list[Any]:
@@ -145,23 +140,6 @@ def test_who_leaves_by_an_exception_or_closes_the_runner_hangs_up(driver: str) -
     play(driver, story)
 
 
-def test_what_the_body_changes_counts_though_the_stream_is_not_read() -> None:
-    """Parameters are in the request of this very reply, and no change beside it. Messages leave the reply out."""
-    with running([asks(ADD), asks(ADD), LONG], stream=True) as run:
-        stream = run.step()
-        run.set(max_tokens=77)
-        first = stream.get_final_message()
-        stream = run.step()
-        assert run.api.requests[0].json["max_tokens"] == 77
-        assert run.ran == [("add", 1, 2)]
-        assert run.shown[:2] == [user(), said(first)]
-        run.runner.append_messages(user("rather not"))
-        list(stream)
-        run.reply()
-        assert run.sent() == [*run.sent(1), user("rather not")]
-        assert len(run.ran) == 1
-
-
 def test_an_error_is_raised_where_it_is_read() -> None:
     """With what came until then; and the next step makes the request again."""
     with running([streamed(LONG, cut=6), fault(529), LONG], stream=True) as run:
@@ -179,58 +157,7 @@ def test_an_error_is_raised_where_it_is_read() -> None:
         assert run.shown == [user(), said(LONG)]
 
 
-def test_pauses_and_limits_are_as_without() -> None:
-    """A pause is resumed, and a limit ends it."""
-    search = server_call("web_search", {"query": "q"}, id="srvtoolu_1")
-    found = reply(content=[server_result("web_search", [], id="srvtoolu_1"), *LONG["content"]])
-    with running([reply(content=[search], stop_reason="pause_turn"), found], SEARCH, stream=True) as run:
-        assert run.runner.until_done()
-        assert (len(run.api.requests), len(run.shown)) == (2, 3)
-    with running([asks(ADD)], stream=True, max_iterations=1) as run:
-        assert run.runner.until_done()
-        assert run.runner.into_result().termination == MaxIterations(1)
-
-
-def test_a_loop_that_ends_in_mid_request_shows_no_other_reply() -> None:
-    """There is no message: not the one before, which stands in the history already, and is the last there was."""
-    held = streamed(LONG, hold=4)
-
-    def let_time_pass() -> None:
-        assert held.arrived.wait(60)
-        inside.active_time_passes(inside.loop_of(run.runner), 1000.0)
-
-    with running([asks(ADD, text="first"), held], stream=True, timeout=900.0) as run:
-        first, stream = run.reply(), run.step()
-        clock = threading.Thread(target=let_time_pass)
-        clock.start()
-        with pytest.raises(IllegalCommand, match="the loop ended before this reply was in"):
-            stream.get_final_message()
-        clock.join()
-        assert [message["role"] for message in run.shown] == ["user", "assistant", "user"]
-        assert run.runner.until_done() == first
-        assert isinstance(run.runner.into_result().termination, Timeout)
-
-
-def test_a_stream_that_another_thread_reads_is_not_closed_under_it() -> None:
-    """It is said, nothing is changed, and once that thread has left it may be closed."""
-    held = streamed(LONG, hold=4)
-    with FakeMessagesAPI([held]) as api:
-        runner = ToolRunner(api.client(), params=params(), stream=True)
-        stream, read_there = next(runner), list[Any]()
-        reader = threading.Thread(target=lambda: read_there.extend(stream))
-        reader.start()
-        assert held.arrived.wait(10)
-        with pytest.raises(IllegalCommand, match="at work"):
-            runner.close()
-        held.release()
-        reader.join(10)
-        assert stream.get_final_message()["content"] == LONG["content"]
-        runner.close()
-
-
 # --- under asyncio and trio ---
-
-
 def test_a_cancelled_stream_hangs_up() -> None:
     """As if the request had not been made, and with nothing left behind."""
 

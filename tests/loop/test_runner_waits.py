@@ -7,17 +7,22 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import anyio
-import anyio.to_thread
 import pytest
 
 from tests.loop.runners import ADD, WRITE, asks, driven_runner, result, running, said
-from tests.loop.support import TOOLS, params, user
+from tests.loop.support import params, user
 from tests.loop.talking import either_driver, play
-from toolloop import Answer, Approve, Deny, Rerun, ToolRunner, Yielded, tool
+from toolloop import Answer, Approve, Deny, Rerun, ToolRunner, Yielded, sub_loop, tool
 from toolloop.errors import IllegalCommand, ModelError, ProtocolError, UndecidedCalls
-from toolloop.terminations import PauseLimit, Refused, StopCondition, Truncated
-from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, delayed, fault, reply, server_call, server_result
+from toolloop.terminations import PauseLimit, StopCondition
+from toolloop.testing import (
+    ScriptedProvider,
+    call,
+    fault,
+    reply,
+    server_call,
+    server_result,
+)
 
 BYE = reply("bye")
 SEARCH = params(tools=[{"type": "web_search_20250305", "name": "web_search"}])
@@ -36,8 +41,6 @@ def paused(*blocks: Any) -> Any:
 
 
 # --- the model pauses ---
-
-
 def test_a_pause_is_resumed_whoever_appends_it() -> None:
     """Sent back as it came, with no user turn, at most so often in a row; each pause is yielded."""
     script = [paused(search(1)), paused(found(1), search(2)), paused(found(2), search(3))]
@@ -53,75 +56,7 @@ def test_a_pause_is_resumed_whoever_appends_it() -> None:
         assert run.runner.into_result().termination == PauseLimit(2)
 
 
-def test_a_pause_that_the_caller_leaves_out_is_gone() -> None:
-    """What was appended before stays, and what cannot stand without it is refused."""
-    with running([paused(search(1)), paused(search(1)), BYE], SEARCH) as run:
-        run.reply()
-        run.runner.append_messages(user("no, do not search"))
-        first = run.reply()
-        assert run.sent() == [user(), user("no, do not search")]
-        run.runner.append_messages(first, user("stop that"))
-        with pytest.raises(Exception, match="srvtoolu_1"):
-            run.step()
-        run.set(messages=[user("anew")])
-        assert run.reply()
-        assert run.sent() == [user("anew")]
-
-
-def test_a_pause_is_resumed_with_other_parameters() -> None:
-    """What waited before the reply at hand stays where it was."""
-    script = [
-        paused(search(1)),
-        paused(found(1), search(2)),
-        paused(found(1), search(3)),
-        reply(content=[found(3), *reply("so")["content"]]),
-    ]
-    with running(script, SEARCH) as run:
-        first = run.reply()
-        run.reply()
-        run.set(max_tokens=99)
-        third = run.reply()
-        assert run.sent() == [user(), said(first)]
-        run.set(max_tokens=98, messages=[*run.shown, third])
-        assert run.runner.until_done()
-        assert run.sent() == [user(), said(first), said(third)]
-        assert run.api.requests[-1].json["max_tokens"] == 98
-
-
-def test_the_container_of_a_pause_goes_out_again_where_the_reply_after_it_is_left_out() -> None:
-    """What waited before that reply is resumed once more, where its code runs."""
-    box = {"id": "container_1", "expires_at": "2026-12-01T00:00:00Z"}
-    running_code = server_call("bash_code_execution", {"command": "ls"}, id="srvtoolu_1")
-    pause = reply(content=[running_code], stop_reason="pause_turn", container=box)
-    script = [pause, reply(calls=[call("add", {"a": 1, "b": 2})], container=box), reply("done", container=box)]
-    with FakeMessagesAPI(script, enforce=False) as api:
-        code = {"type": "code_execution_20250825", "name": "code_execution"}
-        runner = ToolRunner(api.client(), params=params(tools=[code]), tools=TOOLS)
-        next(runner)
-        next(runner)
-        runner.set_messages_params(lambda asked: {**asked, "max_tokens": 300})  # alone: the reply is left out
-        next(runner)
-        bodies = [request.json for request in api.requests]
-    assert [len(body["messages"]) for body in bodies] == [1, 2, 2]
-    assert [body.get("container") for body in bodies] == [None, "container_1", "container_1"]
-
-
-@pytest.mark.parametrize(
-    ("stop", "joins", "kind"), [("max_tokens", True, Truncated), ("refusal", False, Refused), ("end_turn", True, None)]
-)
-def test_what_is_left_of_a_reply_that_ends_it_joins(stop: str, joins: bool, kind: Any) -> None:
-    """No call of it runs."""
-    with running([reply(content=[{"type": "text", "text": "so"}, ADD], stop_reason=stop)]) as run:
-        assert run.reply()["stop_reason"] == stop
-        assert run.step() is None
-        assert run.ran == []
-        assert ("so" in str(run.shown)) is joins
-        assert kind is None or isinstance(run.runner.into_result().termination, kind)
-
-
 # --- a call waits for a decision ---
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_the_error_about_waiting_calls_says_is_possible(stream: bool) -> None:
     """Each of the ways that it names is taken, and goes through; nothing of a reply runs before all is decided."""
@@ -158,32 +93,6 @@ def test_what_the_error_about_waiting_calls_says_is_possible(stream: bool) -> No
         assert contents[3:] == ["not now", "wrote p"]
 
 
-def test_a_round_that_waits_can_be_left_out() -> None:
-    """With all of its calls."""
-    with running([asks(WRITE, ADD), BYE]) as run:
-        run.reply()
-        with pytest.raises(UndecidedCalls):
-            run.step()
-        run.set(messages=[user("anew")])
-        run.reply()
-        assert (run.sent(), run.ran) == ([user("anew")], [])
-
-
-def test_what_may_be_decided_is_said_by_why_a_call_waits() -> None:
-    """A call of the caller's own can be answered or denied; and where none waits, nothing can be decided."""
-    own = {"name": "own", "description": "d", "input_schema": {"type": "object", "properties": {}}}
-    with running([asks(call("own", {}, id="toolu_1")), BYE], params(tools=[own])) as run:
-        run.step()
-        with pytest.raises(IllegalCommand, match="no call waits") as raised:
-            run.runner.decide({"toolu_1": Approve()})
-        assert raised.value.allowed == ("iterating the runner", "generate_tool_response()")
-        with pytest.raises(UndecidedCalls, match=r"external: Answer or Deny\)"):
-            run.step()
-        run.runner.decide({"toolu_1": Answer("hey")})
-        run.runner.until_done()
-        assert run.sent()[2] == user([result("toolu_1", "hey")])
-
-
 @either_driver
 def test_the_caller_is_asked(driver: str) -> None:
     """`ask` decides through the turn, as in `run()`; it may be async under the async runner, and may stop the loop."""
@@ -218,20 +127,6 @@ def test_the_caller_is_asked(driver: str) -> None:
     play(driver, story)
 
 
-# --- `stop_when` ---
-
-
-def test_a_stop_condition_is_asked_after_the_body() -> None:
-    """Before any tool runs; then the calls are answered as not run."""
-    with running([asks(ADD)], stop_when=lambda view: view.iteration == 1) as run:
-        run.reply()
-        response = run.runner.generate_tool_response()
-        assert response is not None
-        assert "not run" in response["content"][0]["content"]
-        assert run.step() is None
-        assert (run.shown[-1], run.ran) == (response, [])
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stop_condition_that_raises_is_raised_and_asked_again(stream: bool) -> None:
     """Of a pause or an end it is asked before that is shown: the step after shows it, and sends nothing again."""
@@ -258,8 +153,6 @@ def test_a_stop_condition_that_raises_is_raised_and_asked_again(stream: bool) ->
 
 
 # --- errors and interrupts ---
-
-
 def test_an_error_is_raised_and_the_request_made_again() -> None:
     """Nothing was consumed, and no tool runs twice; the caller may mend the history before."""
     odd = reply("so", stop_reason="tool_use")
@@ -274,27 +167,6 @@ def test_an_error_is_raised_and_the_request_made_again() -> None:
         assert run.sent() == [user(), said(first), user([result("toolu_1", "3")]), user("shorter")]
         assert run.ran == [("add", 1, 2)]
         assert run.step() is None
-
-
-def test_a_cancelled_step_can_be_made_again() -> None:
-    """As if the request had not been made."""
-
-    async def story() -> None:
-        gate = delayed(60, BYE)
-        async with driven_runner("asyncio", [gate, BYE]) as driven:
-            async with anyio.create_task_group() as group:
-
-                async def waiting() -> None:
-                    await driven.step()
-
-                group.start_soon(waiting)
-                await anyio.to_thread.run_sync(gate.arrived.wait)
-                group.cancel_scope.cancel()
-            assert await driven.reply()
-            assert driven.sent() == [user()]
-            assert await driven.over()
-
-    play("asyncio", story)
 
 
 def test_a_call_that_was_interrupted_may_run_again() -> None:
@@ -362,3 +234,34 @@ def test_what_still_runs_goes_on_whatever_is_appended(name: str, effect: Any) ->
         later.join()
         assert sorted(ran) == [1, 2]
         assert run.shown[2] == user([result(f"toolu_{number}", f"slow {number}") for number in (1, 2)[:kept]])
+
+
+@tool(needs_approval=True)
+def gate() -> str:
+    """Ask first."""
+    return "open"
+
+
+def content_of(message: Any) -> Any:
+    return message["content"][0]["content"]
+
+
+@either_driver
+def test_a_loop_inside_a_call_is_asked_about_by_its_path(driver: str) -> None:
+    """What waits in it holds the runner up; it is decided with the path, and its calls are those of a tree."""
+
+    async def story() -> None:
+        child = sub_loop("child", "A child.", params={"model": "claude-opus-5-5", "max_tokens": 9}, tools=[gate])
+        script = [asks(call("child", {"prompt": "go"}, id="p")), asks(call("gate", {}, id="c")), reply("no"), BYE]
+        async with driven_runner(driver, script, tools=[child]) as driven:
+            await driven.reply()
+            with pytest.raises(UndecidedCalls, match=r"gate \(p/c: approval\)"):
+                await driven.respond()
+            driven.runner.decide({"p/c": Deny("no")})
+            response = await driven.respond()
+            assert content_of(response) == "no"
+            assert await driven.until_done()
+            assert driven.runner.iterations == 2
+            assert len(driven.runner.usage_log) == 4
+
+    play(driver, story)

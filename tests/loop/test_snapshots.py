@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import TOOLS, Scene, completed, params, refused, results_in, scene, user, yielded
+from tests.loop.support import TOOLS, Scene, completed, params, results_in, scene, user, yielded
 from tests.loop.test_history_edits import ONWARD
 from tests.loop.test_members import PAUSED, STATES, standing
-from toolloop import Approve, InjectMessages, LoopConfig, LoopContext, Stop, ToolLoopHandle, tool
-from toolloop.errors import DecisionConflict, MaxDepthExceeded, ModelError, UnreadableSnapshot
+from toolloop import LoopConfig, LoopContext, Texts, ToolLoopHandle, tool
+from toolloop.errors import MaxDepthExceeded, ModelError, UnreadableSnapshot
 from toolloop.stores.codec import digest_of
-from toolloop.terminations import MaxIterations, StopCondition
+from toolloop.terminations import MaxIterations
 from toolloop.testing import FakeMessagesAPI, call, fault, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
@@ -98,41 +98,6 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
             assert len(at.ran) == 3
     assert len(bodies[0]) == len(script)
     assert bodies[0] == bodies[1]
-
-
-def test_decisions_survive_sleep() -> None:
-    """What was decided stays decided; repeats and conflicts are judged as before."""
-    with scene([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
-        at.turn().approve("toolu_w", EDITED, by="ana", reason="safer")
-        copy = slept(at)
-        (call_,) = [call for call in yielded(copy.pending_turn).calls if call.id == "toolu_w"]
-        assert call_.decision is not None
-        assert (call_.decision.by, call_.decision.reason, call_.effective_input) == ("ana", "safer", EDITED)
-        copy.decide({"toolu_w": Approve(EDITED)})
-        with refused(copy, DecisionConflict, "toolu_w"):
-            copy.decide({"toolu_w": Approve()})
-        yielded(copy.pending_turn).deny("toolu_o", "no")
-        copy.run()
-        assert at.ran == [("write", "z", "y")]
-
-
-def test_a_digest_shown_before_the_sleep_binds_after_it() -> None:
-    """A page may have been rendered by another process."""
-    with scene([reply(calls=[WRITE])]) as at:
-        digest = at.turn().pending[0].digest
-        copy = slept(at)
-        assert copy.view()["pending"][0]["digest"] == digest
-        copy.decide({"toolu_w": Approve(digest=digest)})
-
-
-def test_a_command_given_before_the_sleep_counts_after_it() -> None:
-    """Injected messages, a stop, a continue: all are part of the state."""
-    with scene([reply("fine")]) as at:
-        at.handle.resume(InjectMessages([user("more")]))
-        assert slept(at).run().unwrap().text == "fine"
-        assert at.sent() == [user(), user("more")]
-        at.handle.resume(Stop("enough"))
-        assert completed(slept(at).next_turn()).termination == StopCondition("enough")
 
 
 def test_an_error_survives_sleep_with_all_its_parts() -> None:
@@ -262,3 +227,68 @@ def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forg
         forge(body)
         with pytest.raises(UnreadableSnapshot):
             ToolLoopHandle.restore({"format": 1, "digest": digest_of(body), **body}, at.api.client(), tools=TOOLS)
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state not in ("Judging", "TooDeep")])
+def test_a_fork_stands_where_its_original_stands(state: str) -> None:
+    """Same state, history, usage and limits; an id of its own; the original is untouched."""
+    with standing(state) as at:
+        before = at.handle.snapshot()
+        copy = at.handle.fork()
+        assert at.handle.snapshot() == before
+        assert (type(copy.state), copy.messages, copy.usage_log) == (
+            type(at.handle.state),
+            at.handle.messages,
+            at.handle.usage_log,
+        )
+        assert copy.loop_id != at.handle.loop_id
+        assert at.handle.fork("mine").loop_id == "mine"
+
+
+def test_two_copies_go_their_own_ways() -> None:
+    """What one does, the other does not see."""
+    with scene([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
+        turn = at.turn()
+        copy = at.handle.fork()
+        turn.deny("toolu_w", "no")
+        assert [call.status for call in copy.pending] == ["waiting"]
+        assert at.handle.run().unwrap().text == "one"
+        copied = yielded(copy.pending_turn)
+        copied.approve_all()
+        assert copy.run().unwrap().text == "two"
+        assert results_in(at.sent(1)[-1])[0]["is_error"] is True
+        assert "is_error" not in results_in(at.sent(2)[-1])[0]
+
+
+def test_a_started_call_is_uncertain_in_a_copy() -> None:
+    """Forked while a tool runs: the copy cannot know how it ends, and runs it only if told so by name."""
+    copies: list[Any] = []
+
+    @tool
+    def forks() -> str:
+        """Fork the loop of this very call, the first time."""
+        if not copies:
+            copies.append(handles[0].fork())
+        return "done"
+
+    handles: list[Any] = []
+    with scene([reply(calls=[call("forks", id="toolu_f")]), reply("fine"), reply("copied")], tools=[forks]) as at:
+        handles.append(at.handle)
+        assert at.handle.run().unwrap().text == "fine"
+        (copy,) = copies
+        turn = yielded(copy.pending_turn)
+        assert [(call.id, call.why) for call in turn.pending] == [("toolu_f", "uncertain")]
+        turn.deny("toolu_f", "who knows")
+        assert copy.run().unwrap().text == "copied"
+        assert results_in(at.sent(2)[-1])[0]["content"] == Texts().uncertain.format(reason="who knows")
+
+
+def test_headers_of_one_copy_do_not_change_with_the_other() -> None:
+    """Parameters of each are its own, the secret ones too."""
+    with scene([reply("one"), reply("two")]) as at:
+        copy = at.handle.fork()
+        copy.update_params(extra_headers={"x-mine": "copy"}, max_tokens=9)
+        at.handle.run()
+        copy.run()
+        assert ["x-mine" in request.headers for request in at.api.requests] == [False, True]
+        assert [request.json["max_tokens"] for request in at.api.requests] == [256, 9]

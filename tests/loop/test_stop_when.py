@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.each import each
-from tests.loop.support import HUNDRED, scene
+from tests.loop.support import HUNDRED, scene, user
 from toolloop import LoopConfig, View
-from toolloop.terminations import NaturalEnd
-from toolloop.testing import reply
+from toolloop.terminations import NaturalEnd, StopCondition
+from toolloop.testing import call, reply
 
 ADD = reply(calls=[("add", {"a": 2, "b": 3})], usage=HUNDRED)
 
@@ -36,13 +38,6 @@ def test_stopped_at_the_first_reply_its_calls_do_not_run() -> None:
         assert (done.iterations, done.response["content"][0]["name"], at.ran) == (1, "add", [])
 
 
-def test_it_can_count_the_calls_that_ran() -> None:
-    """`stop_when` can count the calls that ran."""
-    with scene([ADD, ADD], stop_when=lambda view: len(view.calls) >= 1) as at:
-        assert at.handle.run().unwrap().iterations == 2
-        assert at.ran == [("add", 2, 3)]
-
-
 def test_it_sees_iteration_calls_results_and_usage() -> None:
     """It sees iteration, calls and results so far, and usage with this reply."""
     seen: list[Any] = []
@@ -56,29 +51,63 @@ def test_it_sees_iteration_calls_results_and_usage() -> None:
         assert seen == [(1, 0, [], 100), (2, 1, ["5"], 200)]
 
 
-def test_a_call_of_a_certain_name_can_end_the_loop() -> None:
-    """The pattern of a final answer: a call of a certain name ends the loop, and is there in the response."""
-    final = reply(calls=[("final_answer", {"text": "42"})])
-
-    def named(view: View) -> bool:
-        return any(block.get("name") == "final_answer" for block in view.reply["content"])
-
-    with scene([ADD, final], stop_when=named) as at:
-        done = at.handle.run().unwrap()
-        assert done.response is not None
-        assert (done.iterations, done.response["content"][0]["input"]) == (2, {"text": "42"})
-
-
-@each("word", [None, False])
-def test_none_and_false_do_not_stop(word: object) -> None:
-    """None and False are neutral."""
-    with scene([ADD, reply("end")], stop_when=lambda view: word) as at:
-        assert at.handle.run().unwrap().termination == NaturalEnd()
-
-
 def test_no_further_request_goes_out_and_the_end_is_told_once() -> None:
     """Stopped after the second reply, the third is never asked for, and the end is told once."""
     seen: list[object] = []
     with scene([ADD, ADD], stop_when=lambda view: view.iteration == 2, observers=[seen.append]) as at:
         at.handle.run()
         assert (at.count, [type(event).__name__ for event in seen].count("LoopFinished")) == (2, 1)
+
+
+ADD_CALL = call("add", {"a": 1, "b": 2}, id="toolu_a")
+
+
+@each("said", [None, False, 0, 0.0, "", [], {}])
+def test_a_stop_when_that_says_nothing_lets_the_loop_go_on(said: Any) -> None:
+    """Whatever is falsy is no word to stop."""
+    with scene([reply("fine")], stop_when=lambda view: said) as at:
+        assert at.done().termination == NaturalEnd()
+
+
+@each(("said", "reason"), [(True, None), (1, None), (["x"], None), ("enough", "enough")])
+def test_a_stop_when_that_says_something_ends_the_loop(said: Any, reason: str | None) -> None:
+    """A text is the reason; nothing of the reply runs."""
+    with scene([reply(calls=[ADD_CALL])], stop_when=lambda view: said) as at:
+        assert (at.done().termination, at.ran) == (StopCondition(reason), [])
+
+
+@each("error", [LookupError("no"), GeneratorExit()])
+def test_what_stop_when_raises_comes_through_as_it_is(error: BaseException) -> None:
+    """The state is unchanged, and the next turn asks once more."""
+    asked = [error]
+
+    def stop_when(view: Any) -> bool:
+        if asked:
+            raise asked.pop()
+        return False
+
+    with scene([reply("fine")], stop_when=stop_when) as at:
+        with pytest.raises(type(error)) as caught:
+            at.handle.next_turn()
+        assert caught.value is error
+        assert at.done().text == "fine"
+        assert at.count == 1
+
+
+def test_a_message_may_be_added_after_stop_when_raised() -> None:
+    """Nothing is requested of a reply that is only judged: an edit meanwhile is adopted, and stays."""
+    asked = [LookupError("no")]
+
+    def stop_when(view: Any) -> bool:
+        if asked:
+            raise asked.pop()
+        return False
+
+    with scene([reply("fine"), reply("more")], stop_when=stop_when) as at:
+        with pytest.raises(LookupError):
+            at.handle.next_turn()
+        at.handle.messages_mut().append(user("and then?"))
+        assert at.done().text == "fine"
+        assert at.handle.messages[:2] == (user(), user("and then?"))
+        at.handle.follow_up([user("go on")])
+        assert at.done().text == "more"

@@ -1,9 +1,8 @@
-"""How often a turn is stored: before its request, before its tools run, at its end. Counted, not timed."""
+"""What a turn costs a store: how often it is asked, in which order, and how many bytes are written."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +10,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from attrs import define, evolve, field
 
-from tests.loop.concurrency import either_kind
-from tests.loop.stored import LOOK, PAY, SEND, AnyHandle, Faulty, World, approve_all
-from tests.loop.support import params
-from toolloop import LoopConfig, Stop, ToolLoopHandle, Yielded, tool
-from toolloop.errors import Conflict, StoreError
+from tests.loop.concurrency import awaited, either_kind, run_async
+from tests.loop.stored import PAY, SEND, AnyHandle, Faulty, World, approve_all, each_store, store_at
+from tests.loop.support import params, yielded
+from toolloop import (
+    AsyncToolLoopHandle,
+    Continue,
+    Grant,
+    InjectMessages,
+    LoopConfig,
+    Stop,
+    ToolLoopHandle,
+    Yielded,
+    tool,
+)
 from toolloop.face.watch_events import RequestAnswered
 from toolloop.loop.journal import new_id
 from toolloop.machine import events as ev
@@ -30,7 +39,6 @@ from toolloop.testing import ScriptedProvider, call, reply
 
 ROUNDS = 4
 SCRIPT = (*(reply(calls=[call("pay", {"amount": 1}, id=f"t{at}")]) for at in range(ROUNDS)), reply("done"))
-
 BEFORE_THE_REQUEST = ["Continued", "Requested"]
 BEFORE_THE_TOOL = ["Replied", "Started"]
 AT_THE_END = ["Ended", "TurnEnded"]
@@ -130,14 +138,6 @@ def test_calls_side_by_side_start_in_one_write() -> None:
     assert [name for each in ends for name in each] == ["Ended", "Ended", "Ended", "TurnEnded"]
 
 
-def test_calls_one_after_the_other() -> None:
-    """The end of one is stored with the start of the next."""
-    script = (reply(calls=[PAY, LOOK]), reply("done"))
-    counted = Counted.of("sync", script=script, config={"max_parallel_tools": 1})
-    counted.world.new().next_turn()
-    assert counted.take()[3:] == [BEFORE_THE_TOOL, ["Ended", "Started"], AT_THE_END, "release"]
-
-
 @either_kind
 def test_a_decision_that_waits(kind: str) -> None:
     """What waits is stored before the caller is asked, a decision when it is said; driving goes on with the start."""
@@ -152,14 +152,6 @@ def test_a_decision_that_waits(kind: str) -> None:
     peer.next_turn()
     start = ["Started"] if kind == "sync" else ["Decided", "Continued", "Started"]
     assert counted.take() == ["acquire", start, AT_THE_END, "release"]
-
-
-def test_run_that_asks() -> None:
-    """The lease goes back while somebody is asked, and what others said meanwhile is read once."""
-    counted = Counted.of("sync", script=(reply(calls=[SEND]), reply("done")))
-    assert counted.world.new().run(approve_all).unwrap().text == "done"
-    asking = [["Replied", "Judged"], "release", ["Decided"], "load", "acquire", ["Continued", "Started"], AT_THE_END]
-    assert counted.take()[3:] == [*asking, BEFORE_THE_REQUEST, ["Replied"], "release"]
 
 
 def test_who_watches_is_told_of_what_is_stored_before_more_happens() -> None:
@@ -203,6 +195,12 @@ def test_an_event_loop_leaves_each_write_to_a_thread_once(monkeypatch: pytest.Mo
     assert turns == [(3, 3)] * ROUNDS
 
 
+@tool
+def note(line: int) -> str:
+    """Note a line."""
+    return f"noted {line}"
+
+
 def test_a_turn_writes_the_same_bytes_at_round_300_and_at_round_900(tmp_path: Path) -> None:
     """The ids of events grow, so each write changes the last pages of the index and no others."""
     log, head, sizes = tmp_path / "loops.db-wal", Head("ready"), list[int]()
@@ -214,26 +212,6 @@ def test_a_turn_writes_the_same_bytes_at_round_300_and_at_round_900(tmp_path: Pa
             turn = [encode_event(new_id(), ev.Continued(("x" * 100,))) for _ in range(5)]
             rev = store.append("loop", turn, expected_rev=rev, head=head)
     assert sizes[899] - sizes[800] < 1.02 * (sizes[400] - sizes[301])
-
-
-def test_ids_of_events_grow_and_a_forked_process_has_its_own() -> None:
-    """The random prefix is drawn once for each process."""
-    code = (
-        "import os\nfrom toolloop.loop.journal import new_id\n"
-        "print(new_id(), new_id(), flush=True)\nchild = os.fork()\n"
-        "if child: os.waitpid(child, 0)  # so that their lines do not mix\n"
-        "print(new_id(), flush=True)\n"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert len(told) == len(set(told)) == 4
-    assert told[0] < told[1]
-    assert len({name[:6] for name in told}) == 2
-
-
-@tool
-def note(line: int) -> str:
-    """Note a line."""
-    return f"noted {line}"
 
 
 def test_a_turn_costs_the_same_at_round_10_and_at_round_150(tmp_path: Path) -> None:
@@ -268,37 +246,110 @@ def _shape(text: str) -> str:
     return " ".join(text.split()[:3])
 
 
+@each_store
 @either_kind
-def test_what_run_says_is_stored_before_it_is_done(kind: str) -> None:
-    """It goes with the next request; where that cannot be stored, nothing is sent, and `run()` says why."""
+def test_nothing_is_performed_before_it_is_stored(kind: str, where: str, tmp_path: Path) -> None:
+    """The journal of each moment ends with what is going on: the request, the run."""
+    world = World(kind, store_at(where, tmp_path), script=(reply(calls=[PAY]), reply(calls=[SEND]), reply("done")))
+    seen: list[str] = []
+    for where_ in ("request", "t1", "t2"):
+        world.on[where_] = lambda: seen.append(world.journal()[-1])
+    assert world.open().run(approve_all).unwrap().text == "done"
+    assert seen == ["Requested", "Started", "Requested", "Started", "Requested"]
+
+
+@each_store
+def test_what_is_said_is_stored_when_the_call_returns(where: str, tmp_path: Path) -> None:
+    """On the sync handle: each word, and each change."""
+    world = World("sync", store_at(where, tmp_path))
+    handle = world.open().handle
+    assert isinstance(handle, ToolLoopHandle)
+    turn = yielded(handle.run())
+
+    def last() -> list[str]:
+        return world.journal()[-1:]
+
+    handle.update_params(max_tokens=300)
+    assert last() == ["Changed"]
+    handle.extend(max_iterations=20)
+    assert last() == ["Changed"]
+    turn.approve("t2", by="ana", remember=Grant())
+    assert last() == ["Decided"]
+    handle.grants.revoke(handle.grants[0])
+    assert last() == ["GrantRevoked"]
+    handle.resume(InjectMessages([{"role": "user", "content": "more"}]))
+    assert last() == ["Continued"]
+    handle.resume(Stop("enough"))
+    assert last() == ["Stopped"]
+    handle.follow_up([{"role": "user", "content": "and now?"}])
+    assert last() == ["FollowedUp"]
+    assert world.state() == handle.state
+
+
+def test_words_of_an_async_handle_are_stored_by_the_next_await() -> None:
+    """They are taken at once; `flush()`, the next turn, and leaving `async with` store them before anything else."""
+    world = World("asyncio", MemoryStore(), script=(reply(calls=[SEND]), reply("done")))
+
+    async def main() -> None:
+        async with AsyncToolLoopHandle.open(
+            world.store, "loop", world.provider(), **world.parts(params=params())
+        ) as handle:
+            turn = yielded(await handle.run())
+            turn.approve("t2", by="ana")
+            assert handle.pending == ()
+            assert "Decided" not in world.journal()
+            await handle.flush()
+            assert world.journal()[-1] == "Decided"
+            handle.resume(Continue())
+        assert world.journal()[-1] == "Continued"
+        world.on["t2"] = lambda: world.journal().index("Changed")  # raises where it is not there
+        handle.extend(max_iterations=9)
+        assert (await handle.run()).unwrap().text == "done"
+        assert "Changed" in world.journal()
+
+    run_async("asyncio", main)
+    world.assert_once()
+
+
+def test_a_store_is_asked_by_nobody_who_only_looks() -> None:
+    """Reads are of what the handle knows."""
     store = Faulty(MemoryStore())
-    world = World(kind, store, script=SCRIPT)
+    peer = World("sync", store).open()
+    yielded(peer.run())
+    count = len(store.asked)
+    handle = peer.handle
+    assert handle.pending
+    assert handle.pending_turn is not None
+    assert handle.messages
+    assert handle.view()["pending"]
+    assert handle.snapshot()["format"] == 1
+    assert list(handle.grants) == []
+    assert repr(handle)
+    assert len(store.asked) == count
 
-    def break_after_the_turn(entries: Iterable[Entry]) -> None:
-        if [_name(entry) for entry in entries] == AT_THE_END:
-            store.fails = lambda _: "before"
 
-    store.on_stored = break_after_the_turn
-    peer = world.new()
-    with pytest.raises(StoreError):
-        peer.run()
-    assert len(world.requests) == 1
-    store.fails, store.on_stored = lambda _: None, lambda _: None
-    peer.flush()
-    assert world.journal()[-1] == "TurnEnded"
+def test_an_event_loop_is_not_held_up_by_a_slow_store() -> None:
+    """While the store takes its time, other tasks run, and words are taken."""
+    world = World("asyncio", Faulty(MemoryStore()), script=(reply(calls=[SEND]), reply("done")))
+    assert isinstance(world.store, Faulty)
+    store, peer, go = world.store, world.open(), threading.Event()
+    turn = yielded(peer.next_turn())
+
+    def wait(entries: Iterable[Entry]) -> None:
+        if any('"Decided"' in entry.body for entry in entries):
+            awaited(go)
+
+    store.on_stored = wait
+
+    async def main() -> None:
+        assert isinstance(peer.handle, AsyncToolLoopHandle)
+        turn.approve("t2", by="ana")
+        async with anyio.create_task_group() as group:
+            group.start_soon(peer.handle.flush)
+            await anyio.lowlevel.checkpoint()
+            turn.continue_loop()
+            assert peer.handle.pending == ()
+            go.set()
+
+    run_async("asyncio", main)
     assert peer.text() == "done"
-    assert (len(world.requests), len(world.ran)) == (ROUNDS + 1, ROUNDS)
-
-
-def test_what_run_says_is_stored_though_it_may_not_go_on() -> None:
-    """Somebody else took the lease while the caller was asked."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[SEND]), reply("done")))
-
-    def ask(turn: Yielded) -> None:
-        approve_all(turn)
-        world.store.acquire("loop", "somebody else", until=world.now() + 3600)
-
-    with pytest.raises(Conflict):
-        world.new().run(ask)
-    assert world.journal()[-2:] == ["Decided", "Continued"]
-    assert world.ran == []

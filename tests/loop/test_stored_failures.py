@@ -1,18 +1,21 @@
-"""A store that fails: the error is raised, nothing is done that is not stored, and nothing is lost."""
+"""A store that fails, or is interrupted: nothing is done that is not stored, and nothing is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loop.concurrency import either_kind
+from tests.loop.stepping import Asked, Stepping, assert_sound, stepping
 from tests.loop.stored import (
     ERRORS,
+    PAY,
     SEND,
     STORY,
     AnyHandle,
@@ -196,3 +199,52 @@ def always(_: int) -> Moment:
 
 def never(_: int) -> None:
     """The store works."""
+
+
+def down(_: Asked) -> None:
+    raise StoreError("the disk is gone")
+
+
+# --- what is known not to have run -----------------------------------------------------------------------------------
+
+
+SCRIPT = (reply(calls=[PAY, SEND]), reply(calls=[{**PAY, "id": "t9"}]), reply("done"))
+MOST_CALLS = 100
+
+
+@pytest.mark.parametrize("config", [{}, {"max_parallel_tools": 1}], ids=["side by side", "one by one"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_interrupt_at_the_store_makes_no_call_uncertain(
+    moment: Literal["before", "after"], config: dict[str, Any]
+) -> None:
+    """At whichever of its calls: the handle knows what ran, and runs the rest once when it goes on."""
+    for number in range(1, MOST_CALLS):
+        world, store = stepping("sync", script=SCRIPT, config=config)
+
+        def strike(_: Asked, number: int = number, store: Stepping = store) -> None:
+            if len(store.every) == number:
+                raise KeyboardInterrupt
+
+        peer = world.new()
+        setattr(store, moment, strike)
+        uncertain: list[str] = []
+
+        def ask(turn: Any, uncertain: list[str] = uncertain) -> None:
+            uncertain += [call.id for call in turn.pending if call.why == "uncertain"]
+            approve_all(turn)
+
+        struck = False
+        for _ in range(2):
+            try:
+                result = peer.run(ask)
+                break
+            except KeyboardInterrupt:
+                struck = True
+        assert isinstance(result, Completed)
+        assert (number, uncertain, sorted(world.ran)) == (number, [], ["t1", "t2", "t9"])
+        assert store.inner.lease("loop") is None
+        assert_sound(store)
+        if not struck:  # the story was over before
+            assert number > 10
+            return
+    raise AssertionError("it was struck to the last")

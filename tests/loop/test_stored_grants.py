@@ -10,7 +10,7 @@ import pytest
 from tests.loop.concurrency import either_kind
 from tests.loop.stored import World
 from tests.loop.support import completed, yielded
-from toolloop import Approve, Ask, Grant
+from toolloop import Grant
 from toolloop.errors import IllegalCommand
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
@@ -63,23 +63,6 @@ def test_a_call_says_by_which_grant_it_ran() -> None:
     assert (second.decision.grant, second.decision.by, second.decision.reason) == ("1/t0", "ana", "as usual")
 
 
-def test_a_grant_is_used_up() -> None:
-    """Each call that runs by it is one use; then somebody is asked again, and it is no longer listed."""
-    world = World("sync", MemoryStore(), script=script("ana", "x1", "x2", "x3"))
-    assert asked_about(world, Grant(match={"to": "x*"}, uses=2)) == ["t0", "t3"]
-    assert list(world.open().handle.grants) == []
-
-
-def test_a_grant_ends_by_time() -> None:
-    """Also where nothing happened in between."""
-    clock = [START]
-    world = World("sync", MemoryStore(), script=script("ana", "ana", "ana"), now=lambda: clock[0])
-    world.on["t1"] = lambda: clock.append(clock.pop() + 100)
-    until = datetime.fromtimestamp(START + 60, UTC)
-    assert asked_about(world, Grant(expires_at=until)) == ["t0", "t2"]
-    assert list(world.open().handle.grants) == []
-
-
 @either_kind
 def test_a_grant_is_taken_back_from_any_handle(kind: str) -> None:
     """It holds after reopening, until it is revoked; then the next call asks, whoever drives."""
@@ -104,28 +87,6 @@ def test_a_grant_is_taken_back_from_any_handle(kind: str) -> None:
     assert world.ran == ["t0", "t1"]
 
 
-def test_a_fork_has_no_grants() -> None:
-    """A person allowed it in the other loop."""
-    world = World("sync", MemoryStore(), script=script("ana", "ana"))
-    party = world.open()
-    turn = yielded(party.run())
-    party.say(lambda: turn.approve("t0", remember=Grant()))
-    copy = party.handle.fork("copy")
-    assert (len(party.handle.grants), len(copy.grants)) == (1, 0)
-
-
-def test_a_policy_that_wants_a_fresh_word_gets_one() -> None:
-    """`Ask(fresh=True)` is satisfied by no grant, and neither is a policy that raised."""
-
-    def policy(asked: Any, view: Any) -> Ask:
-        if asked.id == "t2":
-            raise ValueError("a bug")
-        return Ask(fresh=asked.id == "t1")
-
-    world = World("sync", MemoryStore(), script=script("ana", "ana", "ana", "ana"), config={"on_tool_call": policy})
-    assert asked_about(world, Grant()) == ["t0", "t1", "t2"]
-
-
 def test_a_wider_grant_is_spelled_out() -> None:
     """For another tool, or other inputs, only what it names; nothing of it stands if it says too little."""
     world = World("sync", MemoryStore(), script=script("ana@home", "ben@home", "ben@work", "eva@home"))
@@ -136,14 +97,3 @@ def test_a_wider_grant_is_spelled_out() -> None:
         party.say(lambda: turn.approve("t0", remember=Grant(tool="look")))
     assert world.store.load("loop") == before
     assert asked_about(world, Grant(match={"to": "*@home"})) == ["t0", "t2"]
-
-
-def test_an_edited_approval_grants_what_ran() -> None:
-    """Not what the model had proposed."""
-    world = World("sync", MemoryStore(), script=script("ana", "ben", "ana"))
-    party = world.open()
-    yielded(party.run())
-    party.decide(t0=Approve(input={"to": "ben"}, remember=Grant()))
-    assert party.handle.grants[0].input == {"to": "ben"}
-    waits = yielded(party.run())
-    assert ([call.id for call in waits.pending], world.ran) == (["t2"], ["t0", "t1"])

@@ -1,22 +1,16 @@
-"""What a store lists loops by: whose turn it is, and until when, right at every stop of a story."""
+"""What a store lists loops by: whose turn it is, at every stop of a story."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-import pytest
-
 from tests.loop.concurrency import either_kind
-from tests.loop.stored import APPROVED, LOOK, PAY, SEND, World, held
-from tests.loop.support import completed, failed, params, yielded
-from toolloop import Answer, Deny, InjectMessages, Stop
-from toolloop.errors import CallerError, Conflict, ModelError
+from tests.loop.stored import APPROVED, World
+from tests.loop.support import completed, yielded
+from toolloop import Deny, Stop
+from toolloop.errors import CallerError, Conflict
 from toolloop.machine import status_of
 from toolloop.stores.memory import MemoryStore
-from toolloop.testing import reply
-
-NOW = 1_800_000_000.0
-EXTERNAL = {"name": "ask", "input_schema": {"type": "object", "properties": {}}}
 
 
 def test_the_status_is_right_at_every_stop() -> None:
@@ -87,68 +81,3 @@ def test_the_head_always_says_what_the_journal_says(kind: str) -> None:
                 party.say(turn.continue_loop)
     world.assert_once()
     assert completed(party.run()).text == "done"
-
-
-def test_other_stops_have_their_status_too() -> None:
-    """A pause, an external call, a failed request, an injection: each says who is to act."""
-    script = (reply("wait", stop_reason="pause_turn"), reply(calls=[("ask", {})]), ModelError("overloaded"))
-    world = World("sync", MemoryStore(), script=script)
-    party = world.open(params=params(tools=[EXTERNAL]))
-    assert (yielded(party.next_turn()).reason, world.status()) == ("paused", "needs_command")
-    party.say(lambda: party.turn().inject_and_continue([{"role": "user", "content": "go on"}]))
-    assert world.status() == "runnable"
-    (call,) = yielded(party.next_turn()).pending
-    assert (call.why, world.status()) == ("external", "needs_decision")
-    party.decide(**{call.id: Answer("yes")})
-    assert world.status() == "needs_command"
-    party.say(lambda: party.handle.resume(InjectMessages([{"role": "user", "content": "quick"}])))
-    assert world.status() == "runnable"
-    failed(party.run())
-    assert world.status() == "ended"
-    party.say(party.handle.retry)
-    assert world.status() == "runnable"
-
-
-def test_a_call_that_nobody_saw_end_waits_for_a_decision() -> None:
-    """The loop was taken over while it ran: it is listed among those that wait for somebody."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    with held(world, "t1", world.open()) as turn:
-        assert world.status() == "running"
-        other = world.open(take_over=True)
-        assert [call.why for call in other.handle.pending] == ["uncertain"]
-        assert world.status() == "needs_decision"
-    with pytest.raises(Exception, match="loop"):
-        turn.result()
-
-
-def test_the_earliest_deadline_is_listed() -> None:
-    """And gone with the last call that has one."""
-    world = World("sync", MemoryStore(), config={"decision_timeout": 60.0}, now=lambda: NOW)
-    world.script = (reply(calls=[SEND, {**SEND, "id": "t9"}, LOOK]), reply("done"))
-    party = world.open()
-    assert world.listed().deadline is None
-    yielded(party.next_turn())
-    assert world.listed().deadline == NOW + 60
-    party.decide(t2=APPROVED)
-    assert world.listed().deadline == NOW + 60
-    party.decide(t9=Deny("no"))
-    assert world.listed().deadline is None
-
-
-def test_loops_are_listed_by_status_page_by_page() -> None:
-    """Newest first, among loops in every status."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[SEND]), reply("done")))
-    for number in range(9):
-        party = world.open(f"loop{number}")
-        if number % 3:
-            party.run()
-        if number % 3 == 2:
-            party.decide(t2=Deny("no"))
-    by_status = {
-        status: [loop.loop_id for loop in world.store.list(status)] for status in ("runnable", "needs_decision")
-    }
-    assert by_status["runnable"] == ["loop6", "loop3", "loop0"]
-    assert by_status["needs_decision"] == ["loop7", "loop4", "loop1"]
-    page = world.store.list("needs_command", limit=2)
-    assert [loop.loop_id for loop in page] == ["loop8", "loop5"]
-    assert [loop.loop_id for loop in world.store.list("needs_command", before=page[-1].cursor)] == ["loop2"]

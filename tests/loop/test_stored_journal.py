@@ -2,200 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.each import each
 from tests.loop.journals import (
-    ALLOWED,
     STORY,
+    WAITING,
     Driver,
     FailingStore,
-    Moment,
-    assert_sound,
     decide,
-    driver_of,
     names,
     new_journal,
     open_journal,
     stop,
-    stored_state,
+    waiting_loop,
 )
-from toolloop.errors import CallerError, Conflict, StoreError
+from toolloop.errors import CallerError, Conflict, StoreError, UnreadableSnapshot
 from toolloop.machine import events as ev
 from toolloop.machine.loop import Finished
-from toolloop.machine.splicing import Splice
-from toolloop.stores import MemoryStore, SqliteStore
-from toolloop.stores.protocol import Store
-
-
-def assert_told_once(driver: Driver) -> None:
-    """The story came to its end, every call ran once, and what the driver knows is what is stored."""
-    store = driver.journal.store
-    assert isinstance(driver.journal.state.root.phase, Finished)
-    assert sorted(driver.ran.items()) == [((1, "t1", 1), 1), ((1, "t2", 1), 1), ((2, "t3", 1), 1), ((2, "t4", 1), 1)]
-    assert driver.uncertain == []
-    assert_sound(store)
-    assert driver.journal.state == stored_state(store)
-
-
-def told(inner: Store, plan: dict[int, Moment], *, defers: bool = False) -> FailingStore:
-    """Drive the whole story on a store that fails by a plan; the caller tries again whatever fails."""
-    store = FailingStore(inner, plan.get)
-    driver = Driver(new_journal(store, defers=defers))
-    driver.to_the_end(*ALLOWED)
-    store.fails = lambda _: None
-    driver.lease.give_back_if_free()
-    assert inner.lease("loop") is None
-    assert_told_once(driver)
-    return store
-
-
-# --- a store that fails ----------------------------------------------------------------------------------------------
-
-
-either_way = pytest.mark.parametrize("defers", [False, True])
-each_moment = pytest.mark.parametrize("moments", [*itertools.product(("before", "after"), repeat=2)])
-
-
-def fail_twice(moments: tuple[Moment, Moment], *, defers: bool, apart: int) -> None:
-    most = len(told(MemoryStore(), {}, defers=defers).asked) + 6  # an error makes a few more
-    for one, other in itertools.combinations(range(1, most), 2):
-        if other - one <= apart:
-            told(MemoryStore(), {one: moments[0], other: moments[1]}, defers=defers)
-
-
-@each_moment
-@either_way
-def test_two_failures_of_the_store_lose_nothing_and_do_nothing_twice(
-    moments: tuple[Moment, Moment], defers: bool
-) -> None:
-    """At any of its calls and at one of the next two, before or after they were obeyed."""
-    fail_twice(moments, defers=defers, apart=2)
-
-
-@pytest.mark.deep
-@each_moment
-@either_way
-def test_any_two_failures_of_the_store_lose_nothing(moments: tuple[Moment, Moment], defers: bool) -> None:
-    """However far they are apart."""
-    fail_twice(moments, defers=defers, apart=99)
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("long", [1, 4])
-def test_a_file_that_cannot_be_written_for_a_while_loses_nothing(moment: Moment, long: int, tmp_path: Path) -> None:
-    """However long it takes, and whichever call is the first that fails."""
-    for start in range(1, 24):
-        with SqliteStore(tmp_path / f"{start}.db") as store:
-            told(store, dict.fromkeys(range(start, start + long), moment))
-
-
-@given(
-    plan=st.dictionaries(st.integers(1, 60), st.sampled_from(["before", "after"]), max_size=20), defers=st.booleans()
-)
-def test_a_store_that_fails_now_and_then_loses_nothing(plan: dict[int, Moment], defers: bool) -> None:
-    """Any number of times."""
-    told(MemoryStore(), plan, defers=defers)
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_an_exit_out_of_the_store_makes_no_call_uncertain(moment: Moment) -> None:
-    """At whichever of its calls a Ctrl-C strikes: whoever drives next knows what ran."""
-    for number in range(1, 30):
-        store = FailingStore(MemoryStore(), {number: moment}.get)
-        store.error = KeyboardInterrupt
-        driver = Driver(new_journal(store))
-        driver.to_the_end(*ALLOWED, KeyboardInterrupt)
-        store.fails = lambda _: None
-        assert_told_once(driver)
-
-
-# --- others ----------------------------------------------------------------------------------------------------------
-
-
-def edit(state: Any) -> ev.HistoryEdited:
-    return ev.HistoryEdited((Splice(0, 1, (state.root.messages[0],)),))
+from toolloop.stores import MemoryStore
+from toolloop.stores.protocol import Entry
 
 
 def change(_: Any) -> ev.Changed:
     return ev.Changed(params='{"model":"m","max_tokens":8}', names=("max_tokens",))
 
 
-def drive_once(store: Store) -> None:
-    driver_of(store, take_over=True).turn()
-
-
-WORDS: dict[str, Callable[[Store], object]] = {
-    "decide": lambda store: open_journal(store).say(decide(("t3", "deny")), firm=False),
-    "continue": lambda store: open_journal(store).say(lambda _: ev.Continued()),
-    "edit": lambda store: open_journal(store).say(edit),
-    "change": lambda store: open_journal(store).say(change),
-    "tick": lambda store: open_journal(store).say(lambda _: ev.Ticked(at=1.0), firm=False),
-    "stop": lambda store: open_journal(store).say(stop, firm=False),
-    "take over": drive_once,
-}
-
-
-@pytest.mark.parametrize("defers", [False, True])
-@pytest.mark.parametrize("word", WORDS)
-def test_somebody_else_may_come_between_any_decision_and_its_append(word: str, defers: bool) -> None:
-    """What they say counts; what was about to be done is looked at again."""
-    for number in range(1, 16):
-        inner, refused = MemoryStore(), list[Exception]()
-
-        def speak(at: int, number: int = number, inner: MemoryStore = inner, refused: Any = refused) -> None:
-            if at == number:
-                try:
-                    WORDS[word](inner)
-                except ALLOWED as error:
-                    refused.append(error)
-
-        store = FailingStore(inner)
-        store.before_append = speak
-        driver = Driver(new_journal(store, defers=defers))
-        driver.to_the_end(*ALLOWED)
-        assert_sound(inner)
-        assert driver.journal.state == stored_state(inner)
-        assert max(driver.ran.values(), default=1) == 1
-        if word != "take over":
-            assert driver.uncertain == []
-            assert names(inner).count("Requested") == driver.sent + names(inner).count("RequestFailed")
-
-
-# --- batches ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_turn_is_stored_three_times() -> None:
-    """Before its request, before its tools run, and at its end. A judgement that lets all run is in no journal."""
-    store = FailingStore(MemoryStore())
-    batches: list[int] = []
-    store.before_append = lambda _: batches.append(len(store.inner.load("loop").entries))
-    driver = Driver(new_journal(store))
-    driver.turn()
-    stored = names(store.inner)
-    assert [stored[at:end] for at, end in itertools.pairwise([*batches, len(stored)])] == [
-        ["Requested"],
-        ["Replied", "Started", "Started"],
-        ["Ended", "Ended", "TurnEnded"],
-    ]
-    assert store.asked == ["create", "acquire", "append", "append", "append", "release"]
-
-
 # --- the three kinds -------------------------------------------------------------------------------------------------
-
-
-def waiting_loop(store: Store) -> Driver:
-    """A loop that waits for a decision on `t3`."""
-    driver = Driver(new_journal(store), story=STORY[1:])
-    driver.turn()
-    return driver
 
 
 def test_a_fact_is_recorded_again_behind_what_others_stored() -> None:
@@ -329,10 +165,11 @@ def test_several_commands_that_are_superseded_at_once_are_told_as_one_conflict()
 def test_a_command_that_seems_impossible_is_asked_again_after_a_look_at_the_store() -> None:
     """The caller may know more than this handle does."""
     store = MemoryStore()
-    driver = Driver(new_journal(store), story=STORY[1:])
+    driver = Driver(new_journal(store))
     driver.journal.commit()
     other = open_journal(store)
-    driver.turn()
+    with driver.lease.held():
+        driver.record(*WAITING)
     other.say(decide(("t3", "approve")), firm=False)
     assert names(store)[-1] == "Decided"
     with pytest.raises(CallerError, match="t9"):
@@ -343,22 +180,6 @@ def _say(journal: Any, command: Any, *, firm: bool = True) -> None:
     journal.say(command, firm=firm)
     journal.commit()
     journal.tell()
-
-
-# --- the store and the loop are damaged ------------------------------------------------------------------------------
-
-
-def test_a_name_that_is_taken_is_refused_each_time() -> None:
-    """Nothing of the second loop goes into the journal of the first."""
-    store = MemoryStore()
-    new_journal(store).commit()
-    second = new_journal(store)
-    for _ in range(2):
-        with pytest.raises(Conflict):
-            second.say(change)
-        with pytest.raises(Conflict):
-            second.commit()
-    assert names(store) == ["Opened"]
 
 
 def test_nothing_waits_for_the_lock_of_a_journal_that_defers_while_the_store_works() -> None:
@@ -394,3 +215,29 @@ def test_the_store_is_never_asked_forever() -> None:
     journal.commit()
     with pytest.raises(StoreError):
         journal.say(change)
+
+
+@each("body", ['{"format":1,"event":"TurnEnded"}', '{"format":1,"event":"Nothing"}', "{"])
+def test_a_journal_that_says_what_cannot_be_is_unreadable(body: str) -> None:
+    """Nothing of it is believed, and what was recorded here waits."""
+    store = MemoryStore()
+    journal = new_journal(store)
+    journal.commit()
+    before = journal.state
+    store.append("loop", [Entry("x", body)], expected_rev=None)
+    for ask in (journal.refresh, lambda: journal.say(change)):
+        with pytest.raises(UnreadableSnapshot):
+            ask()
+    assert journal.state == before
+
+
+@each("seconds", [float("nan"), float("inf")])
+def test_what_no_store_can_keep_does_not_enter_the_journal(seconds: float) -> None:
+    """It would be in everybody's way for ever."""
+    journal = new_journal(MemoryStore())
+    before = journal.state
+    with pytest.raises(ValueError, match=r"float|JSON"):
+        journal.record(ev.Ticked(seconds=seconds))
+    assert journal.state is before
+    journal.commit()
+    assert not journal.is_behind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import gc
 import os
@@ -23,32 +22,21 @@ from tests import inside
 from tests.loop.concurrency import (
     DEADLINE,
     Background,
-    awaited,
-    cancelled_after,
     either_kind,
     heard,
-    on_both_backends,
     run_async,
 )
 from tests.loop.stepping import Asked, assert_sound, past, stepping
 from tests.loop.stored import PAY, SEND, AnyHandle, World, approve_all
 from tests.loop.support import params
 from toolloop import AsyncToolLoopHandle, Completed
-from toolloop.errors import Conflict, StoreError
+from toolloop.errors import Conflict
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import AsyncScriptedProvider, reply
 
 ONE = (reply(calls=[PAY]), reply("done"))
 SCRIPT = (reply(calls=[PAY, SEND]), reply(calls=[{**PAY, "id": "t9"}]), reply("done"))
 MOST = 100
-
-
-def down(_: Asked) -> None:
-    raise StoreError("the disk is gone")
-
-
-def up(_: Asked) -> None:
-    """The store works."""
 
 
 # --- a turn that is cancelled ----------------------------------------------------------------------------------------
@@ -137,28 +125,6 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
     raise AssertionError("it was cancelled to the last")
 
 
-def test_a_ctrl_c_under_trio_waits_for_the_store_too() -> None:
-    """The thread that takes the lease is not left alone with it."""
-    world, store = stepping("trio", script=ONE)
-    handle = world.new().handle
-    assert isinstance(handle, AsyncToolLoopHandle)
-    done = threading.Event()
-
-    def strike(asked: Asked) -> None:
-        if asked.name == "acquire":
-            store.before = up
-            _thread.interrupt_main()
-            done.wait(0.2)  # whoever does not wait for the store is gone by then
-
-    store.before = strike
-    with pytest.raises(KeyboardInterrupt):
-        anyio.run(handle.next_turn, backend="trio")
-    assert store.every[-1].name == "release"
-    assert store.inner.lease("loop") is None
-    assert AnyHandle("trio", handle).text() == "done"
-    world.assert_once()
-
-
 # --- a driver that is gone -------------------------------------------------------------------------------------------
 
 
@@ -194,112 +160,6 @@ def test_a_driver_whose_event_loop_was_closed_holds_nothing() -> None:
 
 
 @either_kind
-def test_a_handle_that_is_gone_holds_nothing(kind: str) -> None:
-    """Its store failed when it was to give the lease back, and nobody has the handle any more."""
-    world, store = stepping(kind, script=ONE)
-    peer: AnyHandle | None = world.open()
-    world.on["t1"] = lambda: setattr(store, "before", down)
-    with pytest.raises(StoreError):
-        peer.next_turn()  # type: ignore[union-attr]
-    del peer
-    gc.collect()
-    store.before = up
-    inside.renew_leases()
-    assert store.inner.lease("loop") is None
-    assert world.journal()[-1] == "Ended"  # what had happened is not lost with it
-    assert world.open().text() == "done"
-    assert world.ran == ["t1"]
-
-
-@on_both_backends
-def test_a_tool_that_is_back_while_the_store_fails_holds_nothing(backend: str) -> None:
-    """Its driver was cancelled; the lease was kept for it, and its end is stored before that is given back."""
-    world, store = stepping(backend, script=ONE)
-    peer = world.open()
-    handle = peer.handle
-    assert isinstance(handle, AsyncToolLoopHandle)
-    begun, go = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        begun.set()
-        awaited(go)
-
-    world.on["t1"] = stand
-    run_async(backend, lambda: cancelled_after(handle, begun))
-    assert store.inner.lease("loop") is not None
-    (job,) = inside.tool_runs_of(handle).values()
-    assert job.thread is not None
-    store.before = down
-    go.set()
-    job.thread.join(DEADLINE)
-    assert not job.thread.is_alive()
-    store.before = up
-    inside.renew_leases()
-    assert store.inner.lease("loop") is None
-    assert world.journal()[-1] == "Ended"
-    assert world.open().text() == "done"
-    assert world.ran == ["t1"]
-
-
-@either_kind
-def test_close_lets_go_though_the_store_fails(kind: str) -> None:
-    """Who asks next in this process is let in, and the end that was kept still counts."""
-    world, store = stepping(kind, script=ONE)
-    peer = world.open()
-    world.on["t1"] = lambda: setattr(store, "before", down)
-    with pytest.raises(StoreError):
-        peer.next_turn()
-    with pytest.raises(StoreError):
-        peer.close()
-    second = past(world).open(context=world.parts()["context"])
-    assert [call.why for call in second.handle.pending] == ["uncertain"]
-    store.before = up
-    peer.close()
-    assert second.text() == "done"
-    assert world.ran == ["t1"]
-    assert_sound(store)
-
-
-ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), reply("done"))
-
-
-# --- run() -----------------------------------------------------------------------------------------------------------
-
-
-@either_kind
-def test_run_keeps_the_lease_from_turn_to_turn(kind: str) -> None:
-    """Each turn does not begin anew with taking the loop, and nobody gets in between two."""
-    world, store = stepping(kind, script=ROUNDS)
-    assert world.open().text() == "done"
-    asked = [asked.name for asked in store.every]
-    assert (asked.count("acquire"), asked.count("release")) == (1, 1)
-    world.assert_once()
-
-
-@either_kind
-def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
-    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
-    world, store = stepping(kind, script=ROUNDS)
-    peer = world.open()
-    refused: list[Any] = []
-
-    def other(asked: Asked) -> None:
-        if "TurnEnded" in asked.events:
-            peer = past(world).open()
-            peer.say(peer.turn().continue_loop)
-            with pytest.raises(Conflict) as caught:
-                peer.next_turn()
-            refused.append(caught.value.owner)
-
-    store.after = other
-    assert peer.text() == "done"
-    assert len(refused) == 3
-    assert None not in refused
-    world.assert_once()
-    assert_sound(store)
-
-
-@either_kind
 def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
     """A person may take days; meanwhile any process may drive."""
     world, store = stepping(kind, script=(reply(calls=[SEND]), reply("done")))
@@ -321,6 +181,7 @@ def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
 
 
 # --- fork ------------------------------------------------------------------------------------------------------------
+
 
 FORKING = """
 import os, sys
@@ -359,3 +220,29 @@ def test_a_child_of_a_fork_does_not_drive_under_the_lease_of_its_parent(tmp_path
     program = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "loops.db")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
     assert (done.stdout.split("\n"), done.stderr) == (["child 7", "paid", "done", ""], "")
+
+
+ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), reply("done"))
+
+
+@either_kind
+def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
+    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
+    world, store = stepping(kind, script=ROUNDS)
+    peer = world.open()
+    refused: list[Any] = []
+
+    def other(asked: Asked) -> None:
+        if "TurnEnded" in asked.events:
+            peer = past(world).open()
+            peer.say(peer.turn().continue_loop)
+            with pytest.raises(Conflict) as caught:
+                peer.next_turn()
+            refused.append(caught.value.owner)
+
+    store.after = other
+    assert peer.text() == "done"
+    assert len(refused) == 3
+    assert None not in refused
+    world.assert_once()
+    assert_sound(store)

@@ -10,13 +10,12 @@ import anyio
 import pytest
 
 from tests import inside
-from tests.loop.concurrency import DEADLINE, Background, Held, awaited, either_kind, heard, on_both_backends, run_async
+from tests.loop.concurrency import DEADLINE, Background, awaited, either_kind, heard, on_both_backends
 from tests.loop.stepping import Asked, assert_sound, stepping, taken_over
 from tests.loop.stored import LOOK, PAY, AnyHandle, World, held, look
-from toolloop import Answer, AsyncToolLoopHandle, LoopConfig, tool
+from toolloop import Answer, LoopConfig, tool
 from toolloop.errors import CallerError, Conflict
 from toolloop.machine import events as ev
-from toolloop.machine.loop import Running
 from toolloop.stores.codec import encode_event
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply
@@ -83,24 +82,6 @@ def test_a_driver_does_not_wait_for_a_call_that_the_new_one_runs(kind: str) -> N
     assert_sound(world.store)
 
 
-@either_kind
-def test_a_driver_does_not_wait_for_a_request_that_the_new_one_makes(kind: str) -> None:
-    """Likewise, where both have a request under way: the old answer is not taken for the new one's."""
-    world = World(kind, MemoryStore(), script=ONE)
-    first = world.open()
-    with held(world, "request", first) as old:
-        second = world.open(take_over=True)
-        with held(world, "request", second) as new:
-            bystander(first)
-            old.go.set()
-            refused(old)
-            assert world.journal()[-1] != "Replied"
-        new.result()
-    assert second.run().unwrap().text == "done"
-    assert world.journal().count("Replied") == 2
-    assert_sound(world.store)
-
-
 # --- between the record of a start, and the start -------------------------------------------------------------------
 
 
@@ -124,84 +105,6 @@ def test_a_start_that_another_driver_recorded_is_no_start_of_ours(kind: str) -> 
     second[1].result()
     assert world.ran == ["t1"]
     assert_sound(store)
-
-
-@on_both_backends
-def test_a_start_that_a_bystander_was_refused_is_no_start(backend: str) -> None:
-    """Another task stores it, and gets the refusal; the driver, who waits to store it, does not take that for done."""
-    world, store = stepping(backend, script=TWO, config=ONE_BY_ONE)
-    storing, go = threading.Event(), threading.Event()
-
-    def before(asked: Asked) -> None:
-        if asked.events == ("Changed",):
-            storing.set()
-            awaited(go)
-
-    handle = world.open().handle
-    assert isinstance(handle, AsyncToolLoopHandle)
-    store.before = before
-    looking, looked = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        looking.set()
-        awaited(looked)
-
-    world.on["t3"] = stand
-
-    async def drive() -> None:
-        with pytest.raises(Conflict):
-            await handle.next_turn()
-
-    async def flush() -> None:
-        with suppress(CallerError, Conflict):
-            await handle.flush()
-
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(drive)
-            await heard(looking)
-            await anyio.wait_all_tasks_blocked()  # the driver waits for the call, and stores nothing meanwhile
-            handle.update_params(max_tokens=99)
-            group.start_soon(flush)
-            await heard(storing)
-            looked.set()
-            while not started(handle):  # staged by the driver; it cannot be stored while the other writes
-                await anyio.lowlevel.checkpoint()
-            del world.on["t3"]
-            other = await anyio.to_thread.run_sync(taken_over, world)  # it has an event loop of its own
-            with held(world, "t1", other) as turn:
-                go.set()
-                while ("t3",) in inside.tool_runs_of(handle):
-                    await anyio.lowlevel.checkpoint()
-            turn.result()
-
-    run_async(backend, main)
-    assert world.ran.count("t1") == 1
-    assert_sound(store)
-
-
-def test_a_start_that_a_bystander_was_refused_is_none_in_a_thread_either() -> None:
-    """The driver's thread stands between the record of the start and the store."""
-    world = World("sync", MemoryStore(), script=ONE)
-    between = Held("nothing yet")
-
-    def clock() -> float:
-        if isinstance(first.handle.state.root.phase, Running):
-            between.function = "commit"  # the start is being recorded
-        return 0.0
-
-    first = world.open()
-    inside.set_clock(first.handle, clock)
-    turn = Background(first.next_turn, between)
-    awaited(between._reached)
-    second = world.open(take_over=True)
-    with held(world, "t1", second) as running:
-        bystander(first)
-        between._go.set()
-        refused(turn)
-    running.result()
-    assert world.ran == ["t1"]
-    assert_sound(world.store)
 
 
 # --- what was begun --------------------------------------------------------------------------------------------------
@@ -248,8 +151,3 @@ def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: st
     ends = [entry.text for entry in world.store.load("loop").entries if '"Ended"' in entry.body]
     assert any("paid" in str(end) for end in ends)
     assert_sound(world.store)
-
-
-def started(handle: AsyncToolLoopHandle) -> bool:
-    """Whether a start waits to be stored."""
-    return any(isinstance(event, ev.Started) for event in inside.unstored(handle))

@@ -11,9 +11,8 @@ import pytest
 from tests.loop.concurrency import Background, cross, either_kind, run_async
 from tests.loop.stored import APPROVED, ID, PAY, SEND, AnyHandle, Faulty, World, approve_all, each_store, store_at, wait
 from tests.loop.support import completed, params, yielded
-from toolloop import AsyncToolLoopHandle, Deny, LoopConfig, ToolLoopHandle, tool
+from toolloop import AsyncToolLoopHandle, Deny, ToolLoopHandle
 from toolloop.errors import Conflict, Drift, InvalidHistory, LoopNotFound, UnreadableSnapshot
-from toolloop.machine import Ready
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Entry, Head
 from toolloop.testing import reply
@@ -31,16 +30,6 @@ def test_the_constructor_asks_the_store_nothing(kind: str) -> None:
     peer.run(approve_all)
     assert store.asked[0] == "create"
     assert world.status() == "ended"
-
-
-@each_store
-def test_a_word_creates_the_loop_too(where: str, tmp_path: Path) -> None:
-    """What is said before the first turn is in the store when it is said."""
-    world = World("sync", store_at(where, tmp_path))
-    peer = world.new()
-    peer.say(lambda: peer.handle.update_params(max_tokens=99))
-    assert world.journal() == ["Opened", "Changed"]
-    assert world.state() == peer.handle.state
 
 
 @each_store
@@ -118,32 +107,6 @@ def test_a_loop_goes_on_in_another_handle_where_it_stood(where: str, tmp_path: P
     assert (sorted(world.ran), len(world.requests)) == (["t1", "t2", "t3"], 3)
 
 
-def test_a_restored_loop_is_a_loop_of_its_own_in_the_store() -> None:
-    """Two copies of one snapshot are two loops: the second needs another store, or is refused."""
-    plain = World("sync", MemoryStore())
-    peer = AnyHandle(
-        "sync", _kind("sync")(plain.provider(), **{**plain.parts(params=params()), "config": LoopConfig()})
-    )
-    yielded(peer.run())
-    snapshot = peer.handle.snapshot()
-    world = World("sync", MemoryStore())
-
-    def restored() -> AnyHandle:
-        return AnyHandle("sync", _kind("sync").restore(snapshot, world.provider(), **world.parts(store=world.store)))
-
-    first, second = restored(), restored()
-    loop_id = first.handle.loop_id
-    assert world.store.list() == []
-    first.decide(t2=Deny("no"))
-    assert (world.journal(loop_id), world.listed(loop_id).status) == (["Adopted", "Decided"], "needs_command")
-    with pytest.raises(Conflict):
-        second.decide(t2=APPROVED)
-    assert first.run().unwrap().text == "done"
-    assert world.state(loop_id) == first.handle.state
-    assert completed(world.open(loop_id).next_turn()).text == "done"
-    assert (plain.ran, world.ran) == (["t1"], ["t3"])
-
-
 @each_store
 def test_a_fork_is_a_loop_of_its_own_in_the_store(where: str, tmp_path: Path) -> None:
     """It goes its own way, under its own lease; the first is as it was."""
@@ -172,20 +135,6 @@ def test_a_closed_handle_stays_usable() -> None:
     peer.close()
     peer.close()
     assert peer.run(approve_all).unwrap().text == "done"
-
-
-def test_with_closes_the_handle() -> None:
-    """At the end of the block nothing waits to be stored, also where the block raised."""
-    world = World("sync", MemoryStore())
-
-    def fail() -> None:
-        with ToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params())) as handle:
-            yielded(handle.run())
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert (world.listed().lease, world.status()) == (None, "needs_decision")
 
 
 def test_async_with_stores_what_was_said_even_when_the_block_raises() -> None:
@@ -264,28 +213,3 @@ def test_params_of_a_loop_that_is_there_are_compared() -> None:
             _kind("sync").open(world.store, "other", world.provider(), **world.parts(params=params(messages=[]))),
         )
     assert [loop.loop_id for loop in world.store.list()] == [ID]
-
-
-def test_a_loop_of_one_kind_of_handle_goes_on_in_another(tmp_path: Path) -> None:
-    """The journal knows nothing of who drives."""
-    store = store_at("sqlite", tmp_path)
-    sync, other = World("sync", store), World("asyncio", store)
-    yielded(sync.open().run())
-    other.open().decide(t2=APPROVED)
-    assert sync.open().run().unwrap().text == "done"
-    assert (sync.ran, other.ran) == (["t1", "t2", "t3"], [])
-
-
-def test_a_tool_that_is_wrong_is_refused_before_the_store_is_asked_for_more() -> None:
-    """Two tools of one name: nothing is created."""
-
-    @tool(name="pay")
-    def other() -> str:
-        """Pay otherwise."""
-        return ""
-
-    world = World("sync", MemoryStore())
-    with pytest.raises(Exception, match="pay"):
-        world.open(tools=[*world.tools, other])
-    assert world.store.list() == []
-    assert isinstance(world.open().handle.state.root.phase, Ready)

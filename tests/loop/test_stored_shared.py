@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
+from attrs import define, field
 
-from tests.loop.concurrency import Background, cross, either_kind
-from tests.loop.stored import (
-    APPROVED,
-    LOOK,
-    PAY,
-    SEND,
-    AnyHandle,
-    World,
-    approve_all,
-    held,
+from tests.loop.concurrency import Background, cross, either_kind, run_async
+from tests.loop.stored import APPROVED, LOOK, PAY, SEND, AnyHandle, World, approve_all, held
+from tests.loop.support import completed, failed, params, user, yielded
+from toolloop import (
+    Answer,
+    Approve,
+    AsyncToolLoopHandle,
+    Completed,
+    Deny,
+    LoopConfig,
+    Stop,
+    ToolLoopHandle,
+    Yielded,
+    tool,
 )
-from tests.loop.support import completed, failed, yielded
-from toolloop import Answer, Approve, Deny, InjectMessages, Stop
-from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand, ModelError, UnknownCall
+from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand, ModelError
 from toolloop.machine import Finished
 from toolloop.machine.values import Decision
-from toolloop.stores.memory import MemoryStore
+from toolloop.stores import MemoryStore
 from toolloop.stores.process import this_process
-from toolloop.terminations import NaturalEnd, StopCondition
-from toolloop.testing import reply
+from toolloop.stores.protocol import Entry, Head, Lease
+from toolloop.terminations import StopCondition
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+from toolloop.testing.promises import check_promises
 
 MORE = [{"role": "user", "content": "one more thing"}]
 
@@ -63,16 +68,6 @@ def test_a_decision_is_not_lost_while_another_handle_drives(kind: str) -> None:
     assert world.ran == ["t1", "t2"]
 
 
-def test_a_handle_that_waits_learns_what_was_decided_elsewhere() -> None:
-    """`run()` goes on, though its own view was an old one."""
-    world = World("sync", MemoryStore())
-    first, second = pair(world)
-    assert isinstance(first.run(), type(first.turn()))
-    second.decide(t2=APPROVED)
-    assert first.text() == "done"
-    world.assert_once()
-
-
 @either_kind
 @pytest.mark.parametrize("other", [Deny("no"), Answer("sent"), Approve(input={"to": "ben"})], ids=repr)
 def test_of_two_decisions_that_differ_the_second_is_refused(kind: str, other: Decision) -> None:
@@ -86,16 +81,6 @@ def test_of_two_decisions_that_differ_the_second_is_refused(kind: str, other: De
     assert first.handle.state == second.handle.state == world.state()
     assert first.text() == "done"
     assert sorted(world.ran) == ["t1", "t2", "t3"]
-
-
-def test_the_same_decision_twice_is_one() -> None:
-    """Two people click the same button."""
-    world = World("sync", MemoryStore())
-    first, second = pair(world)
-    second.decide(t2=APPROVED)
-    first.decide(t2=APPROVED)
-    assert second.text() == "done"
-    world.assert_once()
 
 
 @either_kind
@@ -143,19 +128,6 @@ def test_a_stale_turn_refuses_what_came_too_late(kind: str) -> None:
         world.assert_once()
 
 
-def test_a_decision_for_a_call_that_has_its_result_is_refused() -> None:
-    """The round is over elsewhere; the error says what is known."""
-    world = World("sync", MemoryStore())
-    first, second = pair(world)
-    second.decide(t2=APPROVED)
-    second.say(second.turn().continue_loop)
-    yielded(second.next_turn())
-    with pytest.raises(UnknownCall, match="t2"):
-        first.decide(t2=Deny("no"))
-    assert yielded(first.turn()).reason == "tools_executed"
-    assert first.text() == "done"
-
-
 # --- who drives ------------------------------------------------------------------------------------------------------
 
 
@@ -182,17 +154,6 @@ def test_one_drives_and_the_others_are_told_who() -> None:
     assert world.ran == ["t1"]
 
 
-def test_a_stop_from_elsewhere_in_a_request_counts_once_it_is_answered() -> None:
-    """The answer was paid for and is kept; then the loop ends, and nothing of it runs."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    first, second = world.open(), world.open()
-    with held(world, "request", first) as turn:
-        second.say(lambda: second.handle.resume(Stop("enough")))
-    done = completed(turn.result())
-    assert (done.termination, done.iterations, world.ran) == (StopCondition("enough"), 1, [])
-    assert completed(world.open().next_turn()).termination == StopCondition("enough")
-
-
 def test_a_stop_from_elsewhere_in_a_tool_ends_the_loop() -> None:
     """The tool is let be; its end is told to the journal, and changes nothing."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
@@ -207,20 +168,6 @@ def test_a_stop_from_elsewhere_in_a_tool_ends_the_loop() -> None:
     assert isinstance(ended.root.phase, Finished)
     assert isinstance(after.root.phase, Finished)
     assert after.root.messages == ended.root.messages
-
-
-def test_messages_from_elsewhere_join_at_the_next_legal_place() -> None:
-    """Said while a request, or a tool, is under way: the model hears them with the results."""
-    for place in ("request", "t1"):
-        world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-        first, second = world.open(), world.open()
-        with held(world, place, first) as turn:
-            second.say(lambda second=second: second.handle.resume(InjectMessages(MORE)))  # type: ignore[misc]
-        yielded(turn.result())
-        assert first.run().unwrap().termination == NaturalEnd()
-        heard = said(world.requests[-1])
-        assert (heard[-1], heard[-2][0]["type"]) == ("one more thing", "tool_result")
-        assert len(world.requests) == 2
 
 
 # --- taking over -----------------------------------------------------------------------------------------------------
@@ -240,52 +187,6 @@ def test_an_end_after_a_take_over_counts_if_nobody_decided(kind: str) -> None:
     assert said(world.requests[-1])[-1][0]["content"] == "pay 1"
     assert first.run().unwrap().text == "done"
     assert (world.ran, len(world.requests)) == (["t1"], 2)
-
-
-def test_an_end_after_a_take_over_is_only_recorded_if_somebody_decided() -> None:
-    """The first end of a call wins: what the person said."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    first = world.open()
-    with held(world, "t1", first) as turn:
-        second = world.open(take_over=True)
-        second.decide(t1=Answer("it had happened", by="ben"))
-        assert second.run().unwrap().text == "done"
-        before = world.state()
-    with pytest.raises(Conflict):
-        turn.result()
-    assert said(world.requests[-1])[-1][0]["content"] == "it had happened"
-    assert world.journal()[-1] == "Ended"
-    assert world.state() == before or world.status() == "ended"
-    assert (world.ran, len(world.requests)) == (["t1"], 2)
-
-
-def test_who_was_taken_over_does_nothing_more() -> None:
-    """One of its calls runs, the next was to follow: it does not."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY, LOOK]), reply("done")))
-    world.config = {"max_parallel_tools": 1}
-    first = world.open()
-    with held(world, "t1", first) as turn:
-        second = world.open(take_over=True)
-        second.decide(t1=Deny("nobody knows"))
-    with pytest.raises(Conflict, match="loop"):
-        turn.result()
-    assert world.ran == ["t1"]
-    assert second.run().unwrap().text == "done"
-    assert world.ran == ["t1", "t3"]
-
-
-def test_a_request_that_was_taken_over_is_made_again() -> None:
-    """The answer to the first is dropped, for the loop has gone on."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    first = world.open()
-    with held(world, "request", first) as turn:
-        second = world.open(take_over=True)
-        yielded(second.next_turn())
-    with pytest.raises(Conflict):
-        turn.result()
-    assert second.run().unwrap().text == "done"
-    assert world.journal().count("Replied") == 2
-    assert (world.ran, len(world.requests)) == (["t1"], 3)
 
 
 # --- changes that race -----------------------------------------------------------------------------------------------
@@ -326,19 +227,6 @@ def test_a_word_about_a_loop_that_went_on_is_refused(word: str) -> None:
     assert world.ran == ["t1", "t3"]
 
 
-@either_kind
-def test_changes_of_parameters_do_not_overwrite_each_other(kind: str) -> None:
-    """The second is refused, looks again, and both stand."""
-    world = World(kind, MemoryStore())
-    first, second = pair(world)
-    second.say(lambda: second.handle.update_params(temperature=0.5))
-    with pytest.raises(Conflict):
-        first.say(lambda: first.handle.update_params(max_tokens=9))
-    first.say(lambda: first.handle.update_params(max_tokens=9))
-    assert first.run(approve_all).unwrap().text == "done"
-    assert (world.requests[-1]["temperature"], world.requests[-1]["max_tokens"]) == (0.5, 9)
-
-
 def test_of_two_follow_ups_and_of_two_retries_one_counts() -> None:
     """After the end, too, each word is about the loop as it stood."""
     world = World("sync", MemoryStore(), script=(reply("one"), reply("two"), ModelError("overloaded")))
@@ -358,3 +246,151 @@ def test_of_two_follow_ups_and_of_two_retries_one_counts() -> None:
         fourth.say(fourth.handle.retry)
     assert completed(fourth.run()).text == "three"
     assert len(world.requests) == 4
+
+
+ID = "loop"
+
+
+class Interrupted(MemoryStore):
+    """Once, somebody else speaks right before an event of this kind is appended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = ""
+        self.speak: Callable[[], object] = list
+
+    def append(
+        self,
+        loop_id: str,
+        entries: Sequence[Entry],
+        *,
+        expected_rev: int | None,
+        head: Head | None = None,
+        lease: Lease | None = None,
+    ) -> int:
+        if self.before and any(f'"event":"{self.before}"' in entry.body for entry in entries):
+            self.before = ""
+            self.speak()
+        return super().append(loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
+
+
+@define
+class Scene:
+    """A stored loop that pays if it may, and what was sent and done."""
+
+    needs_approval: bool
+    store: Interrupted = field(factory=Interrupted)
+    sent: list[Any] = field(factory=list)
+    paid: list[int] = field(factory=list)
+
+    def tools(self) -> list[Any]:
+        @tool(needs_approval=self.needs_approval)
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        return [pay]
+
+    def answer(self, request: Any) -> Any:
+        self.sent.append(request["messages"])
+        asked = any(message["role"] == "assistant" for message in request["messages"])
+        return reply("done") if asked else reply(calls=[call("pay", {"amount": 1000}, id="c1")])
+
+    def sync_handle(self) -> ToolLoopHandle:
+        return ToolLoopHandle(
+            ScriptedProvider(self.answer), params=params(), tools=self.tools(), store=self.store, loop_id=ID
+        )
+
+    def async_handle(self, timeout: float | None = None) -> AsyncToolLoopHandle:
+        async def answer(request: Any) -> Any:
+            return self.answer(request)
+
+        return AsyncToolLoopHandle(
+            AsyncScriptedProvider(answer),
+            params=params(),
+            tools=self.tools(),
+            store=self.store,
+            loop_id=ID,
+            config=LoopConfig(timeout=timeout),
+        )
+
+    def elsewhere(self, before: str, say: Callable[[ToolLoopHandle], object]) -> None:
+        """Let another handle say something right before an event of this kind is stored."""
+
+        def speak() -> None:
+            with ToolLoopHandle.open(self.store, ID, ScriptedProvider([]), tools=self.tools()) as other:
+                say(other)
+
+        self.store.before, self.store.speak = before, speak
+
+    def is_sound(self) -> bool:
+        return check_promises(self.store.load(ID).entries).broken == ()
+
+
+def inject(handle: ToolLoopHandle) -> None:
+    assert handle.pending_turn is not None
+    handle.pending_turn.inject_and_continue([user("THEIRS")])
+
+
+def edit_messages(handle: ToolLoopHandle) -> None:
+    handle.messages_mut()[0]["content"] = "THEIRS"
+    assert handle.pending_turn is not None
+    handle.pending_turn.continue_loop()
+
+
+@pytest.mark.parametrize("say", [inject, edit_messages])
+def test_a_request_goes_out_with_all_that_stands_before_it(say: Callable[[ToolLoopHandle], None]) -> None:
+    """`run()` stores its own going on with the request, and somebody else was there first."""
+    scene = Scene(needs_approval=False)
+    handle = scene.sync_handle()
+    assert isinstance(handle.next_turn(), Yielded)
+    scene.elsewhere("Requested", say)
+    assert isinstance(handle.run(), Completed)
+    assert scene.sent[-1] == list(handle.messages)[: len(scene.sent[-1])]
+    assert "THEIRS" in str(scene.sent[-1])
+    assert len(scene.sent) == 2
+    assert scene.is_sound()
+
+
+def test_an_approval_that_is_refused_runs_nothing() -> None:
+    """The other one's decision counts, and with its input."""
+    scene = Scene(needs_approval=True)
+
+    async def drive() -> None:
+        handle = scene.async_handle()
+        turn = await handle.next_turn()
+        assert isinstance(turn, Yielded)
+        turn.approve("c1", by="me")
+        turn.continue_loop()
+        scene.elsewhere("Started", lambda other: other.decide({"c1": Approve(input={"amount": 1}, by="boss")}))
+        with pytest.raises(DecisionConflict):
+            await handle.next_turn()
+        assert scene.paid == []
+        assert isinstance(await handle.run(), Completed)
+        assert scene.paid == [1]
+
+    run_async("asyncio", drive)
+    assert scene.is_sound()
+
+
+@pytest.mark.parametrize("timeout", [None, 100.0])
+def test_a_message_that_is_refused_is_not_sent(timeout: float | None) -> None:
+    """Also where requests go out side by side, for a limit of time."""
+    scene = Scene(needs_approval=False)
+
+    async def drive() -> None:
+        handle = scene.async_handle(timeout)
+        turn = await handle.next_turn()
+        assert isinstance(turn, Yielded)
+        turn.inject_and_continue([user("MINE")])
+        scene.elsewhere("Requested", inject)
+        with pytest.raises(Conflict):
+            await handle.next_turn()
+        assert len(scene.sent) == 1
+        assert isinstance(await handle.run(), Completed)
+
+    run_async("asyncio", drive)
+    assert "THEIRS" in str(scene.sent[-1])
+    assert "MINE" not in str(scene.sent)
+    assert scene.is_sound()

@@ -1,27 +1,123 @@
-"""Time passes wherever it likes: between two looks of a driver, while a grant stands, and on another's handle."""
+"""Time of a stored loop: deadlines of decisions, grants that end, and clocks that jump."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loop.concurrency import either_kind
-from tests.loop.stepping import Asked, assert_sound, past, stepping
-from tests.loop.stored import APPROVED, LOOK, PAY, SEND, AnyHandle, World, approve_all
+from tests.loop.stepping import assert_sound
+from tests.loop.stored import APPROVED, LOOK, PAY, SEND, World, approve_all
 from tests.loop.support import results_in, yielded
-from toolloop import Approve, Ask, Completed, Grant, Yielded
-from toolloop.errors import UnknownCall
+from toolloop import Answer, Approve, Ask, Completed, Deny, Grant, Yielded
+from toolloop.errors import CallerError, UnknownCall
 from toolloop.machine.setup import Texts
 from toolloop.stores.memory import MemoryStore
+from toolloop.stores.protocol import Store
 from toolloop.testing import call, reply
 
 START = 1_800_000_000.0
+SCRIPT = (reply(calls=[SEND, LOOK]), reply("done"))
+
+
+@define
+class Clock:
+    """A clock that goes when it is told to."""
+
+    now: float = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(START, UTC) + timedelta(seconds=seconds)
+
+
+def world(kind: str, clock: Clock, store: Store | None = None, **config: Any) -> World:
+    config = {"decision_timeout": 60.0, **config}
+    return World(kind, store or MemoryStore(), script=SCRIPT, config=config, now=clock)
+
+
+def told(of: World) -> list[tuple[str, bool]]:
+    """What the model was told of the calls, and whether as an error."""
+    return [(each["content"], each.get("is_error", False)) for each in results_in(of.requests[-1]["messages"][-1])]
+
+
+EXPIRED = (Texts().expired, True)
+
+
+def test_a_call_that_nobody_decides_in_time_expires() -> None:
+    """`run()` goes on without it, in whatever process; it is no denial, it never ran, and the model hears the truth."""
+    clock = Clock()
+    at = world("sync", clock, MemoryStore())
+    party = at.open()
+    turn = yielded(party.run())
+    assert (party.handle.next_deadline, turn.pending[0].expires_at) == (moment(60), moment(60))
+    clock.now += 59
+    assert yielded(party.run()) is turn
+    clock.now += 1
+    assert at.open().run().unwrap().text == "done"
+    assert told(at) == [EXPIRED, ("look a", False)]
+    assert at.ran == ["t3"]
+    assert party.run().unwrap().text == "done"
+
+
+def test_a_deadline_binds_without_a_tick() -> None:
+    """A decision that comes late is refused, and the error says what happened; the journal has nothing of it."""
+    clock = Clock()
+    at = world("sync", clock, MemoryStore())
+    party = at.open()
+    yielded(party.run())
+    clock.now += 60
+    for other in (party, at.open()):
+        for decision in (APPROVED, Deny("no"), Answer("sent")):
+            with pytest.raises(UnknownCall, match="expired"):
+                other.decide(t2=decision)
+    assert "Decided" not in at.journal()
+    assert party.text() == "done"
+    assert at.ran == ["t3"]
+
+
+@either_kind
+def test_whoever_sleeps_elsewhere_ticks_by_the_list(kind: str) -> None:
+    """A scheduler reads deadlines from the store, and lets those expire whose time has come."""
+    clock = Clock()
+    at = world(kind, clock, MemoryStore())
+    yielded(at.open().run())
+    (due,) = at.store.list("needs_decision")
+    assert due.deadline == START + 60
+    waker = at.open(due.loop_id)
+    waker.say(lambda: waker.handle.tick(START + 59))
+    assert [call.id for call in waker.handle.pending] == ["t2"]
+    assert at.status() == "needs_decision"
+    waker.say(lambda: waker.handle.tick(moment(60)))
+    assert waker.handle.pending == ()
+    assert (at.listed().status, at.listed().deadline, waker.handle.next_deadline) == ("needs_command", None, None)
+    assert waker.text() == "done"
+    assert told(at)[0] == EXPIRED
+
+
+def test_what_one_handle_lets_expire_no_other_decides() -> None:
+    """A click and a tick at the same deadline: the tick was first, and the click is refused."""
+    clock = Clock()
+    at = world("sync", clock)
+    first = at.open()
+    yielded(first.run())
+    second = at.open()
+    first.say(lambda: first.handle.tick(START + 61))
+    with pytest.raises(CallerError, match="t2"):
+        second.decide(t2=APPROVED)
+    assert second.text() == "done"
+    assert at.ran == ["t3"]
+
+
 END = 253_402_300_800.0  # the year 10,000
 OTHER = call("send", {"to": "ben"}, id="t4")
 
@@ -33,75 +129,6 @@ def until(seconds: float) -> datetime:
 def again(call_id: str) -> dict[str, Any]:
     """The same letter once more, in a later round."""
     return {**SEND, "id": call_id}
-
-
-def granted(world: World, grant: Grant) -> AnyHandle:
-    """A loop in whose first round a letter was allowed for later, too; its second round is the next to come."""
-    peer = world.open()
-    yielded(peer.run())
-    peer.say(lambda: peer.turn().approve("t2", by="ana", remember=grant))
-    peer.say(peer.turn().continue_loop)
-    yielded(peer.next_turn())
-    return peer
-
-
-# --- grants ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ends", ["revoked", "over"])
-def test_what_a_grant_had_cleared_does_not_run_when_the_grant_is_gone(ends: str) -> None:
-    """It had not started, for it waited for a neighbour: now it waits itself."""
-    now = [START]
-    world = World("sync", MemoryStore(), now=lambda: now[0])
-    world.script = (reply(calls=[SEND]), reply(calls=[again("t5"), OTHER]), reply("done"))
-    peer = granted(world, Grant(expires_at=until(60)))
-    turn = yielded(peer.run())
-    assert [each.id for each in turn.pending] == ["t4"]
-    if ends == "revoked":
-        peer.say(lambda: peer.handle.grants.revoke(peer.handle.grants[0]))
-    else:
-        now[0] += 60
-    peer.decide(t4=APPROVED)
-    waits = yielded(peer.run())
-    assert ([each.id for each in waits.pending], world.ran) == (["t5"], ["t2"])
-    assert peer.run(approve_all).unwrap().text == "done"
-    assert_sound(world.store)
-
-
-def test_a_grant_that_is_revoked_in_a_tool_lets_no_further_call_of_the_round_run() -> None:
-    """They run one by one; the last one asks."""
-    world = World("sync", MemoryStore(), config={"max_parallel_tools": 1})
-    world.script = (reply(calls=[SEND]), reply(calls=[again("t5"), PAY, again("t6")]), reply("done"))
-    peer = granted(world, Grant())
-
-    def revoke() -> None:
-        other = world.open()
-        other.say(lambda: other.handle.grants.revoke("1/t2"))
-
-    world.on["t1"] = revoke
-    waits = yielded(peer.run())
-    assert ([each.id for each in waits.pending], world.ran) == (["t6"], ["t2", "t5", "t1"])
-    assert_sound(world.store)
-
-
-def test_a_grant_that_ends_while_a_policy_thinks_makes_the_call_wait() -> None:
-    """Between the judgement and the start: the loop goes on, and asks."""
-    now = [START]
-    slow = [0.0]
-
-    def policy(*_: Any) -> Ask:
-        now[0] += slow[0]
-        return Ask()
-
-    world = World("sync", MemoryStore(), now=lambda: now[0], config={"on_tool_call": policy})
-    world.script = (reply(calls=[SEND]), reply(calls=[again("t5"), again("t6")]), reply("done"))
-    peer = granted(world, Grant(expires_at=until(15)))
-    slow[0] = 10.0
-    waits = yielded(peer.run())
-    assert [each.id for each in waits.pending] == ["t5", "t6"]
-    assert peer.run(approve_all).unwrap().text == "done"
-    assert world.ran == ["t2", "t5", "t6"]
-    assert_sound(world.store)
 
 
 @settings(max_examples=60)
@@ -139,95 +166,9 @@ def test_a_driver_finds_its_way_whenever_the_clock_jumps(jumps: list[float], dat
     assert_sound(world.store)
 
 
-# --- expiry ----------------------------------------------------------------------------------------------------------
-
-
-def half(asked: Any, _: Any) -> Ask:
-    return Ask(expires_in=60.0 if asked.id == "t2" else None)
-
-
 HALF = (reply(calls=[SEND, OTHER]), reply("done"))
-WAYS: dict[str, Callable[[AnyHandle], object]] = {
-    "decide all that are pending": lambda peer: peer.decide(**{each.id: APPROVED for each in peer.handle.pending}),
-    "approve_all()": lambda peer: peer.say(peer.turn().approve_all),
-    "run(ask)": lambda peer: peer.run(approve_all),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("opened", ["late", "in time"])
-def test_of_calls_that_wait_those_that_expired_are_in_nobodys_way(way: str, opened: str) -> None:
-    """They are no longer pending, so deciding what is pending decides the others."""
-    now = [START]
-    world = World("sync", MemoryStore(), script=HALF, now=lambda: now[0], config={"on_tool_call": half})
-    peer = world.open()
-    yielded(peer.run())
-    now[0] += 60
-    if opened == "late":
-        peer = world.open()
-        assert [each.id for each in peer.handle.pending] == ["t4"]
-        assert [each["id"] for each in peer.handle.view()["pending"]] == ["t4"]
-    if way == "decide all that are pending" and opened == "in time":
-        with pytest.raises(UnknownCall, match="expired"):
-            WAYS[way](peer)
-    WAYS[way](peer)
-    assert peer.text() == "done"
-    assert world.ran == ["t4"]
-    told = [each["content"] for each in results_in(world.requests[-1]["messages"][-1])]
-    assert told == [Texts().expired, "send ben"]
-
-
-@either_kind
-def test_two_handles_may_notice_one_expiry(kind: str) -> None:
-    """The slower one finds that it is done, and what it says is judged by how the loop stands."""
-    now = [START]
-    world = World(kind, MemoryStore(), script=HALF, now=lambda: now[0], config={"decision_timeout": 60.0})
-    first = world.open()
-    yielded(first.run())
-    others = [world.open() for _ in range(3)]
-    now[0] += 60
-    assert first.text() == "done"
-    others[0].say(lambda: others[0].handle.tick(now[0]))
-    with pytest.raises(UnknownCall, match="t2"):
-        others[1].decide(t2=APPROVED)
-    assert others[2].text() == "done"
-    assert world.ran == []
-
-
-def test_who_opens_a_loop_may_find_that_it_went_on_in_that_very_moment() -> None:
-    """It loaded the loop with an expired call; by the time it says so, somebody else has driven it to its end."""
-    now = [START]
-    world, store = stepping("sync", script=HALF, now=lambda: now[0], config={"decision_timeout": 60.0})
-    first = past(world).open(context=world.parts()["context"])
-    yielded(first.run())
-    now[0] += 60
-
-    def drive(asked: Asked) -> None:
-        if asked.events == ("Ticked",):
-            store.before = lambda _: None
-            assert first.text() == "done"
-
-    store.before = drive
-    second = world.open()
-    assert second.text() == "done"
-    assert_sound(store)
-
-
-@either_kind
-def test_a_decision_is_not_made_before_what_the_loop_has_heard_of(kind: str) -> None:
-    """The clock of whoever decides may be slow: the loop's own time never goes back."""
-    now = [START + 60]
-    world = World(kind, MemoryStore(), script=HALF, now=lambda: now[0])
-    peer = world.open()
-    yielded(peer.run())
-    now[0] = START
-    peer.decide(t2=APPROVED)
-    decided = next(each for each in peer.turn().calls if each.id == "t2").decision
-    assert decided is not None
-    assert decided.at == until(60)
-
-
 # --- far away --------------------------------------------------------------------------------------------------------
+
 
 FAR: dict[str, Any] = {
     "milliseconds": START * 1000,

@@ -12,18 +12,16 @@ from tests.loop.stored import (
     LOOK,
     PAY,
     SEND,
-    TOOLS,
     AnyHandle,
     Faulty,
     World,
-    approve_all,
     held,
     look,
     pay,
     send,
 )
-from tests.loop.support import params, results_in, yielded
-from toolloop import Answer, Ask, Deny, Grant, LoopConfig, LoopContext, tool
+from tests.loop.support import results_in, yielded
+from toolloop import Answer, Ask, Deny, LoopConfig, tool
 from toolloop.errors import Conflict, Drift
 from toolloop.machine.setup import Texts
 from toolloop.stores.memory import MemoryStore
@@ -82,43 +80,6 @@ def test_policies_judge_once_more_what_has_not_started(policy: Any, waits: list[
     assert told(world) == ["it was paid", result]
 
 
-def test_what_a_person_decided_is_asked_about_by_nobody_again() -> None:
-    """Approved before the loop fell asleep; the tool still asks, and the approval stands."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[SEND]), reply("done")))
-    peer = world.open()
-    yielded(peer.run())
-    peer.decide(t2=APPROVED)
-    peer.close()
-    assert world.open().run().unwrap().text == "done"
-    assert world.ran == ["t2"]
-
-
-def test_a_grant_satisfies_after_waking_what_it_satisfied_before() -> None:
-    """Until it is revoked: then the call that ran by it, and did not start, asks."""
-    for revoked in (False, True):
-        world = World("sync", MemoryStore(), config=ONE_BY_ONE)
-        world.script = (reply(calls=[SEND]), reply(calls=[PAY, {**SEND, "id": "t9"}]), reply("done"))
-        first = world.open()
-        turn = yielded(first.run())
-        first.say(lambda turn=turn: turn.approve("t2", remember=Grant()))  # type: ignore[misc]
-        first.say(turn.continue_loop)
-        yielded(first.next_turn())
-        first.say(first.turn().continue_loop)
-        with held(world, "t1", first) as driving:
-            second = world.open(take_over=True)
-            second.decide(t1=Deny("nobody knows"))
-            if revoked:
-                second.say(lambda second=second: second.handle.grants.revoke("1/t2"))  # type: ignore[misc]
-        with pytest.raises(Conflict):
-            driving.result()
-        result = second.run()
-        if revoked:
-            assert [call.id for call in yielded(result).pending] == ["t9"]
-            result = second.run(approve_all)
-        assert result.unwrap().text == "done"
-        assert world.ran == ["t2", "t1", "t9"]
-
-
 # --- what was lost ---------------------------------------------------------------------------------------------------
 
 
@@ -145,52 +106,6 @@ def test_what_is_said_of_an_uncertain_call_is_what_happens(word: str) -> None:
     assert world.ran == ["t1"] * (1 + (word == "rerun"))
 
 
-def test_a_repeatable_call_is_repeated_by_itself() -> None:
-    """Nobody is asked: that is what its effect says. The late end of the first run still counts if it is the first."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[LOOK]), reply("done")))
-    with held(world, "t3", world.open()) as turn:
-        second = world.open(take_over=True)
-        assert second.handle.pending == ()
-        assert second.run().unwrap().text == "done"
-    with pytest.raises(Conflict):
-        turn.result()
-    assert (world.ran, told(world)) == (["t3", "t3"], ["look a"])
-
-
-def test_nothing_else_of_the_round_starts_while_a_call_is_uncertain() -> None:
-    """Under `barrier`, somebody has to look first."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[PAY, LOOK]), reply("done")), config=ONE_BY_ONE)
-    with held(world, "t1", world.open()) as turn:
-        second = world.open(take_over=True)
-        assert yielded(second.run()).reason == "decision_required"
-        assert world.ran == ["t1"]
-    with pytest.raises(Conflict):
-        turn.result()
-
-
-@either_kind
-def test_from_the_moment_in_which_the_lease_is_taken_nothing_more_starts(kind: str) -> None:
-    """Though the new driver has not said a word yet: the old one is refused with its next write."""
-    world = World(kind, MemoryStore(), script=(reply(calls=[PAY, LOOK]), reply("done")), config=ONE_BY_ONE)
-    first = world.open()
-    with held(world, "t1", first) as turn:
-
-        def let_it_go_on(_: int) -> None:
-            if store.asked[-1] == "append" and not turn.go.is_set():
-                assert "acquire" in store.asked
-                turn.go.set()
-                with pytest.raises(Conflict):
-                    turn.result()
-
-        store = Faulty(world.store, fails=let_it_go_on)
-        second = World(kind, store, script=world.script).open(
-            config=LoopConfig(**ONE_BY_ONE), context=LoopContext(state=world), take_over=True
-        )
-        assert (world.ran, turn.go.is_set()) == (["t1"], True)
-    assert second.run().unwrap().text == "done"
-    assert world.ran == ["t1", "t3"]
-
-
 @either_kind
 def test_who_opens_a_loop_just_as_its_driver_ends_does_not_wake_it(kind: str) -> None:
     """It looked as if it ran; when the lease was to be had, the turn was over, and nothing was lost."""
@@ -214,53 +129,10 @@ def test_who_opens_a_loop_just_as_its_driver_ends_does_not_wake_it(kind: str) ->
 # --- drift -----------------------------------------------------------------------------------------------------------
 
 
-@tool(name="pay")
-def other_schema(amount: int, to: str) -> str:
-    """Pay, once."""
-    return f"{amount} {to}"
-
-
 @tool(name="pay", needs_approval=True)
 def guarded(amount: int) -> str:
     """Pay, once."""
     return str(amount)
-
-
-@tool(name="pay", effect="keyed")
-def keyed(amount: int) -> str:
-    """Pay, once."""
-    return str(amount)
-
-
-POLICY = LoopConfig(on_tool_call=lambda *_: None)
-DRIFTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a tool is gone": ({"tools": (pay, look)}, "the tool 'send' is gone"),
-    "a tool is new": ({"tools": (*TOOLS, tool(name="new")(lambda: ""))}, "the tool 'new' is new"),
-    "another schema": ({"tools": (other_schema, send, look)}, "the definition of the tool 'pay' changed"),
-    "another approval": ({"tools": (guarded, send, look)}, "the approval of the tool 'pay' was never, and is always"),
-    "another effect": ({"tools": (keyed, send, look)}, "the effect of the tool 'pay' was once, and is keyed"),
-    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' is new"),
-    "another model": ({"params": params(model="claude-opus-5")}, "the parameter 'model' changed"),
-    "a callable is missing": ({"config": LoopConfig()}, "config.on_tool_call was set, and is missing"),
-}
-
-
-@pytest.mark.parametrize(("parts", "change"), DRIFTS.values(), ids=DRIFTS)
-def test_what_changed_is_named_and_nothing_is_touched(parts: dict[str, Any], change: str) -> None:
-    """`Drift` at `open`; with `on_drift="accept"` the loop goes on with what there is, and it is no drift any more."""
-    world = World("sync", MemoryStore(), script=(reply(calls=[LOOK]), reply("done")))
-    yielded(world.open(config=POLICY).next_turn())
-    before = world.store.load("loop")
-    parts = {"config": POLICY, **parts}
-    with pytest.raises(Drift, match='on_drift="accept"') as caught:
-        world.open(**parts)
-    assert change in caught.value.changes
-    assert world.store.load("loop") == before
-    accepted = world.open(on_drift="accept", **parts)
-    assert world.store.load("loop") == before, "who only looks changes nothing"
-    assert accepted.run().unwrap().text == "done"
-    again = world.open(**parts)
-    assert again.handle.state == accepted.handle.state
 
 
 def test_a_call_whose_tool_is_gone_gets_a_result_that_says_so() -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from tests import inside
-from tests.each import each
-from tests.loop.concurrency import run_async
 from tests.loop.streams import read, reading, text_in
 from tests.loop.support import completed, params, yielded
 from tests.loop.talking import either_driver, play, talking
-from toolloop import AsyncToolLoopHandle, AsyncToolRunner, LoopConfig, ToolLoopHandle, tool
+from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand
-from toolloop.events import CallFinished, CallStarted, TextDelta
-from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply, streamed
+from toolloop.events import CallStarted, TextDelta
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 LONG = "some words that come in several pieces"
 
@@ -101,42 +97,6 @@ def test_a_second_reader_is_refused_and_the_first_goes_on() -> None:
     assert "another thread reads it" in str(error)
 
 
-WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
-
-
-@either_driver
-def test_context_variables_of_the_reader_reach_the_tools_and_none_of_theirs_reach_it(driver: str) -> None:
-    """What is set before the first event is read counts, as it does for `next_turn()`."""
-    seen: list[str] = []
-
-    @tool
-    def look() -> str:
-        """Look."""
-        seen.append(WHERE.get())
-        WHERE.set("in the tool")
-        return "seen"
-
-    async def story() -> None:
-        async with talking(driver, [reply(calls=[call("look", {})])], params()) as talk:
-            handle = type(talk.handle)(talk.client, params=params(), tools=[look])
-            async with reading(handle) as reader:
-                mark = WHERE.set("inside")
-                await reader.rest()
-                assert WHERE.get() == "inside"
-                WHERE.reset(mark)
-            assert seen == ["inside"]
-
-    play(driver, story)
-
-
-def test_pieces_leave_nothing_behind_in_the_driver() -> None:
-    """However long a reply is, nothing piles up beside it."""
-    handle = ToolLoopHandle(ScriptedProvider([reply("word " * 10_000)]), params=params())
-    with handle.stream_turn() as stream:
-        for _ in stream:
-            assert inside.notifications_in_flight(handle) <= 2
-
-
 @either_driver
 def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
     """A limit of active seconds does not count while the turn waits to be read."""
@@ -151,23 +111,6 @@ def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
                 turn = await reader.finish()
             assert completed(turn).text == LONG
             assert handle.state.root.active < 5.0
-
-    play(driver, story)
-
-
-@either_driver
-def test_time_counts_again_after_a_reader_who_left_at_the_last_event(driver: str) -> None:
-    """The turn was over by then, and the next one takes its time."""
-
-    async def story() -> None:
-        async with talking(driver, [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()) as talk:
-            async with reading(talk.handle) as reader:
-                await reader.until(CallFinished)
-            before = talk.handle.state.root.active
-            turn = talk.handle.pending_turn or await talk.next()
-            yielded(turn).continue_loop()
-            assert (await talk.done()).text == "done"
-            assert talk.handle.state.root.active > before
 
     play(driver, story)
 
@@ -287,61 +230,3 @@ def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFi
         assert caplog.text.count("could not be closed") == 2
 
     play(driver, story)
-
-
-@each("backend", ["asyncio", "trio"])
-def test_a_cancellation_of_the_providers_own_is_raised_to_the_reader(backend: str) -> None:
-    """As it is by `next_turn()`; nobody waits for a turn that does not come."""
-    import trio  # noqa: PLC0415 - only one of the backends is it
-
-    class Cancelling:
-        async def send(self, request: Any) -> Any:
-            del request
-            if backend == "asyncio":
-                raise asyncio.CancelledError("inner")
-            with trio.CancelScope() as scope:
-                scope.cancel()
-                try:
-                    await trio.lowlevel.checkpoint()
-                except trio.Cancelled as error:
-                    caught = error
-            raise caught
-
-    async def story() -> None:
-        handle = AsyncToolLoopHandle(Cancelling(), params=params())
-        kind: type[BaseException] = asyncio.CancelledError if backend == "asyncio" else trio.Cancelled
-        async with handle.stream_turn() as stream:
-            with pytest.raises(kind):
-                await stream.finish()
-        assert not handle.is_finished
-
-    run_async(backend, story)
-
-
-def test_a_runner_that_is_closed_wakes_who_reads_it_in_another_task() -> None:
-    """The reader leaves, and the request is given up; iterated again, it is made again."""
-    held = streamed(reply(LONG), hold=5)
-
-    async def story() -> None:
-        import anyio  # noqa: PLC0415 - for the tasks here alone
-
-        with FakeMessagesAPI([held, reply(LONG)]) as api:
-            async with api.async_client() as client:
-                runner = AsyncToolRunner(client, params=params(), stream=True)
-                stream = await anext(runner)
-
-                async def close() -> None:
-                    await anyio.to_thread.run_sync(held.arrived.wait, 30)
-                    await runner.aclose()
-
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(close)
-                    async with stream:
-                        async for _ in stream:
-                            pass
-                assert runner.iterations == 0
-                last = await runner.until_done()
-                assert last is not None
-                assert last["content"][0]["text"] == LONG
-
-    run_async("asyncio", story)

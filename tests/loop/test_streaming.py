@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -9,10 +12,10 @@ import pytest
 from tests.loop.streams import kinds, read, reading, text_in
 from tests.loop.support import completed, params, user, yielded
 from tests.loop.talking import either_driver, play, talking
-from toolloop import LoopConfig, Yielded, tool
+from toolloop import AsyncToolLoopHandle, Completed, MemoryStore, Yielded
 from toolloop.errors import IllegalCommand
-from toolloop.events import CitationDelta, Delta, InputDelta, RequestAnswered, TextDelta, ThinkingDelta
-from toolloop.testing import call, reply
+from toolloop.events import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta
+from toolloop.testing import AsyncScriptedProvider, call, reply
 
 LONG = "a text that comes in several pieces, with an ä and a 🙂 in it"
 CITED = {"type": "char_location", "cited_text": "x", "document_index": 0, "start_char_index": 0, "end_char_index": 1}
@@ -103,35 +106,6 @@ def test_observers_hear_the_pieces_too_and_results_do_not_keep_them() -> None:
     play("sync", story)
 
 
-def test_nothing_runs_before_the_reply_is_complete() -> None:
-    """When the first event of a call comes, the answer is recorded; when a call starts, that is told first."""
-    ran: list[str] = []
-
-    @tool
-    def act(number: int) -> str:
-        """Do it."""
-        ran.append(str(number))
-        return "done"
-
-    async def story() -> None:
-        calls = [call("act", {"number": number}) for number in (1, 2)]
-        async with talking("sync", [reply("go", calls=calls), reply("end")], params()) as talk:
-            handle = type(talk.handle)(
-                talk.client, params=params(), tools=[act], config=LoopConfig(max_parallel_tools=1)
-            )
-            async with reading(handle) as reader:
-                await reader.until(RequestAnswered)
-                assert ran == []
-                assert handle.iterations == 1
-                await reader.until(lambda event: type(event).__name__ == "CallStarted")
-                assert ran == []
-                await reader.until(lambda event: type(event).__name__ == "CallFinished")
-                assert ran == ["1"]
-                assert (await reader.finish()) is handle.pending_turn
-
-    play("sync", story)
-
-
 def test_nothing_happens_before_it_is_read() -> None:
     """To enter and to leave costs nothing; the turn that is to come is the same."""
 
@@ -188,3 +162,56 @@ def test_a_turn_that_is_over_or_waits() -> None:
             assert (seen, again) == ([], done)
 
     play("sync", story)
+
+
+PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "go"}]}
+
+
+async def events_of(handle: AsyncToolLoopHandle) -> AsyncGenerator[Any, None]:
+    """Yield the events of a turn, as a web handler does."""
+    async with handle.stream_turn() as stream:
+        async for event in stream:
+            yield event
+
+
+def test_another_task_closes_the_generator_and_the_lease_is_returned() -> None:
+    """The turn is given up at whatever event was read last, and the loop goes on from before it."""
+
+    async def main(reads: int) -> None:
+        store = MemoryStore()
+        provider = AsyncScriptedProvider([reply("a long answer")] * 2)
+        handle = AsyncToolLoopHandle(provider, params=PARAMS, store=store, loop_id="loop")
+        events = events_of(handle)
+        for _ in range(reads):
+            await asyncio.gather(anext(events))  # each event is read by a task of its own
+        await asyncio.gather(events.aclose())
+        assert [stored.lease for stored in store.list()] in ([], [None])
+        assert isinstance(await handle.run(), Completed)
+
+    for reads in range(4):
+        asyncio.run(main(reads))
+
+
+def test_a_task_that_is_cancelled_while_it_reads_closes_the_stream() -> None:
+    """Also if asyncio cancels the task that reads, between two events."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        provider = AsyncScriptedProvider([reply("a long answer")] * 2)
+        handle = AsyncToolLoopHandle(provider, params=PARAMS, store=store, loop_id="loop")
+        first = asyncio.Event()
+
+        async def read() -> None:
+            async with aclosing(events_of(handle)) as events:
+                async for _ in events:
+                    first.set()
+                    await asyncio.sleep(3600)
+
+        task = asyncio.create_task(read())
+        await first.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(await handle.run(), Completed)
+        assert [stored.lease for stored in store.list()] == [None]
+
+    asyncio.run(main())

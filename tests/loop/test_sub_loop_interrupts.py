@@ -1,19 +1,11 @@
-"""Stop, cancellation, Ctrl-C, sleep: all of them reach down a tree of loops, and leave one that can go on."""
+"""Stop, cancellation, Ctrl-C: all of them reach down a tree of loops, and leave one that can go on."""
 
 from __future__ import annotations
 
-import itertools
-import sys
 from typing import Any
 
-import pytest
-
-from tests import inside
-from tests.effort import IS_DEEP
 from tests.loop.concurrency import (
-    DEADLINE,
     Background,
-    Counted,
     Gate,
     awaited,
     cancelled_after,
@@ -25,9 +17,8 @@ from tests.loop.concurrency import (
 )
 from tests.loop.loop_trees import LoopTree, join, kid, parallel
 from tests.loop.support import add, completed
-from tests.loop.test_cancel_interrupts import Strike, ask, results_of
-from toolloop import AsyncToolLoopHandle, Stop, ToolContext, ToolLoopHandle, tool
-from toolloop.machine.loop import Ready, Running
+from toolloop import AsyncToolLoopHandle, Stop, ToolContext, tool
+from toolloop.machine.loop import Ready
 from toolloop.terminations import StopCondition
 from toolloop.testing import call, reply
 
@@ -91,92 +82,3 @@ def test_a_cancelled_turn_leaves_children_that_go_on(backend: str) -> None:
     assert seen == [False]
     again = [body for who, body in zip(loop_tree.asked, loop_tree.bodies, strict=True) if who == "two"]
     assert again[0] == again[1] != again[2]
-
-
-def test_ctrl_c_while_children_are_at_work_leaves_a_tree_that_goes_on() -> None:
-    """Their requests are given up, and are made again; their tools run on."""
-    gate, asked, seen = Gate(), Gate(), list[bool]()
-    loop_tree = LoopTree(
-        "sync", {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS}, [kid([standing(gate, seen), add])]
-    )
-    loop_tree.on["two"] = asked.stand
-    handle = loop_tree.loop()
-    assert isinstance(handle, ToolLoopHandle)
-
-    with inside.interrupted_wait(handle, gate.arrived, asked.arrived), pytest.raises(KeyboardInterrupt):
-        handle.next_turn()
-    assert isinstance(handle.state.loops[("two",)].phase, Ready)
-    assert inside.requests_in_flight(handle) == {}
-    del loop_tree.on["two"]
-    state = handle.state
-    asked.opened.set()
-    gate.opened.set()
-    join()
-    assert handle.state is not state
-    assert told(handle.next_turn()) == ["went on", "it is 3"]
-    assert seen == [False]
-    assert loop_tree.asked.count("two") == 3
-
-
-def struck(at: int, counted: Counted) -> tuple[ToolLoopHandle, bool]:
-    """Drive a tree to its end, struck once at a place; and whether there was such a place."""
-
-    @tool
-    def work(context: ToolContext) -> str:
-        """Do something that must not be done twice."""
-        counted.add(context)
-        return "done"
-
-    def calls(*names: str) -> list[Any]:
-        return [reply(calls=[call("work", {}, id=name) for name in names]), reply("that is all")]
-
-    said = {"go": parallel("one", "two"), "one": calls("a"), "two": [reply("nothing to do")]}
-    handle = LoopTree("sync", said, [kid([work])]).loop()
-    assert isinstance(handle, ToolLoopHandle)
-    strike = Strike(at)
-
-    def drive() -> None:
-        before = sys.gettrace()
-        sys.settrace(strike.trace)
-        try:
-            handle.run(ask)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
-        assert completed(handle.run(ask)).text == "all done"
-
-    Background(drive).result()
-    return handle, strike.count == at
-
-
-def test_an_interrupt_anywhere_in_a_tree_leaves_one_that_goes_on() -> None:
-    """No call runs twice, none is lost, nothing hangs."""
-    for at in itertools.count(1, 1 if IS_DEEP else 9):
-        counted = Counted()
-        handle, reached = struck(at, counted)
-        counted.assert_once()
-        results = [block for message in handle.messages for block in results_of(message)]
-        assert [block["tool_use_id"] for block in results] == ["one", "two"], f"place {at}"
-        if not reached:
-            break
-    assert at > 300
-
-
-def test_time_that_is_over_reaches_down() -> None:
-    """The outermost loop ends; what was left behind in a child is taken when it goes on."""
-    gate, seen = Gate(), list[bool]()
-    loop_tree = LoopTree("sync", {"go": parallel("one"), "one": STANDS}, [kid([standing(gate, seen)])])
-    loop_tree.config = {"timeout": DEADLINE}
-    handle = loop_tree.loop()
-    assert isinstance(handle, ToolLoopHandle)
-    driving = Background(handle.next_turn)
-    awaited(gate.arrived)
-    inside.active_time_passes(handle, 2 * DEADLINE)
-    assert completed(driving.result()).termination.kind == "timeout"
-    gate.opened.set()
-    join()
-    handle.extend(timeout=10 * DEADLINE)
-    assert isinstance(handle.state.root.phase, Running)
-    assert told(handle.next_turn()) == ["went on"]
-    assert seen == [True]

@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
+from tests import inside
 from tests.each import each
+from tests.loop.concurrency import async_loop, sync_loop
 from tests.loop.support import MODEL, add, assistant, user, write
-from toolloop import Approve, LoopConfig, Texts, Tool, ToolContext, ToolRegistry, sub_loop, tool
-from toolloop.errors import BadTool, InvalidHistory
+from toolloop import Approve, LoopConfig, Texts, Tool, ToolContext, ToolLoopHandle, ToolRegistry, sub_loop, tool
+from toolloop.errors import BadTool, Drift, InvalidHistory
 from toolloop.face.tool_facts import facts_of
 from toolloop.loop.sub_loops import SubLoop
 from toolloop.machine.events import Opened
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.limits import too_deep
 from toolloop.machine.loop import Ready
-from toolloop.machine.setup import Limits, Setup
+from toolloop.machine.setup import Setup
 from toolloop.machine.tree import begin
 from toolloop.machine.values import Call
+from toolloop.testing import ScriptedProvider
 from toolloop.tools import InvalidInput, as_tool
 
 PARAMS = {"model": MODEL, "max_tokens": 64}
@@ -166,30 +168,6 @@ def test_a_child_begins_inside_the_call() -> None:
     assert isinstance(begin(event).root.phase, Ready)
 
 
-def test_a_child_of_a_child_is_deeper_and_says_so() -> None:
-    """Depth and place go on from those of its parent."""
-    parent = opened(made()).setup
-    setup = opened(made(), parent=parent).setup
-    assert (setup.depth, setup.within) == (2, ((2, "toolu_1", 1), (2, "toolu_1", 1)))
-
-
-@each(
-    ("own", "above", "expected"),
-    [(3, 5, 3), (5, 3, 3), (None, 4, 4), (4, None, 4), (None, None, 32), (0, None, 0)],
-)
-def test_the_lesser_limit_of_depth_holds(own: int | None, above: int | None, expected: int | None) -> None:
-    """A child is bounded by its own configuration and by its parent's."""
-    parent = Setup(loop_id="loop", params="{}", limits=Limits(max_depth=above))
-    assert opened(made(config=LoopConfig(max_depth=own)), parent=parent).setup.limits.max_depth == expected
-
-
-def test_a_child_that_is_too_deep_does_not_run() -> None:
-    """The first depth at which no loop runs is the limit."""
-    parent = Setup(loop_id="loop", params="{}", limits=Limits(max_depth=1))
-    assert too_deep(begin(opened(made(), parent=parent)).root)
-    assert not too_deep(begin(opened(made())).root)
-
-
 @each(
     ("given", "task"),
     [
@@ -202,12 +180,6 @@ def test_a_child_that_is_too_deep_does_not_run() -> None:
 def test_the_task_is_the_prompt_or_else_the_input(given: Any, task: str) -> None:
     """An input without a text called `prompt` is told as JSON."""
     assert first_messages(opened(made(input_schema={"type": "object"}), given)) == [user(task)]
-
-
-def test_an_edited_input_is_the_one_that_counts() -> None:
-    """What a person made of the input is the task."""
-    edited = Call("c", "ask", encode({"prompt": "Delete it."}), edited=encode({"prompt": "Read it."}))
-    assert first_messages(made().begun(PARENT, 1, edited, at=0.0)[0]) == [user("Read it.")]
 
 
 def test_the_messages_of_a_mapping_come_before_the_task() -> None:
@@ -332,3 +304,57 @@ def test_what_may_differ_from_process_to_process_is_the_same_tool() -> None:
 def test_an_ordinary_tool_is_compared_by_its_definition_alone() -> None:
     """Journals of earlier versions have the digest of that."""
     assert add.compared() == {"definition": add.definition()}
+
+
+def within(*tools: Any, **config: Any) -> SubLoop:
+    """A loop inside a loop inside a call."""
+    params = {"model": MODEL, "max_tokens": 64}
+    inner = sub_loop("inner", "Ask the inner.", params=params, tools=tools, config=LoopConfig(**config))
+    return sub_loop("outer", "Ask the outer.", params=params, tools=[inner])
+
+
+@tool
+async def fetch(page: str) -> str:
+    """Fetch a page."""
+    return page
+
+
+async def judge(*_: Any) -> bool:
+    return True
+
+
+async def async_policy(*_: Any) -> Approve:
+    return Approve()
+
+
+ASYNC: dict[str, tuple[SubLoop, str]] = {
+    "a tool": (within(add, fetch), "the tool 'fetch' is async"),
+    "a predicate": (within(tool(add.function, needs_approval=judge)), "needs_approval of the tool 'add' is async"),
+    "a policy": (within(on_tool_call=async_policy), "a callable in the config of the sub_loop 'inner' is async"),
+    "a predicate of its own": (
+        sub_loop("ask", "", params={"model": MODEL, "max_tokens": 64}, needs_approval=judge),
+        "needs_approval of the tool 'ask' is async",
+    ),
+}
+
+
+@each(("outer", "words"), ASYNC.values())
+def test_what_is_async_needs_the_async_handle_at_any_depth(outer: SubLoop, words: str) -> None:
+    """The sync handle refuses it at once, by name; the async one takes it."""
+    with pytest.raises(BadTool) as caught:
+        sync_loop([], [outer])
+    assert words in str(caught.value)
+    assert "AsyncToolLoopHandle" in str(caught.value)
+    assert outer.name in inside.tools_of(async_loop([], [outer]))
+
+
+def test_another_tool_deep_inside_is_drift() -> None:
+    """A loop that wakes up is compared with all that its calls may begin."""
+    asleep = sync_loop([], [within(add)]).snapshot()
+    provider = ScriptedProvider([])
+    assert "outer" in inside.tools_of(ToolLoopHandle.restore(asleep, provider, tools=[within(add)]))
+    with pytest.raises(Drift) as caught:
+        ToolLoopHandle.restore(asleep, provider, tools=[within(write)])
+    assert caught.value.changes == ("the inner tools of the tool 'outer' changed",)
+    accepted = ToolLoopHandle.restore(asleep, provider, tools=[within(write)], on_drift="accept")
+    assert "outer" in inside.tools_of(accepted)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests import inside
-from tests.each import each
 from tests.loop.concurrency import (
     DEADLINE,
     Background,
@@ -26,10 +25,7 @@ from tests.loop.support import completed, params, user, yielded
 from toolloop import (
     Approve,
     AsyncToolLoopHandle,
-    Completed,
-    Continue,
     Deny,
-    Error,
     InjectMessages,
     LoopConfig,
     Stop,
@@ -42,8 +38,6 @@ from toolloop import (
 from toolloop.errors import IllegalCommand
 from toolloop.terminations import NaturalEnd, StopCondition
 from toolloop.testing import FakeMessagesAPI, delayed, reply
-
-Handle = ToolLoopHandle | AsyncToolLoopHandle
 
 
 class OverHTTP:
@@ -244,41 +238,6 @@ def test_decisions_during_tools_join_the_next_turn(kind: str) -> None:
 
 
 @either_kind
-def test_a_loop_can_be_driven_by_one_thread_and_decided_by_another(kind: str) -> None:
-    """The one drives, and waits for a word; the other has only the handle."""
-
-    @tool(needs_approval=True)
-    def work(number: int) -> int:
-        """Work."""
-        return number
-
-    script = [reply(calls=[("work", {"number": number})] * 2) for number in range(3)] + [reply("done")]
-    handle = make(kind, script, [work])
-    word = threading.Semaphore(0)
-    asked = threading.Semaphore(0)
-
-    def drive() -> Yielded | Completed | Error:
-        while isinstance(result := turn(kind, handle), Yielded):
-            asked.release()
-            assert word.acquire(timeout=DEADLINE)
-        asked.release()
-        return result
-
-    def decide() -> int:
-        decided = 0
-        while asked.acquire(timeout=DEADLINE) and not handle.is_finished:
-            decided += len(handle.pending)
-            handle.decide(dict.fromkeys(handle.pending, Approve(by="queue")))
-            handle.resume(Continue())
-            word.release()
-        return decided
-
-    driver, decider = Background(drive), Background(decide)
-    assert completed(driver.result()).text == "done"
-    assert decider.result() == 6
-
-
-@either_kind
 def test_observers_see_one_order_and_may_look_at_the_loop(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """One asks for a view in each event, one decides in an event, one raises: all see the same, nothing is harmed."""
     seen: dict[str, list[str]] = {"first": [], "last": []}
@@ -315,21 +274,3 @@ def test_observers_see_one_order_and_may_look_at_the_loop(kind: str, caplog: pyt
     told = [repr(event) for result in results for event in result.events]
     assert seen["first"] == seen["last"] == told
     assert caplog.text.count("an observer failed") == len(told)
-
-
-@either_kind
-@each("command", [Stop("enough"), InjectMessages([user("and this")])])
-def test_an_observer_may_give_a_command_as_a_request_starts(kind: str, command: Stop | InjectMessages) -> None:
-    """It counts once the request is answered, as from any other thread."""
-
-    def says(event: Any) -> None:
-        if type(event).__name__ == "RequestStarted" and handle.iterations == 0:
-            handle.resume(command)
-
-    handle = make(kind, [reply("first"), reply("second")], observers=[says])
-    ended = completed(turn(kind, handle))
-    if isinstance(command, InjectMessages):
-        assert ended.text == "second"
-        assert [message["role"] for message in handle.messages] == ["user", "assistant", "user", "assistant"]
-    else:
-        assert ended.text == "first"

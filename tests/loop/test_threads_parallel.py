@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import functools
+import itertools
+import queue
 import threading
+import time
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from tests.each import each
+from tests.effort import IS_DEEP
 from tests.loop.concurrency import (
     BACKENDS,
+    DEADLINE,
     Background,
     Counted,
     async_loop,
@@ -19,14 +27,16 @@ from tests.loop.concurrency import (
     cross,
     either_kind,
     make,
+    result_texts,
     run_async,
+    sync_loop,
     turn,
 )
 from tests.loop.support import completed, yielded
-from toolloop import AsyncToolLoopHandle, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop import Approve, AsyncToolLoopHandle, Continue, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop.errors import IllegalCommand, ToolLoopError
 from toolloop.testing import reply
 
-Any_ = ToolLoopHandle | AsyncToolLoopHandle
 USER: contextvars.ContextVar[str] = contextvars.ContextVar("USER", default="nobody")
 
 
@@ -143,20 +153,6 @@ def test_context_variables_reach_the_tools(kind: str, count: int) -> None:
     assert contents(result) == ["ana"] * len(calls)
 
 
-@either_kind
-def test_sync_tools_of_an_async_handle_leave_the_event_loop_alone(kind: str) -> None:
-    """They run in threads of their own; a call that runs alone under the sync handle runs in the caller's."""
-
-    @tool
-    def where() -> bool:
-        """Tell whether this is the caller's thread."""
-        return threading.get_ident() == caller
-
-    caller = threading.get_ident()
-    handle = make(kind, [reply(calls=[("where", {})])], [where])
-    assert contents(turn(kind, handle)) == ["true" if kind == "sync" else "false"]
-
-
 EXITS = [KeyboardInterrupt("stop"), SystemExit(3)]
 
 
@@ -227,27 +223,100 @@ def test_a_loop_may_be_driven_by_another_thread_each_turn(kind: str) -> None:
     assert len(caller) == 4
 
 
-def test_a_loop_may_be_driven_by_another_task_each_turn() -> None:
-    """Turns in spawned tasks, one after the other."""
+LOOPS = 200 if IS_DEEP else 60
+CALLS, DECIDERS, WORKERS = 5, 3, 10
+Handle = ToolLoopHandle | AsyncToolLoopHandle
+
+
+class Deciders:
+    """Threads that all approve every call of every loop that waits, each in its own order, and all say go on."""
+
+    def __init__(self) -> None:
+        self._queues: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(DECIDERS)]
+        self.won = [0] * DECIDERS
+        self._threads = [Background(functools.partial(self._decide, turn)) for turn in range(DECIDERS)]
+
+    def ask(self, handle: Handle, go: threading.Semaphore) -> None:
+        for waiting in self._queues:
+            waiting.put((handle, go))
+
+    def close(self) -> None:
+        for waiting in self._queues:
+            waiting.put(None)
+        for thread in self._threads:
+            thread.result()
+
+    def _decide(self, number: int) -> None:
+        while (asked := self._queues[number].get(timeout=DEADLINE)) is not None:
+            handle, go = asked
+            pending = handle.pending
+            for call in itertools.islice(itertools.cycle(pending), number, number + len(pending)):
+                # Another may have been first, and the loop may be elsewhere by now.
+                with contextlib.suppress(ToolLoopError):
+                    handle.decide({call: Approve(by="all of us")})
+            try:
+                handle.resume(Continue())
+            except ToolLoopError:
+                continue
+            self.won[number] += 1
+            go.release()
+
+
+def make_loop(kind: Any, number: int) -> tuple[Any, Counted]:
+    counted = Counted()
+
+    @tool(needs_approval=True)
+    def asks(number: int, context: ToolContext) -> str:
+        """Need approval."""
+        counted.add(context)
+        return f"asked {number}"
 
     @tool
-    async def work() -> str:
-        """Work."""
-        return "done"
+    def free(number: int, context: ToolContext) -> str:
+        """Need none."""
+        counted.add(context)
+        return f"free {number}"
 
-    handle = async_loop([reply(calls=[("work", {})] * 2)] * 2 + [reply("done")], [work])
-    turns: list[object] = []
+    calls = [("asks" if (each + number) % 3 else "free", {"number": each}) for each in range(CALLS)]
+    script = [reply(calls=calls), reply(calls=calls), reply("done")]
+    return kind(script, [asks, free], max_parallel_tools=None if number % 2 else 2), counted
 
-    async def drive() -> None:
-        turns.append(await handle.next_turn())
 
-    async def main() -> None:
-        for _ in range(3):
-            async with anyio.create_task_group() as group:
-                group.start_soon(drive)
-            if isinstance(turns[-1], Yielded):
-                turns[-1].continue_loop()
+def check(handle: Handle, counted: Counted) -> None:
+    """Every call ran once, and each result stands in its place."""
+    ids = [block["id"] for message in handle.messages[1::2] for block in message["content"] if "id" in block]
+    assert sorted(counted.ran) == sorted(ids)
+    assert len(ids) == 2 * CALLS
+    for message in handle.messages[2:5:2]:
+        assert [text.split()[1] for text in result_texts(message)] == [str(number) for number in range(CALLS)]
 
-    run_async("asyncio", main)
-    assert completed(turns[-1]).text == "done"
-    assert len(turns) == 3
+
+def next_or_waiting(handle: ToolLoopHandle) -> Any:
+    """The next turn, or the one that waits already."""
+    try:
+        return handle.next_turn()
+    except IllegalCommand:
+        return handle.pending_turn
+
+
+def test_many_loops_in_threads() -> None:
+    """Ten threads drive many loops, three decide all calls of all of them at once."""
+    begun = time.process_time()
+    deciders = Deciders()
+
+    def drive(first: int) -> None:
+        for number in range(first, LOOPS, WORKERS):
+            handle, counted = make_loop(sync_loop, number)
+            go = threading.Semaphore(0)
+            while (result := next_or_waiting(handle)) is None or isinstance(result, Yielded):
+                deciders.ask(handle, go)
+                assert go.acquire(timeout=DEADLINE)
+            assert completed(result).text == "done"
+            check(handle, counted)
+
+    workers = [Background(functools.partial(drive, first)) for first in range(WORKERS)]
+    for worker in workers:
+        worker.result()
+    deciders.close()
+    assert all(deciders.won), "nobody competed"
+    assert time.process_time() - begun < 10

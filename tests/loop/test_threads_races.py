@@ -1,4 +1,4 @@
-"""Interleavings that luck would show once a year: one thread is held at the worst place while another acts."""
+"""Interleavings at the worst place: one thread is held there while another acts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from tests import inside
 from tests.each import each
 from tests.loop.concurrency import (
-    BACKENDS,
     Background,
     Gate,
     Held,
@@ -36,10 +35,8 @@ from toolloop import (
     Yielded,
     tool,
 )
-from toolloop.terminations import NaturalEnd, StopCondition
+from toolloop.terminations import StopCondition
 from toolloop.testing import call, reply
-
-KINDS = ("sync", "asyncio")
 
 
 @tool
@@ -138,19 +135,6 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
     assert [content for content in contents if isinstance(content, str)] == ["edited", "and this"]
 
 
-@each("place", ["resume", "stop"])
-def test_of_two_stops_at_once_one_ends_the_loop(place: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The other does nothing, and that is logged, as after any end."""
-    caplog.set_level("INFO", "toolloop")
-    handle = sync_loop([reply("never")])
-    held = Held(place)
-    one = Background(lambda: handle.resume(Stop("one")), held)
-    held.meanwhile(handle, lambda: handle.resume(Stop("two")))
-    one.result()
-    assert completed(handle.next_turn()).termination in {StopCondition("one"), StopCondition("two")}
-    assert caplog.text.count("after the end") == 1
-
-
 @each("place", ["next_turn", "drive", "goes_on", "go_on"])
 def test_run_goes_on_whoever_continues(place: str) -> None:
     """What another thread says between two steps of `run` never comes back to its caller as an error."""
@@ -232,41 +216,6 @@ def _ends_of(handle: ToolLoopHandle | AsyncToolLoopHandle, count: int) -> thread
 
     inside.before_each_notification(handle, notified)
     return ended
-
-
-@each("backend", BACKENDS)
-def test_an_exit_in_a_thread_never_comes_as_a_group(backend: str) -> None:
-    """Even one that comes just as the driver looks what is to be done."""
-    gate = Gate()
-
-    @tool
-    def leave() -> str:
-        """Exit the program."""
-        gate.stand()
-        raise SystemExit(3)
-
-    handle = async_loop([reply(calls=[("leave", {})])], [leave])
-    left = _ends_of(handle, 1)
-    held = Held("is_busy")
-    driver = Background(lambda: run_async(backend, handle.next_turn), held)
-
-    def leave_now() -> None:
-        gate.opened.set()
-        awaited(left)
-
-    held.meanwhile(handle, leave_now)
-    with pytest.raises(SystemExit) as caught:
-        driver.result()
-    assert caught.value.code == 3
-
-
-def test_an_end_that_wins_against_a_stop_keeps_its_name() -> None:
-    """A stop that comes while the last reply is taken leaves the natural end."""
-    handle = sync_loop([reply("done")])
-    held = Held("ended")
-    driver = Background(handle.next_turn, held)
-    held.meanwhile(handle, lambda: handle.resume(Stop("late")))
-    assert completed(driver.result()).termination in (NaturalEnd(), StopCondition("late"))
 
 
 def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:

@@ -8,20 +8,22 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, get_type_hints
-from unittest.mock import MagicMock
 
 import pytest
 from attrs import define, field, fields
 
 from tests.each import each
-from tests.loop.concurrency import BACKENDS, async_loop, either_kind, make, told, turn
+from tests.loop.concurrency import BACKENDS, async_loop, either_kind, make, run_async, told, turn
 from tests.loop.loop_trees import LoopTree, kid, parallel
-from tests.loop.support import TOOLS, add, completed, params, scene, yielded
-from toolloop import LoopConfig, ToolContext, ToolLoopHandle, events, tool
-from toolloop.events import CallStarted, CallWaiting, RequestFailed, RequestStarted, WatchEvent
+from tests.loop.stored import ID, World
+from tests.loop.support import HUNDRED, TOOLS, add, completed, failed, params, yielded
+from toolloop import AsyncToolLoopHandle, IterationUsage, LoopConfig, ToolContext, ToolLoopHandle, events, tool
+from toolloop.errors import ModelError
+from toolloop.events import CallStarted, CallWaiting, RequestStarted, WatchEvent
 from toolloop.machine.terminations import StopCondition
 from toolloop.machine.usage import Usage
-from toolloop.testing import ScriptedProvider, call, fault, reply
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 SECRET = "sesame"  # it stands for what people, models and tools said
 WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
@@ -67,26 +69,6 @@ def test_each_event_is_a_log_record_with_its_fields_and_no_contents(
     expected = {renamed.get(each.name, each.name) for each in fields(kind)} - SPOKEN
     assert expected <= said.keys()
     assert SECRET not in repr([vars(each) for each in caplog.records])
-
-
-def test_a_loop_at_work_tells_the_log_all_that_it_tells_observers(caplog: pytest.LogCaptureFixture) -> None:
-    """In the same order; and neither what was said nor a key is in any record."""
-    caplog.set_level(logging.DEBUG, "toolloop")
-    seen: list[WatchEvent] = []
-    script = [
-        reply(SECRET, calls=[("add", {"a": 1, "b": 2}), ("look", {"path": SECRET}), ("broken", {})]),
-        fault(400, message=SECRET),
-    ]
-    asked = params(system=SECRET, extra_headers={"x-secret": SECRET})
-    with scene(script, tools=TOOLS, asked=asked, observers=[seen.append]) as loop:
-        loop.turn().continue_loop()
-        loop.failed()
-    own = [record for record in caplog.records if vars(record).get("loop_id") == "loop"]
-    records = [record for record in own if hasattr(record, "event")]
-    assert [record.message for record in records] == [type(event).__name__ for event in seen]
-    assert {vars(record)["loop_id"] for record in records} == {"loop"}
-    assert type(seen[-1]) is RequestFailed
-    assert SECRET not in repr([vars(record) for record in caplog.records])
 
 
 # --- what is put around ----------------------------------------------------------------------------------------------
@@ -135,10 +117,6 @@ def limited(context: ToolContext) -> str:
     return f"{WHERE.get()} {context.call_id}"
 
 
-async def later(context: ToolContext) -> str:
-    return f"{WHERE.get()} {context.call_id}"
-
-
 SYNC = (plain, limited)
 ASYNC = (plain, limited, awaited)
 
@@ -182,15 +160,6 @@ def test_what_an_observer_sets_around_a_request_is_seen_by_the_provider() -> Non
     completed(turn("sync", provider.loop()))
     assert where == ["request"]
     assert isinstance(around.told[0], RequestStarted)
-
-
-@either_kind
-def test_the_exception_of_a_tool_passes_through_what_is_around_it(kind: str) -> None:
-    """And becomes the result, as ever."""
-    around = Around()
-    handle = make(kind, [reply(calls=[("broken", {})])], TOOLS, observers=[around])
-    assert told_by(handle, kind) == ["OSError: the disk is gone"]
-    assert around.seen == [("request", None), ("broken", "OSError")]
 
 
 class Swallowing:
@@ -249,20 +218,6 @@ def test_a_broken_observer_never_harms_the_loop(around: Any, logged: int, caplog
     failures = [record for record in caplog.records if record.message == "an observer failed"]
     assert len(failures) == 2 * logged
     assert all(vars(record)["loop_id"] == "loop" for record in failures)
-
-
-def test_an_interrupt_in_an_observer_is_no_failure_of_it() -> None:
-    """What others put around was left before it comes out."""
-
-    class Interrupted(Around):
-        def around(self, event: Any) -> Any:
-            raise KeyboardInterrupt
-
-    around = Around()
-    handle = make("sync", [reply("done")], observers=[around, Interrupted()])
-    with pytest.raises(KeyboardInterrupt):
-        turn("sync", handle)
-    assert around.seen == [("request", "KeyboardInterrupt")]
 
 
 # --- whom a loop asks ------------------------------------------------------------------------------------------------
@@ -334,30 +289,61 @@ def test_a_loop_that_is_watched_can_be_looked_at_and_is_not_kept_alive() -> None
     assert watched[0].at(()) is None
 
 
-def test_an_observer_that_gives_nothing_for_a_loop_is_not_called(caplog: pytest.LogCaptureFixture) -> None:
-    """It is asked once, what it raises is logged, and the loop goes on."""
-
-    class Broken:
-        def for_loop(self, loop: Any) -> Any:
-            raise LookupError(loop.loop_id)
-
-    completed(turn("sync", make("sync", [reply("done")], observers=[Broken()])))
-    assert [record.message for record in caplog.records].count("an observer failed") == 1
-
-
 def test_what_is_neither_called_nor_asked_is_no_observer() -> None:
     """As before."""
     with pytest.raises(ValueError, match="observers is"):
         LoopConfig(observers=["no callable"])
 
 
-def test_a_mock_is_an_ordinary_observer() -> None:
-    """It can do anything, and is only called."""
-    mock = MagicMock()
-    completed(turn("sync", make("sync", [reply("done")], observers=[mock])))
-    assert [type(each.args[0]).__name__ for each in mock.call_args_list] == [
-        "RequestStarted",
-        "RequestAnswered",
-        "LoopFinished",
-    ]
-    assert [each[0] for each in mock.mock_calls] == [""] * 3
+ADD = reply(calls=[("add", {"a": 1, "b": 2})], usage=HUNDRED)
+END = reply("fine", usage=HUNDRED)
+
+
+def counting(into: list[IterationUsage], state: Any = None) -> ToolContext:
+    """The context of a tool, of which somebody counts what it spends."""
+    return ToolContext(
+        call_id="c", loop_id="above", iteration=1, depth=1, idempotency_key="k", state=state, spent=into.append
+    )
+
+
+@either_kind
+def test_each_answered_request_is_told_once(kind: str) -> None:
+    """As it stands in the usage log of the loop, when it is answered."""
+    told: list[IterationUsage] = []
+    parts: dict[str, Any] = {"params": params(), "tools": [add], "context": counting(told)}
+    if kind == "sync":
+        handle: Any = ToolLoopHandle(ScriptedProvider([ADD, END]), **parts)
+        yielded(handle.next_turn())
+        assert len(told) == 1
+        handle.run()
+    else:
+        handle = AsyncToolLoopHandle(AsyncScriptedProvider([ADD, END]), **parts)
+        run_async(kind, handle.run)
+    assert told == list(handle.usage_log)
+    assert [(each.iteration, each.usage.input_tokens) for each in told] == [(1, 100), (2, 100)]
+
+
+def test_a_request_that_failed_is_not_told() -> None:
+    """Nothing was consumed; the one that is answered after it counts."""
+    told: list[IterationUsage] = []
+    handle = ToolLoopHandle(ScriptedProvider([ModelError("overloaded"), END]), params=params(), context=counting(told))
+    failed(handle.next_turn())
+    assert told == []
+    handle.retry()
+    handle.run()
+    assert [each.iteration for each in told] == [1]
+
+
+def test_what_others_did_with_a_stored_loop_is_not_told() -> None:
+    """Two handles on one stored loop: each tells what it asked itself."""
+    world = World("sync", MemoryStore(), script=[ADD, ADD, END], tools=[add])
+    told: list[IterationUsage] = []
+    mine = world.open(context=counting(told))
+    yielded(mine.next_turn()).continue_loop()
+    assert [each.iteration for each in told] == [1]
+    other = world.open()
+    yielded(other.next_turn()).continue_loop()
+    mine.run()
+    assert len(mine.handle.usage_log) == 3
+    assert [each.iteration for each in told] == [1, 3]
+    assert world.state(ID).root.iterations == 3

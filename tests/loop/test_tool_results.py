@@ -1,0 +1,346 @@
+"""What becomes of what a tool returns: adapters of the caller's own, misfits, and exceptions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tests.each import each
+from tests.loop.concurrency import Gate, async_loop, cancelled_after, run_async
+from tests.loop.support import params, refused, results_in, scene, yielded
+from toolloop import Answer, Continue, Texts, ToolError, ToolRegistry, tool
+from toolloop.errors import IllegalCommand
+from toolloop.responses import AnthropicMessagesToolResponseAdapter
+from toolloop.testing import call, reply
+
+LOOKUP = {"name": "lookup", "input_schema": {"type": "object"}}
+TEXT = {"type": "text", "text": "a"}
+
+
+class Own:
+    """An adapter that gives what it is told to."""
+
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        self.make = make
+
+    def to_plain_text(self, response: Any) -> str:
+        return str(response)
+
+    def create_messages(self, call: Any, response: Any) -> Any:
+        return self.make(call["id"])
+
+
+def answered(call_id: str, **fields: Any) -> list[Any]:
+    return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, **fields}]}]
+
+
+@tool
+def work() -> str:
+    """Work."""
+    return "done"
+
+
+def result_with(make: Callable[[str], Any]) -> dict[str, Any]:
+    """The result that goes out for a tool under such an adapter; the API takes it."""
+    script = [reply(calls=[("work", {})]), reply("fine")]
+    with scene(script, tools=ToolRegistry([work], adapter=Own(make))) as at:
+        at.turn().continue_loop()
+        assert at.done().text == "fine"
+        return dict(results_in(at.sent()[-1])[0])
+
+
+@each(
+    ("fields", "content", "is_error"),
+    [
+        ({"content": "mine"}, "mine", None),
+        ({"content": [TEXT]}, "a", None),
+        ({"content": [TEXT, TEXT]}, [TEXT, TEXT], None),
+        ({"content": []}, "", None),
+        ({}, "", None),
+        ({"content": "no", "is_error": True}, "no", True),
+        ({"content": "yes", "is_error": False, "toolset_name": None}, "yes", None),
+    ],
+)
+def test_what_an_own_adapter_gives_goes_out(fields: dict[str, Any], content: Any, is_error: bool | None) -> None:
+    """Its content, and whether it is an error."""
+    result = result_with(lambda call_id: answered(call_id, **fields))
+    assert (result["content"], result.get("is_error")) == (content, is_error)
+
+
+@each(
+    "make",
+    [
+        lambda _: None,
+        lambda _: [],
+        lambda call_id: answered(call_id) * 2,
+        lambda _: answered("another"),
+        lambda call_id: answered(call_id, content=None),
+        lambda call_id: answered(call_id, content=5),
+        lambda call_id: answered(call_id, content="a", is_error="no"),
+        lambda call_id: answered(call_id, content="a", cache_control={"type": "ephemeral"}),
+        lambda call_id: answered(call_id, content="a", more=1),
+        lambda call_id: answered(call_id, content=[{"type": "thinking", "thinking": "hm"}]),
+        lambda call_id: answered(call_id, content=[{**TEXT, "author": "b"}]),
+        lambda call_id: answered(call_id, content="", is_error=True),
+        lambda call_id: answered(call_id, content=[{"type": "tool_reference", "tool_name": "nothing"}]),
+        lambda call_id: 1 // 0,
+    ],
+)
+def test_what_no_result_may_be_is_an_error_result(make: Callable[[str], Any]) -> None:
+    """Nothing of it is dropped or changed in silence."""
+    result = result_with(make)
+    assert result["is_error"] is True
+    assert result["content"].strip()
+
+
+def test_words_of_a_subclass_reach_the_model() -> None:
+    """Of an exception, too; `Texts` has the last word."""
+
+    class Polite(AnthropicMessagesToolResponseAdapter):
+        def to_plain_text(self, response: Any) -> str:
+            if isinstance(response, BaseException):
+                return f"Alas: {response}"
+            return "Done, with pleasure." if response is None else super().to_plain_text(response)
+
+    @tool
+    def clear() -> None:
+        """Clear the table."""
+
+    @tool
+    def fail() -> None:
+        """Fail."""
+        raise OSError("it broke")
+
+    script = [reply(calls=[("clear", {}), ("fail", {})]), reply("fine")]
+    tools = ToolRegistry([clear, fail], adapter=Polite())
+    with scene(script, tools=tools, texts=Texts(failed="{error} (sorry)")) as at:
+        at.turn().continue_loop()
+        at.done()
+        contents = [result["content"] for result in results_in(at.sent()[-1])]
+        assert contents == ["Done, with pleasure.", "Alas: it broke (sorry)"]
+
+
+@each("is_error", ["no", 1, None])
+def test_an_answer_is_an_error_or_not(is_error: Any) -> None:
+    """Anything else is refused to who gives it."""
+    with scene([reply(calls=[call("lookup", id="a")])], tools=[], asked=params(tools=[LOOKUP])) as at:
+        at.turn()
+        with refused(at.handle, IllegalCommand, "is_error"):
+            at.handle.decide({"a": Answer("x", is_error=is_error)})
+
+
+def test_a_lazy_result_of_an_async_tool_is_read_in_a_thread(tmp_path: Path) -> None:
+    """A file, a generator: reading it holds up no event loop."""
+    (tmp_path / "a.txt").write_text("from a file")
+    threads: list[threading.Thread] = []
+
+    def count() -> Iterator[int]:
+        for number in range(2):
+            threads.append(threading.current_thread())
+            yield number
+
+    @tool
+    async def numbers() -> Any:
+        """Count."""
+        return count()
+
+    @tool
+    async def file() -> Path:
+        """Give a file."""
+        return tmp_path / "a.txt"
+
+    handle = async_loop([reply(calls=[("numbers", {}), ("file", {})])], [numbers, file])
+    executed = yielded(run_async("asyncio", handle.next_turn))
+    assert [result and result.content for result in executed.results] == ["[0,1]", "from a file"]
+    assert threading.current_thread() not in threads
+
+
+def test_a_result_that_is_not_read_in_time_is_left_behind() -> None:
+    """The limit is for the whole call, and the turn can be cancelled meanwhile; a late end counts then."""
+    gate = Gate()
+
+    def slowly() -> Any:
+        gate.stand()
+        yield "read"
+
+    @tool(timeout=0.01)
+    async def limited() -> Any:
+        """Give something slow."""
+        return slowly()
+
+    @tool
+    async def patient() -> Any:
+        """Give something slow."""
+        return slowly()
+
+    script = [reply(calls=[("limited", {})]), reply(calls=[("patient", {})])]
+    handle = async_loop(script, [limited, patient])
+
+    async def main() -> None:
+        executed = yielded(await handle.next_turn())
+        assert [result and result.content for result in executed.results] == [
+            Texts().left_behind.format(seconds="0.01")
+        ]
+        executed.continue_loop()
+        gate.arrived.clear()
+        await cancelled_after(handle, gate.arrived)
+        gate.opened.set()
+        executed = yielded(await handle.next_turn())
+        assert [result and result.content for result in executed.results] == ['["read"]']
+
+    run_async("asyncio", main)
+
+
+SAID = {"type": "text", "text": "said"}
+
+
+def image(**source: Any) -> list[Any]:
+    return [{"type": "image", "source": source}]
+
+
+def document(source: Any, **more: Any) -> list[Any]:
+    return [{"type": "document", "source": source, **more}]
+
+
+def found(content: Any) -> dict[str, Any]:
+    return {"type": "search_result", "source": "s", "title": "t", "content": content}
+
+
+# Blocks that the API refuses in a result: what they are is clear, and what is wrong with them can be said.
+MISFITS: dict[str, list[Any]] = {
+    "a document without a source object": document("wikipedia"),
+    "an image without a source object": [{"type": "image", "source": "x.png"}],
+    "text beside a search result": [SAID, found([SAID])],
+    "a search result whose content is no list": [found("text")],
+}
+# Likewise, in the depth of a block.
+DEEP_MISFITS: dict[str, list[Any]] = {
+    "an image of another kind": image(type="base64", media_type="image/bmp", data="aaaa"),
+    "an image without data": image(type="base64", media_type="image/png"),
+    "a document of another kind": document({"type": "base64", "media_type": "application/zip", "data": "aaaa"}),
+    "a document without a kind of source": document({}),
+    "a document whose address is none": document({"type": "url", "url": 5}),
+    "a document whose title is none": document({"type": "text", "media_type": "text/plain", "data": "x"}, title=5),
+    "an image in a search result": [found(image(type="base64", media_type="image/png", data="aaaa"))],
+    "a reference to a tool that is not there": [{"type": "tool_reference", "tool_name": "nothing"}],
+    "a reference to no name": [{"type": "tool_reference", "tool_name": 5}],
+}
+ALL_MISFITS = MISFITS | DEEP_MISFITS
+
+
+def result_of(function: Callable[[], Any]) -> dict[str, Any]:
+    """The result that goes out for a tool that does this. The API takes it, and the loop ends naturally."""
+
+    @tool
+    def odd() -> Any:
+        """Do something odd."""
+        return function()
+
+    with scene([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
+        assert at.turn().reason == "tools_executed"
+        at.handle.resume(Continue())
+        assert at.done().text == "fine"
+        (result,) = results_in(at.sent()[-1])
+        return dict(result)
+
+
+@each("value", ALL_MISFITS.values())
+def test_blocks_that_the_api_would_refuse_are_an_error_result(value: list[Any]) -> None:
+    """The model is told what was wrong with them; the request with that result is accepted."""
+    result = result_of(lambda: value)
+    assert result["is_error"] is True
+    assert result["content"].strip()
+
+
+class Lazy(Mapping[str, Any]):
+    """Rows that are read when they are asked for."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getitem__(self, key: str) -> Any:
+        raise self._error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["row"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+@frozen
+class Reluctant:
+    """A value whose field cannot be read."""
+
+    secret: str
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "secret":
+            raise PermissionError("it is not to be read")
+        return super().__getattribute__(name)
+
+
+class Dumped:
+    """An object with a `to_dict` that fails."""
+
+    def to_dict(self, **_: Any) -> Any:
+        raise LookupError("no such field")
+
+
+UNREADABLE: dict[str, tuple[Callable[[], Any], str]] = {
+    "a mapping that lost its key": (lambda: Lazy(KeyError("row")), "KeyError"),
+    "a dict that somebody changes": (lambda: Lazy(RuntimeError("dictionary changed size")), "dictionary changed size"),
+    "a field that cannot be read": (lambda: Reluctant("x"), "PermissionError"),
+    "an object that cannot be dumped": (Dumped, "no such field"),
+    "half of it deep inside": (lambda: {"rows": [1, Lazy(ValueError("gone"))]}, "gone"),
+}
+
+
+@each(("make", "word"), UNREADABLE.values())
+def test_a_value_that_raises_while_it_is_read_is_an_error_result(make: Callable[[], Any], word: str) -> None:
+    """The call ended, and is told as it ended: it is not uncertain, and nothing comes out of `next_turn`."""
+    result = result_of(make)
+    assert result["is_error"] is True
+    assert word in result["content"]
+
+
+class CodedError(ToolError):
+    """The usual slip: no `super().__init__`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class MuteError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raising(error: Exception) -> Any:
+    raise error
+
+
+FAILURES: dict[str, tuple[Exception, str]] = {
+    "a ToolError that forgot its content": (CodedError(3), "CodedError"),
+    "a ToolError of nothing": (ToolError(None), "ToolError"),  # type: ignore[arg-type]
+    "a ToolError of a number": (ToolError(5), "5"),  # type: ignore[arg-type]
+    "a ToolError of no blocks": (ToolError([5]), "5"),  # type: ignore[list-item]
+    "a ToolError that is empty": (ToolError(""), "ToolError"),
+    "a ToolError of blank blocks": (ToolError([{"type": "text", "text": " "}]), "ToolError"),
+    "an error without words": (MuteError(), "MuteError"),
+    "half a surrogate pair": (OSError("\ud800"), "OSError"),
+}
+
+
+@each(("error", "word"), FAILURES.values())
+def test_an_exception_that_cannot_be_told_still_names_its_type(error: Exception, word: str) -> None:
+    """A tool's own exception is an error result, whatever is wrong with the exception itself."""
+    result = result_of(lambda: raising(error))
+    assert result["is_error"] is True
+    assert word in str(result["content"])
