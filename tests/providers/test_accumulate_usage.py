@@ -55,12 +55,6 @@ def test_the_breakdown_is_the_last_that_was_told() -> None:
     assert counted({"iterations": first}, {"iterations": None}) == {"iterations": first}
 
 
-def test_a_start_without_counts_is_no_fault() -> None:
-    """Absent and null mean nothing yet."""
-    assert counted(None, {"output_tokens": 3}) == {"output_tokens": 3}
-    assert counted({}, {}) == {}
-
-
 TOLD = st.dictionaries(st.sampled_from(NAMES), st.none() | st.integers(0, 9))
 
 
