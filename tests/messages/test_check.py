@@ -71,10 +71,6 @@ class Kind(StrEnum):
     TEXT = "text"
 
 
-def repr_of(value: Any) -> str:
-    return type(value).__name__
-
-
 LOW = system(output_config={"effort": "low"})
 
 

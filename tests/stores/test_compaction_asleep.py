@@ -17,8 +17,6 @@ from toolloop.stores.codec import read_journal
 from toolloop.terminations import NaturalEnd, StopCondition
 from toolloop.testing import ScriptedProvider
 
-USED = {"input_tokens": 900, "output_tokens": 9}
-
 
 def config(name: str) -> LoopConfig:
     return LoopConfig(compaction=STRATEGIES[name](), max_iterations=20)

@@ -41,7 +41,6 @@ class Person(BaseModel):
 
 REFUSED: Any = object()
 ABSENT: Any = object()
-ID = "00000000-0000-0000-0000-000000000001"
 NOON = "2026-01-31T12:00:00Z"
 
 # The annotation of a parameter, the input, and the value that the function gets: what `kinds` leaves out.
