@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any, Final, NamedTuple, NewType, Optional, Union
+from typing import Annotated, Any, Final, NewType, Optional, Union
 
 import pytest
 import tenacity
@@ -110,15 +109,6 @@ def test_whatever_is_called_like_a_function_runs_with_what_the_model_gives() -> 
         assert outcome(made, n=3) == expected
 
 
-def test_name_and_description_are_those_of_what_is_wrapped() -> None:
-    assert (tool(retried).name, tool(retried).description) == ("retried", "Try.")
-    assert tool(functools.partial(add, 1)).name == "add"
-    called = tool(Box())
-    assert (called.name, called.description) == ("Box", "Open it.")
-    assert called.input_schema["properties"]["n"]["description"] == "how often"
-    assert tool(Async()).description == "Wait."
-
-
 class Yields:
     def __call__(self, n: int) -> Iterator[int]:
         yield n
@@ -133,19 +123,6 @@ def test_what_yields_cannot_be_a_tool() -> None:
     for function in cases:
         with pytest.raises(BadTool, match="yields, and a tool has one result"):
             tool(function)
-
-
-def test_a_parameter_of_a_decorated_function_is_named_when_it_cannot_be_one() -> None:
-    @functools.wraps(add)
-    def wrapper(*args: Any, **kwargs: Any) -> str:
-        return add(*args, **kwargs)
-
-    def bare(*args: Any, **kwargs: Any) -> str:
-        return add(*args, **kwargs)
-
-    assert list(tool(wrapper).input_schema["properties"]) == ["left", "n", "right"]
-    with pytest.raises(BadTool, match="its parameter 'args' takes any number of values"):
-        tool(bare)
 
 
 def test_a_tool_has_the_name_the_docstring_and_the_signature_of_its_function() -> None:
@@ -167,29 +144,6 @@ def test_a_tool_is_not_made_a_tool_again() -> None:
     assert tool(made.function, name="other").name == "other"
 
 
-@dataclasses.dataclass
-class Point:
-    x: int
-
-
-class Pair(NamedTuple):
-    x: int
-
-
-class Said(NamedTuple):
-    """A pair."""
-
-    x: int
-
-
-def test_a_class_without_a_docstring_has_no_description() -> None:
-    assert [tool(kind).description for kind in (Point, Pair, Said)] == ["", "", "A pair."]
-
-
-class Context(ToolContext):
-    """Not the one that is given."""
-
-
 Alias = TypeAliasType("Alias", ToolContext)
 New = NewType("New", ToolContext)
 
@@ -209,14 +163,3 @@ def test_the_context_is_given_however_it_is_asked_for() -> None:
         made = tool(take)
         assert list(made.input_schema["properties"]) == ["n"]
         assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
-
-
-def test_what_is_no_context_is_not_given_one() -> None:
-    cases: list[Any] = [list[ToolContext], dict[str, ToolContext], Context, Context | None]
-    for annotation in cases:
-
-        def take(n: int, context: Any) -> None: ...
-
-        take.__annotations__["context"] = annotation
-        with pytest.raises(BadTool, match="no schema of its parameter 'context'"):
-            tool(take).definition()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import pickle
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -206,14 +205,6 @@ def test_a_reference_to_an_unknown_tool_is_refused() -> None:
     assert content_of([REFERENCE], known_tools={"look"}) == [REFERENCE]
     with pytest.raises(Unsendable, match=r"result\[0\] refers to the tool 'look', which is not known"):
         content_of([REFERENCE], known_tools=set())
-
-
-def test_unsendable_survives_pickling() -> None:
-    """It may be raised in another process."""
-    with pytest.raises(Unsendable) as raised:
-        content_of(object())
-    again = pickle.loads(pickle.dumps(raised.value))
-    assert (type(again), str(again)) == (Unsendable, str(raised.value))
 
 
 def test_the_content_of_an_error_may_not_be_empty() -> None:
