@@ -13,7 +13,6 @@ BETA = "compact-2026-09-04"
 EDIT_BETA = "compact-2026-01-12"
 SUMMARIZE: Any = {"type": "summarize"}
 COMPACTING: Any = {"edits": [{"type": "compact_20260112"}]}
-CLEARING: Any = {"edits": [{"type": "clear_tool_uses_20250919"}]}
 HI: dict[str, Any] = {"role": "user", "content": "Hi"}
 ADD: dict[str, Any] = {"name": "add", "input_schema": {"type": "object"}}
 SEARCH: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
@@ -67,33 +66,6 @@ def test_a_stream_carries_the_same() -> None:
             streamed = stream.get_final_message().to_dict(mode="json", warnings=False)
     assert deltas == [{"type": "compaction_delta", "content": "Hi.", "encrypted_content": "E"}]
     assert (streamed["content"], streamed["stop_reason"]) == (whole["content"], "compaction")
-
-
-def test_what_cannot_go_with_a_request_for_a_compaction_is_refused() -> None:
-    cases: list[dict[str, Any]] = [
-        {"context_management": CLEARING},
-        {"stop_sequences": ["stop"]},
-        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
-        {"tool_choice": {"type": "any"}},
-        {"compaction": {"type": "summary"}},
-        {"compaction": {}},
-    ]
-    for fields in cases:
-        error = refused(BETA, "context-management-2025-06-27", **{"compaction": SUMMARIZE, **fields})
-        assert error.type == "invalid_request_error"
-
-
-def test_a_conversation_can_be_summarized_if_no_turn_is_open() -> None:
-    cases: list[list[Any]] = [
-        [HI],
-        [HI, claude("Hello.")],
-        [HI, claude("Hello. ")],
-        [HI, claude(CALL), RESULTS],
-        [HI, claude(COMPACTED, "Hello.")],
-    ]
-    for messages in cases:
-        with FakeMessagesAPI([compacted("Hi.")]) as api:
-            send(api, compaction=SUMMARIZE, messages=messages)
 
 
 OPEN_SEARCH = server_call("web_search", id="srvtoolu_1")
@@ -155,11 +127,3 @@ def test_thinking_before_a_compaction_is_not_verified_and_thinking_after_it_is()
         send(api, messages=[HI, *after])
         with pytest.raises(anthropic.BadRequestError, match="bound to a different conversation"):
             send(api, messages=[*forged, *after])
-
-
-def test_edits_of_the_sdk_are_accepted_with_their_beta() -> None:
-    cases: list[dict[str, Any]] = [CLEARING, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, {}]
-    for edits in cases:
-        with FakeMessagesAPI([reply("fine")]) as api:
-            assert send(api, "context-management-2025-06-27", context_management=edits)["stop_reason"] == "end_turn"
-        assert "Extra inputs" in str(refused("other-2026-01-01", context_management=edits))

@@ -270,27 +270,6 @@ def test_a_program_that_does_not_get_on_is_found() -> None:
     assert told == "without a crash: the loop 'bill' is runnable, and running the program again changes nothing"
 
 
-def test_a_program_without_a_loop_is_found() -> None:
-    """It has to use the store that it is given."""
-    assert broken(lambda _store: None, MemoryStore) == (
-        "without a crash: the program keeps no loop in the store that it is given"
-    )
-
-
-def test_a_program_that_fails_when_it_wakes_is_found() -> None:
-    """With what it raised, and after which crash."""
-    bank = Bank(["post"])
-
-    def program(store: Store) -> None:
-        if store.list():
-            raise ValueError("there is one already")
-        bank.program(store)
-
-    told = broken(program, bank.anew())
-    assert told.startswith("crash after create(Opened)")
-    assert "the program raised ValueError: there is one already" in told
-
-
 # --- the dead --------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.testing.wire import ASK, Wire, asked, frames, seen
-from toolloop.testing import FakeMessagesAPI, RecordedStream, Streamed, delayed, reply, streamed
+from toolloop.testing import FakeMessagesAPI, RecordedStream, Streamed, reply, streamed
 
 REPLY = reply("żółw 🐢, and enough of it for a few pieces", calls=[("add", {"a": 1, "b": "ü"})])
 WHOLE = seen(REPLY).body
@@ -31,21 +31,6 @@ def test_each_event_is_a_chunk_of_its_own() -> None:
     assert b"transfer-encoding: chunked\r\n" in answered.head
     assert b"content-length" not in answered.head
     assert (answered.chunks, answered.ended) == (FRAMES, True)
-
-
-def test_an_answer_that_is_no_stream_has_a_length_and_no_record() -> None:
-    with FakeMessagesAPI([reply("plain")]) as api:
-        raw = api.client().messages.with_raw_response.create(**ASK)
-        assert raw.headers["content-length"] == str(len(raw.http_response.content))
-        assert "transfer-encoding" not in raw.headers
-        assert api.requests[0].stream is None
-
-
-def test_a_chunk_has_as_many_bytes_as_asked_for() -> None:
-    for chunk in (1, 2, 7, 100, 10**6):
-        answered = seen(streamed(REPLY, chunk=chunk))
-        assert answered.chunks == [WHOLE[start : start + chunk] for start in range(0, len(WHOLE), chunk)]
-        assert answered.ended
 
 
 @settings(max_examples=50, deadline=None)
@@ -88,42 +73,6 @@ def test_a_stream_is_held_until_its_release() -> None:
                     body += more
                 assert (body, more) == (WHOLE, b"")
                 assert stream_of(api).ended.wait(30)
-
-
-def test_a_stream_that_was_released_before_does_not_stop() -> None:
-    held = streamed(REPLY, hold=3)
-    held.release()
-    assert seen(held).body == WHOLE
-    assert held.arrived.is_set()
-
-
-def test_a_delayed_stream_waits_before_its_first_byte() -> None:
-    late = delayed(threading.Event(), streamed(REPLY, chunk=9))
-    with FakeMessagesAPI([late]) as api, asked(api) as wire:
-        assert late.arrived.wait(30)
-        assert wire.is_silent()
-        late.release()
-        assert wire.seen().body == WHOLE
-
-
-def test_others_are_answered_while_a_stream_is_held() -> None:
-    held = streamed(REPLY, hold=2)
-    with FakeMessagesAPI([held, reply("early")]) as api, asked(api) as wire:
-        assert held.arrived.wait(30)
-        assert api.client().messages.create(**ASK).content[0].to_dict()["text"] == "early"
-        held.release()
-        assert wire.seen().ended
-
-
-def test_a_stream_that_was_read_whole_is_not_hung_up_on() -> None:
-    with FakeMessagesAPI([REPLY]) as api:
-        client = api.client()
-        with client.messages.stream(**ASK) as stream:
-            stream.until_done()
-        client.close()
-        assert stream_of(api).ended.wait(30)
-        assert not stream_of(api).hung_up.is_set()
-        assert (stream_of(api).events, stream_of(api).bytes) == (len(FRAMES), len(WHOLE))
 
 
 def test_the_server_sees_that_a_client_leaves_a_held_stream() -> None:

@@ -48,18 +48,6 @@ def test_the_stop_reason_follows_from_the_calls() -> None:
         assert made["stop_reason"] == stop_reason
 
 
-def test_a_call_keeps_its_own_id_and_whatever_else_it_has() -> None:
-    made = call("a", {"b": 1}, id="mine", caller={"type": "direct"})
-    assert made == {"type": "tool_use", "id": "mine", "name": "a", "input": {"b": 1}, "caller": {"type": "direct"}}
-
-
-def test_a_reply_used_twice_gets_new_ids() -> None:
-    again = reply(calls=[call("a")])
-    with FakeMessagesAPI([again, again]) as api:
-        assert said_by(api)[0]["id"] != said_by(api)[0]["id"]
-    assert again["content"][0]["id"] is None
-
-
 def test_a_server_result_answers_the_oldest_open_server_call() -> None:
     content = [server_call("web_search"), server_call("web_search"), server_result("web_search")]
     with FakeMessagesAPI([reply(content=content), reply(content=[server_result("web_search")])]) as api:

@@ -93,22 +93,6 @@ def test_a_script_that_has_run_out_says_so_at_once() -> None:
         assert api.refused == []
 
 
-def test_a_function_that_raises_is_told_to_the_client() -> None:
-    def broken(_request: dict[str, Any]) -> dict[str, Any]:
-        raise LookupError("no such reply")
-
-    with (
-        FakeMessagesAPI(broken) as api,
-        pytest.raises(anthropic.InternalServerError, match="the script raised LookupError"),
-    ):
-        api.client(max_retries=5).messages.create(**ASK)
-
-
-def test_what_is_no_answer_is_told_to_the_client() -> None:
-    with FakeMessagesAPI([7]) as api, pytest.raises(anthropic.InternalServerError, match="7 is not an answer"):  # type: ignore[list-item]
-        api.client().messages.create(**ASK)
-
-
 def test_a_fault_has_the_type_of_its_status() -> None:
     cases: list[tuple[int, str, type[anthropic.APIStatusError]]] = [
         (400, "invalid_request_error", anthropic.BadRequestError),
