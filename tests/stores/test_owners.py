@@ -83,3 +83,8 @@ def test_words_after_the_name_are_ignored() -> None:
     assert standing(f"{this_process()} driver 7") == standing(this_process())
     host = json.loads(this_process())["host"]
     assert describe(f"{this_process()} driver 7") == f"process {os.getpid()} on {host}"
+
+
+def test_a_number_that_no_process_can_have_is_not_alive() -> None:
+    """However great it is."""
+    assert {standing(changed(pid=2**22 + 1)), standing(changed(pid=2**70))} <= {"gone", "unknown"}

@@ -136,3 +136,14 @@ def test_a_damaged_entry_is_refused_or_read_as_a_sound_one(found: tuple[list[Ent
         raise
     assert state == fold(map(decode_event, journal))
     assert load(json.loads(json.dumps(dump(state)))) == state
+
+
+def test_an_error_of_the_source_comes_through() -> None:
+    """A store that fails while it is read is not a damaged journal."""
+
+    def failing() -> Any:
+        yield encode_event("1", m.opened())
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        read_journal(failing())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from tests.tools.answering import (
     BY_CODE,
     CALL,
     OF_TOOLSET,
+    PDF,
     answer,
     error,
     said,
@@ -267,3 +269,32 @@ def test_a_result_with_more_cache_marks_than_a_request_takes_is_an_error_result(
     marked = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
     assert "is_error" not in answer(RawOutputs([marked] * 4))
     assert "it has 5 cache marks" in answer(RawOutputs([marked] * 5))["content"][0]["text"]
+
+
+def test_the_rows_of_pdf_files_and_paths(tmp_path: Path) -> None:
+    """A PDF becomes a document block; a path stands for its file."""
+    path = tmp_path / "a.pdf"
+    path.write_bytes(PDF)
+    for response in (FileResponse("a.pdf", "application/pdf", PDF), path):
+        assert ADAPTER.to_plain_text(response) == "a.pdf"
+        assert [block["type"] for block in sent(response)] == ["document"]
+
+
+def test_a_server_call_raises() -> None:
+    """The server answers it itself, so the API would refuse the result."""
+    with pytest.raises(ValueError, match="not a block of the type 'server_tool_use'"):
+        ADAPTER.create_messages({"type": "server_tool_use", "id": "srvtoolu_1", "name": "a"}, "text")
+
+
+def test_a_limit_that_is_not_positive_is_refused() -> None:
+    """The constructor raises."""
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match="max_chars"):
+            AnthropicMessagesToolResponseAdapter(max_chars=bad)
+
+
+def test_a_ready_result_needs_a_text_or_a_list_as_content() -> None:
+    cases: list[Any] = [5, {"type": "text", "text": "hello"}]
+    for content in cases:
+        told = answer(RawOutputs([{"type": "tool_result", "tool_use_id": CALL["id"], "content": content}]))
+        assert "result[0].content is neither a text nor a list" in told["content"][0]["text"]

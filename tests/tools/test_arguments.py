@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Generic, Literal, NewType, NotRequired, Required, TypeVar
@@ -451,3 +451,8 @@ def test_any_annotation_makes_a_schema_or_is_refused_by_name(odd: Any, wrap: Cal
     else:
         named = "second" in schema["properties"]
     assert named
+
+
+def test_an_iterable_is_a_list_that_is_validated_before_the_function_runs() -> None:
+    assert prepared(Iterable[int], [1, 2]) == [1, 2]
+    assert problems(Iterable[int], [1, "x"]) == ('it[1]: Input should be a valid integer, got "x"',)

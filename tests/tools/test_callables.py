@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any, Final, NewType, Optional, Union
+from typing import Annotated, Any, Final, NamedTuple, NewType, Optional, Union
 
 import pytest
 import tenacity
@@ -163,3 +164,37 @@ def test_the_context_is_given_however_it_is_asked_for() -> None:
         made = tool(take)
         assert list(made.input_schema["properties"]) == ["n"]
         assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Pair(NamedTuple):
+    x: int
+
+
+class Said(NamedTuple):
+    """A pair."""
+
+    x: int
+
+
+def test_a_class_without_a_docstring_has_no_description() -> None:
+    assert [tool(kind).description for kind in (Point, Pair, Said)] == ["", "", "A pair."]
+
+
+class Context(ToolContext):
+    """Not the one that is given."""
+
+
+def test_what_is_no_context_is_not_given_one() -> None:
+    cases: list[Any] = [list[ToolContext], dict[str, ToolContext], Context, Context | None]
+    for annotation in cases:
+
+        def take(n: int, context: Any) -> None: ...
+
+        take.__annotations__["context"] = annotation
+        with pytest.raises(BadTool, match="no schema of its parameter 'context'"):
+            tool(take).definition()
