@@ -41,6 +41,7 @@ def test_an_exception_becomes_text() -> None:
         (Mute(), "Mute"),
         (ValueError("\ud800"), "ValueError: \N{REPLACEMENT CHARACTER}"),
         (ValueError("x" * 5000), "ValueError: " + "x" * 4083 + "…"),
+        (ValueError("x" * 4084), "ValueError: " + "x" * 4084),
         (TypeError("bad <object object at 0x7ffa1726ca90>"), "TypeError: bad <object object>"),
         (noted(ValueError("no"), "try 5", "or 6"), "ValueError: no\ntry 5\nor 6"),
         (

@@ -12,7 +12,15 @@ from anthropic.types import TextBlock
 from anthropic.types.beta import BetaTextBlock
 
 from tests.tools.answering import BY_CODE, OF_TOOLSET, PDF, answer, error, png, sent, text
-from toolloop.responses import EmptyResponse, FileResponse, LinkResponse, RawOutputs, TextResponse, Unsendable
+from toolloop.responses import (
+    EmptyResponse,
+    FileResponse,
+    JsonResponse,
+    LinkResponse,
+    RawOutputs,
+    TextResponse,
+    Unsendable,
+)
 from toolloop.tools import content_of
 
 SHORT = {"type": "ephemeral"}
@@ -109,8 +117,8 @@ DATA: dict[str, tuple[Any, str]] = {
     "nothing": ([], "[]"),
     "texts": (["a", "b"], '["a","b"]'),
     "a response and a number": (
-        [TextResponse("a"), LinkResponse("b", "c"), EmptyResponse(), 5],
-        '["a",{"name":"b","url":"c"},null,5]',
+        [TextResponse("a"), LinkResponse("b", "c"), EmptyResponse(), JsonResponse({"d": 1}), 5],
+        '["a",{"name":"b","url":"c"},null,{"d":1},5]',
     ),
     "paths": ([Path("a") / "b", Path("c")], '["a/b","c"]'),
     "bytes": ([b"a"], '["a"]'),
