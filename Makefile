@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_LINT := $(VENV)/.ready-lint
-READY_BENCH := $(VENV)/.ready-bench
 READY_DEEP := $(VENV)/.ready-deep
 
 .PHONY: help demo test deep check lint types fix cov docs bench bench-quick clean
@@ -22,10 +21,6 @@ $(READY): pyproject.toml
 
 $(READY_LINT): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lint
-	@touch $@
-
-$(READY_BENCH): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	@touch $@
 
 $(READY_DEEP): $(READY)
@@ -63,7 +58,7 @@ cov: $(READY) ## The tests of machine/ and messages/ with their gate: 100 % of t
 docs: $(READY) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
 
-bench: $(READY_BENCH) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
+bench: $(READY) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
 	@$(BIN)/python -m tests.benchmarks
 	@$(BIN)/python -m pytest -m bench tests/benchmarks
 

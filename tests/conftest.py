@@ -34,10 +34,8 @@ settings.load_profile("quick")
 _FIRST = (
     "test_whole_loop.py",
     "test_killed.py",
-    "test_product.py",
     "test_sync_equals_async.py",
     "test_stored_at_random.py",
-    "test_nesting.py",
 )
 
 

@@ -1,6 +1,8 @@
-"""CPU per turn of one contestant in its own process: `python -m tests.benchmarks.measure NAME URL SECONDS TURNS …`.
+"""One contestant in a process of its own: CPU per turn, or instructions per turn.
 
-Nothing but the standard library is needed here: the peers are measured by it too, in an environment of their own.
+`python -m tests.benchmarks.measure cpu NAME URL SECONDS TURNS ...` prints seconds of CPU per turn as JSON.
+`python -m tests.benchmarks.measure count NAME URL TURNS` holds one conversation, for callgrind.
+It needs the standard library only, because the peers run it in an environment of their own.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,39 +25,61 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parents[2]
-
 _WARM_UP = 5
+_LOW, _HIGH = 20, 60
+_CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--instr-atstart=no")
 
 
-def measure(
+def cpu_per_turn(
     name: str, url: str, lengths: Sequence[int], *, python: str | Path = sys.executable, seconds: float = 0.5
 ) -> dict[int, float]:
-    """Seconds of CPU per turn for each length of conversation, measured in a new process.
+    """Return seconds of CPU per turn for each length of conversation, measured in a new process.
 
     Args:
         name: the contestant's module.
         url: the server's.
         lengths: in turns.
         python: the interpreter of the environment that it needs.
-        seconds: a conversation is held again and again for this much CPU, and the median counts: one alone is at the
-            mercy of its moment.
+        seconds: the conversation is repeated for this much CPU, and the median counts.
 
     """
-    command = [str(python), "-W", "ignore", "-m", __name__, name, url, str(seconds), *map(str, lengths)]
+    command = [str(python), "-W", "ignore", "-m", __name__, "cpu", name, url, str(seconds), *map(str, lengths)]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment(), cwd=ROOT).stdout
     return {int(turns): seconds for turns, seconds in json.loads(printed).items()}
 
 
+def instructions_per_turn(name: str, url: str) -> float:
+    """Return the instructions per turn that callgrind counts: the difference of a long and a short conversation.
+
+    So connecting and the first turns do not count. Hashes are the same in each run, else the figures would differ.
+
+    Raises:
+        RuntimeError: nothing was counted.
+
+    """
+
+    def count(turns: int) -> int:
+        command = [*_CALLGRIND, sys.executable, "-m", __name__, "count", name, url, str(turns)]
+        variables = {**environment(), "PYTHONHASHSEED": "0"}
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, env=variables, cwd=ROOT)
+        found = re.findall(r"Collected : (\d+)", ended.stderr)
+        if ended.returncode or not found:
+            raise RuntimeError(f"callgrind counted nothing: {ended.stderr[-2000:]}")
+        return int(found[-1])
+
+    return (count(_HIGH) - count(_LOW)) / (_HIGH - _LOW)
+
+
 def environment() -> dict[str, str]:
-    """The variables of a process that talks to loopback and to nobody else."""
+    """Return the variables of a process that talks to loopback only."""
     return {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "LANGSMITH_TRACING": "false"}
 
 
 def hold(converse: Callable[[], str], turns: int) -> None:
-    """Hold a conversation, and make sure that it went all the way.
+    """Hold a conversation.
 
     Raises:
-        ValueError: it ended with another text than the server's last word.
+        ValueError: it ended with another text than the server's last one.
 
     """
     text = converse()
@@ -62,16 +87,25 @@ def hold(converse: Callable[[], str], turns: int) -> None:
         raise ValueError(f"a conversation of {turns} turns ended with {text!r}")
 
 
-def main(name: str, url: str, seconds: float, lengths: Sequence[int]) -> None:
-    """Print the seconds of CPU per turn as JSON. Imports, connecting and the first turns are not in it."""
+def main(what: str, name: str, url: str, *numbers: str) -> None:
+    """Measure in this process; imports, connecting and the first turns do not count."""
     contestant = import_module(f"tests.benchmarks.contestants.{name}")
     with contestant.connect(url) as client:
         hold(contestant.conversation(client, _WARM_UP), _WARM_UP)
-        figures = {turns: _per_turn(contestant.conversation(client, turns), turns, seconds) for turns in lengths}
-    sys.stdout.write(json.dumps(figures))
+        if what == "cpu":
+            seconds, lengths = float(numbers[0]), map(int, numbers[1:])
+            figures = {turns: _cpu(contestant.conversation(client, turns), turns, seconds) for turns in lengths}
+            sys.stdout.write(json.dumps(figures))
+        else:
+            turns = int(numbers[0])
+            converse = contestant.conversation(client, turns)
+            gc.collect()
+            _switch("on")
+            hold(converse, turns)
+            _switch("off")
 
 
-def _per_turn(converse: Callable[[], str], turns: int, seconds: float) -> float:
+def _cpu(converse: Callable[[], str], turns: int, seconds: float) -> float:
     taken: list[float] = []
     while sum(taken) < seconds:
         gc.collect()
@@ -81,5 +115,9 @@ def _per_turn(converse: Callable[[], str], turns: int, seconds: float) -> float:
     return median(taken) / turns
 
 
+def _switch(state: str) -> None:
+    subprocess.run(["callgrind_control", f"--instr={state}", str(os.getpid())], check=True, stdout=sys.stderr)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), [int(turns) for turns in sys.argv[4:]])
+    main(*sys.argv[1:])

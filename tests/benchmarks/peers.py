@@ -1,4 +1,4 @@
-"""The peers' own environment: what they need is a lot, and no part of the project's."""
+"""LangGraph in an environment of its own, because what it needs is a lot, and not part of the project's."""
 
 from __future__ import annotations
 
@@ -6,78 +6,57 @@ import json
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.benchmarks.figures import Checkpoints
+from tests.benchmarks import rounds
 from tests.benchmarks.measure import ROOT, environment
+from tests.benchmarks.report import MISSING
 
-# Inside the project's environment, so that nobody lints it, keeps it, or has to remove it by hand.
+# Inside the project's environment, so that `make clean` removes it, and nothing lints it.
 ENVIRONMENT = ROOT / ".venv" / "peers"
 PACKAGES = (
     f"anthropic=={version('anthropic')}",  # all talk through the same client
     "langchain-anthropic>=1.7,<2",
     "langgraph>=1.2.22,<2",
     "langgraph-checkpoint-sqlite>=3.1,<4",
-    "pydantic-ai-slim[anthropic]>=2.68,<3",
 )
-NAMED = ("pydantic-ai-slim", "langgraph", "langchain-core", "langchain-anthropic", "langgraph-checkpoint-sqlite")
-KINDS = ("default", "delta")
 
 
-class NotThere(Exception):
-    """The environment is not set up, or cannot be; the text says which."""
-
-
-def python(*, make: bool) -> Path:
-    """The interpreter of the environment.
+def python(*, make: bool) -> Path | None:
+    """Return the interpreter of the environment; None where it is not set up, or cannot be.
 
     Args:
         make: whether to set the environment up where it is not, or was for other packages.
 
-    Raises:
-        NotThere: it is not set up, and shall not be or cannot be.
-
     """
     interpreter = ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     ready = ENVIRONMENT / ".ready"
-    if not ready.exists() or ready.read_text() != " ".join(PACKAGES):
-        if not make:
-            raise NotThere("not set up; `make bench` does that")
-        sys.stderr.write(f"\r\033[Ksetting up {ENVIRONMENT.relative_to(ROOT)} (once)\n")
-        venv.create(ENVIRONMENT, with_pip=True)
-        install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-        if subprocess.run(install, check=False, stdout=sys.stderr).returncode:
-            raise NotThere("could not be installed")
-        ready.write_text(" ".join(PACKAGES))
+    if ready.exists() and ready.read_text() == " ".join(PACKAGES):
+        return interpreter
+    if not make:
+        return None
+    sys.stderr.write(f"setting up {ENVIRONMENT.relative_to(ROOT)} (once)\n")
+    venv.create(ENVIRONMENT, with_pip=True)
+    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
+    if subprocess.run(install, check=False, stdout=sys.stderr).returncode:
+        return None
+    ready.write_text(" ".join(PACKAGES))
     return interpreter
 
 
-def versions(interpreter: Path) -> dict[str, str]:
-    """The versions of the peers, by their names."""
-    program = f"import json, importlib.metadata as m; print(json.dumps({{n: m.version(n) for n in {NAMED!r}}}))"
-    printed = subprocess.run([str(interpreter), "-c", program], check=True, stdout=subprocess.PIPE).stdout
-    found: dict[str, str] = json.loads(printed)
-    return found
-
-
-def measure(interpreter: Path, kind: str, rounds: int, folder: Path, *, turns: int, runs: int) -> Checkpoints:
-    """Hold the conversation in a new process of that environment, over a file in the folder.
-
-    Args:
-        interpreter: of the environment.
-        kind: of the channels.
-        rounds: of the journal.
-        folder: where its file goes, and goes away again.
-        turns: of the conversations whose time is taken.
-        runs: how many these are.
-
-    """
-    path = folder / f"langgraph-{kind}.db"
-    sizes = map(str, (rounds, turns, runs))
-    command = [str(interpreter), "-W", "ignore", "-m", "tests.benchmarks.langgraph_saver", kind, *sizes, str(path)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment(), cwd=ROOT).stdout
-    path.unlink()
-    figures = json.loads(printed)
-    figures["written"] = {int(mark): figure for mark, figure in figures["written"].items()}
-    return Checkpoints(**figures)
+def checkpoints(interpreter: Path | None, turns: int, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kind of channels: the size of the file in MB, and KB written per turn at some rounds."""
+    for kind in ("default", "delta"):
+        cells = [MISSING] * 4
+        if interpreter is not None:
+            path = folder / f"langgraph-{kind}.db"
+            command = [str(interpreter), "-W", "ignore", "-m", "tests.benchmarks.langgraph_saver"]
+            command += [kind, str(turns), str(path)]
+            ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, env=environment(), cwd=ROOT)
+            if not ended.returncode:
+                size, written = json.loads(ended.stdout)
+                cells = rounds.cells(size, written.values())
+            path.unlink(missing_ok=True)
+        yield f"LangGraph's checkpointer, {kind} channels", *cells

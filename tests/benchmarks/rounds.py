@@ -1,12 +1,15 @@
-"""The conversation that is kept: one call a round, 200 bytes of input, 1 KB of result. Its last round waits for a word.
+"""The conversation that is stored: one call a round, 200 bytes of input, 1 KB of result; and the bytes that it takes.
 
-Nothing but the standard library is needed here: the peers keep the same conversation, in an environment of their own.
+It needs the standard library only, because the peer stores the same conversation in an environment of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 MODEL = "claude-opus-5-5"
@@ -14,11 +17,7 @@ SYSTEM = "You read a ledger, line by line."
 QUESTION = "Read the ledger, one line after the other, and tell me what is odd about it."
 IN, OUT = 200, 1024
 
-# How often it is woken up, in toolloop and in the peer.
-OPENINGS = 15
-
 TOOL = "look_up"
-DESCRIPTION = "Look up a line of the ledger."
 
 _ASKS = "What of its date, its account, its amount, its margin? "
 # As in `scenario`: the dash is not ASCII, on purpose.
@@ -79,11 +78,6 @@ def reply(turn: int) -> dict[str, Any]:
     }
 
 
-def turn_of(request: Mapping[str, Any]) -> int:
-    """Which round a request asks for."""
-    return len(request["messages"]) // 2 + 1
-
-
 def raw_bytes(rounds: int) -> int:
     """The size of the conversation as one list of messages, in compact JSON."""
     messages: list[Any] = list(params()["messages"])
@@ -105,3 +99,38 @@ def _fill(text: str, size: int) -> str:
     """A text of that many bytes."""
     whole = (text * (size // len(text) + 1)).encode()[:size].decode(errors="ignore")
     return whole.ljust(len(whole) + size - len(whole.encode()), ".")
+
+
+def per_turn(totals: Sequence[int]) -> dict[int, float]:
+    """Return the bytes per turn at rounds 10, 100 and 1,000, as far as there are so many: the mean of up to 50 turns.
+
+    It is not a median, because SQLite copies its log into the file now and then, and then writes much at once.
+
+    Args:
+        totals: the bytes before the first turn, and after each turn.
+
+    """
+    spans = {mark: (max(0, mark - 50), mark) for mark in (10, 100, 1000) if mark < len(totals)}
+    return {mark: (totals[end] - totals[start]) / (end - start) for mark, (start, end) in spans.items()}
+
+
+def written_bytes() -> int:
+    """Return what this process has written so far; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:  # not Linux
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar")), 0)
+
+
+def checkpointed_size(path: Path) -> int:
+    """Return the size of an SQLite file and its log, once all of the log is in the file."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return sum(file.stat().st_size for file in (path, Path(f"{path}-wal")) if file.exists())
+
+
+def cells(size: int, written: Iterable[float]) -> list[str]:
+    """Return the cells of a row: megabytes of the file, and kilobytes written per turn at rounds 10, 100 and 1,000."""
+    found = [f"{size / 1e6:,.3f}", *(f"{each / 1e3:,.3f}" for each in written)]
+    return found + ["-"] * (4 - len(found))

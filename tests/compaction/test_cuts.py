@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.compaction.long_loops import loop_of, places, round_of, thoughtful
+from tests.compaction.long_loops import places, round_of, thoughtful
 from tests.messages.bodies import (
     HELLO,
     HI,
@@ -20,9 +20,7 @@ from tests.messages.bodies import (
     user,
 )
 from toolloop.compaction import DropRounds, Summarize
-from toolloop.compaction.tokens import outline_of
 from toolloop.history import check
-from toolloop.machine.jsontext import decode
 
 COMPACTED = [assistant(compaction(), thinking(), call("toolu_0")), user(result("toolu_0"))]
 
@@ -71,11 +69,3 @@ def test_tools_that_come_and_go_hold_no_rounds() -> None:
     assert places(DropRounds(1)(messages), messages) == [0, 3, 6, 9, 10]
     assert places(Summarize(well, 1)(messages), messages) == [0, -1, 3, 6, 9, 10]
     assert check(Summarize(well, 1)(messages)) == []
-
-
-def test_a_prompt_that_no_request_can_carry_is_made_one() -> None:
-    """Half of a surrogate pair becomes the sign for it."""
-    outlines = [outline_of(message) for message in loop_of(3)]
-    plan = Summarize(well, 1, prompt="Sum \ud800 up.").plan(outlines)
-    assert plan is not None
-    assert decode(plan.request[-1])["content"][0]["text"] == "Sum \ufffd up."

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.compaction.long_loops import LONG, loop_of, places, round_of, thoughtful
+from tests.compaction.long_loops import LONG, loop_of, places, round_of
 from tests.messages.bodies import BY_CODE, HELLO, HI, NEXT, assistant, call, result, system, text, user
 from toolloop import errors
 from toolloop.compaction import SUMMARY_PROMPT, Summarize, SummaryFailed
 from toolloop.compaction.segments import SUMMARY_START
 from toolloop.compaction.summarize import Summary
 from toolloop.compaction.tokens import outline_of
-from toolloop.history import check, estimate_tokens
+from toolloop.history import estimate_tokens
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
 from toolloop.testing import FakeMessagesAPI, reply
 from toolloop.testing import call as calls
@@ -80,11 +80,6 @@ def test_the_next_summary_takes_the_place_of_the_earlier_one() -> None:
     assert len(twice) == len(once)
 
 
-def test_the_question_stays_behind_the_summary() -> None:
-    messages = [*loop_of(3), HELLO, NEXT, *round_of(7), *round_of(8), *round_of(9)]
-    assert left(messages, 1) == [0, -1, 8, 13, 14]
-
-
 def test_a_summary_stands_behind_the_apis_own_compaction() -> None:
     """Whatever is before that does not count."""
     messages = [*loop_of(1), assistant(COMPACTED, text()), NEXT, *round_of(7), *round_of(8), *round_of(9)]
@@ -103,32 +98,6 @@ def test_a_summary_waits_for_the_models_turn_after_calls_that_code_made() -> Non
     assert left(messages, 1) == [0, -1, 7, 8, 9, 10]
     assert planned(messages, 1).prefix == 7
     assert left([HI, *round_of(8, **BY_CODE), *round_of(9)], 1) == [*range(5)]
-
-
-def test_a_summary_behind_a_history_that_begins_with_the_model() -> None:
-    """It is the first message then, since there are no first words of the user to keep."""
-    assert left(loop_of(4)[1:], 1) == [-1, 6, 7]
-
-
-def test_a_system_message_moves_behind_the_summary_and_stays() -> None:
-    """The API takes none before a user message."""
-    messages = [HI, system(text()), *loop_of(3)[1:]]
-    once = Summarize(well, 1)(messages)
-    assert places(once, messages) == [0, -1, 1, 6, 7]
-    assert places(Summarize(well, 1)([*once, *round_of(7)]), once) == [0, -1, 2, -1, -1]
-
-
-def test_a_turn_that_goes_on_begins_with_thinking_if_it_did() -> None:
-    """With manual thinking the API asks for it (rule 27)."""
-    messages = [HI, *thoughtful(1), *round_of(2), *round_of(3), *round_of(4)]
-    assert left(messages, 1) == [0, -1, 1, 2, 7, 8]
-
-
-def test_a_history_that_no_cut_leaves_valid_stays() -> None:
-    """Here a broken one: the system message would have to move, and then something else is to be mended as well."""
-    messages = [HI, user(text("")), system(text()), *loop_of(3)[1:]]
-    assert [problem.rule for problem in check(messages)] == ["blank-text"]
-    assert left(messages, 1) == [*range(9)]
 
 
 def test_the_request_is_the_beginning_of_the_history_and_the_prompt() -> None:
@@ -188,20 +157,9 @@ def test_what_is_no_summary_changes_nothing() -> None:
         assert messages == loop_of(6)
 
 
-def test_a_stop_sequence_ends_a_summary_as_well() -> None:
-    provider = ScriptedProvider([reply("It went well.", stop_reason="stop_sequence")])
-    assert Summarize(provider, 1, params=PARAMS)(loop_of(4))[1] == SHORT
-
-
 def test_a_function_that_gives_no_text_is_told_so() -> None:
     with pytest.raises(SummaryFailed, match="the summary is a int, not a text"):
         Summarize(len, 1)(loop_of(4))
-
-
-def test_a_lone_surrogate_in_a_summary_is_replaced() -> None:
-    """No request could carry it."""
-    after = Summarize(lambda _: "so \ud800", 1)(loop_of(4))
-    assert after[1]["content"][0]["text"].endswith("so \ufffd")
 
 
 def test_the_error_of_the_provider_comes_through() -> None:

@@ -23,7 +23,6 @@ _TAKE_TERMINAL = (
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 CTRL_C = "\x03"
-CTRL_D = "\x04"
 
 
 class Terminal:

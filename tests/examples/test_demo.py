@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.examples.terminal import CTRL_D, Terminal
-from toolloop.testing import FakeMessagesAPI, fault, reply
+from tests.examples.terminal import Terminal
+from toolloop.testing import FakeMessagesAPI, reply
 
 DEMO = str(Path(__file__).resolve().parents[2] / "docs" / "examples" / "demo.py")
 MENU = "[a]pprove  [d]eny  [e]dit  a[n]swer  [s]top >"
@@ -87,43 +87,6 @@ def test_an_edit_and_a_denial_are_done_and_told_truthfully() -> None:
     assert not scratch_folder(terminal.screen).exists()
 
 
-@pytest.mark.deep
-def test_an_approval_and_an_answer_are_done_and_told_truthfully() -> None:
-    """The approved call runs; the answered one does not; a table of usage ends it."""
-    with at_terminal() as terminal:
-        terminal.expect(MENU)
-        terminal.type("a\n")
-        terminal.expect("✓ write_file README.md → wrote 81 characters to README.md")
-        terminal.expect("README.md is corrected.")
-        terminal.expect(MENU)
-        terminal.type("n\n")
-        terminal.expect("What is its result?")
-        terminal.type("moved it\n")
-        terminal.expect("✓ delete_file old-notes.txt → answered by you: moved it")
-        terminal.expect("- delete_file did not run, because you answered for it: “moved it”.")
-        terminal.expect("Now in the folder: README.md, old-notes.txt")
-        terminal.expect("iteration  stop reason            input     output    seconds")
-        for iteration, reason in enumerate(["tool_use", "tool_use", "tool_use", "end_turn", ""], 1):
-            terminal.expect(f"{iteration}          {reason}" if reason else "total")
-        assert terminal.finish() == 0
-    assert "\x1b[" in terminal.raw
-    assert [line for line in terminal.screen.splitlines() if len(line) > 80] == []
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(("keys", "why"), [("s\n", "you stopped it"), (CTRL_D, "the input ended")])
-def test_stopping_ends_the_loop_and_nothing_more_runs(keys: str, why: str) -> None:
-    """The stop key, and the end of input, end the loop in order: exit 0, and the waiting call did not run."""
-    with at_terminal() as terminal:
-        terminal.expect(MENU)
-        terminal.type(keys)
-        terminal.expect(f"Stopped: {why}.")
-        terminal.expect("Now in the folder: README.md, old-notes.txt")
-        terminal.expect("total")
-        assert terminal.finish() == 0
-    assert "✓ write_file" not in terminal.screen
-
-
 def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
     """Exit 130, no traceback, no scratch folder left."""
     with at_terminal() as terminal:
@@ -136,28 +99,12 @@ def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
     assert not scratch_folder(terminal.screen).exists()
 
 
-@pytest.mark.deep
-def test_yes_asks_nothing_at_a_terminal() -> None:
-    with at_terminal("--yes", NO_COLOR="1") as terminal:
-        assert terminal.finish() == 0
-    assert terminal.screen.count("approved without asking") == 2
-    assert MENU not in terminal.screen
-    assert "Now in the folder: README.md\n" in terminal.screen
-    assert "\x1b[" not in terminal.raw
-
-
 def test_piped_it_runs_through_by_itself() -> None:
     """Without a terminal nothing is asked, nothing is coloured, and what is no letter of the encoding is no error."""
     done = piped(PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "- README.md is corrected.\n     - old-notes.txt is deleted." in done.stdout
     assert "\x1b[" not in done.stdout
-
-
-def test_live_needs_a_key() -> None:
-    done = piped("--live")
-    assert done.returncode == 2
-    assert "--live needs a key in ANTHROPIC_API_KEY" in done.stderr
 
 
 @pytest.mark.deep
@@ -172,13 +119,3 @@ def test_live_talks_to_the_api_that_the_client_is_set_to() -> None:
     assert "✗ write_file ../x → ../x is outside the folder" in done.stdout
     assert '✓ list_files → ["README.md","old-notes.txt"]' in done.stdout
     assert r"Good\x07bye." in done.stdout
-
-
-@pytest.mark.deep
-def test_a_request_that_fails_is_said() -> None:
-    with FakeMessagesAPI([fault(401, message="invalid x-api-key")]) as api:
-        done = piped("--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "✗  The request failed: " in done.stdout
-    assert "invalid x-api-key" in " ".join(done.stdout.split())
-    assert "stop reason" not in done.stdout

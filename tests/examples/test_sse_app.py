@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,6 @@ def page(address: str, loop: str, said: dict[str, Any]) -> Iterator[Iterator[tup
                     yield line.removeprefix("event: "), json.loads(next(lines).removeprefix("data: "))
 
         yield events()
-
-
-def came_back(address: str, loop: str) -> dict[str, Any]:
-    """What a page sees that comes back. It asks again where the one before it has not left the loop yet."""
-    for _ in range(1000):
-        with suppress(httpx2.RemoteProtocolError), page(address, loop, {}) as events:
-            kind, view = list(events)[-1]
-            assert kind == "view"
-            return dict(view)
-    raise AssertionError("the loop is never given back")
 
 
 def test_a_page_sees_the_text_before_the_reply_is_complete_and_a_decision_goes_on(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-import pytest
-
 from tests.examples.programs import at_terminal, imported
-from toolloop import Approve, Stop, ToolLoopHandle
-from toolloop.testing import FakeMessagesAPI, delayed, fault, reply
+from toolloop import Stop, ToolLoopHandle
+from toolloop.testing import FakeMessagesAPI, delayed, reply
 
 SECONDS = 60.0  # a deadline, not a wait
 BOTH = reply("Which?", calls=[("open_door", {"name": "north"}), ("open_door", {"name": "south"})])
@@ -44,14 +42,6 @@ def test_the_window_draws_while_the_model_thinks_and_a_player_decides() -> None:
         assert south.endswith("the player said no")
 
 
-@pytest.mark.deep
-def test_a_request_that_fails_is_shown_and_ends_the_program() -> None:
-    """The window says what went wrong."""
-    with FakeMessagesAPI([fault(400, "that was too much")]) as api, at_terminal("thread_queue.py", api) as window:
-        window.expect("that was too much")
-        assert window.finish() == 0
-
-
 @contextmanager
 def at_work(handle: ToolLoopHandle) -> Iterator[tuple[SimpleQueue[Any], SimpleQueue[dict[str, Any]]]]:
     """The thread of the example, and its queues; it comes to its end."""
@@ -65,21 +55,6 @@ def at_work(handle: ToolLoopHandle) -> Iterator[tuple[SimpleQueue[Any], SimpleQu
         words.put(None)
         thread.join(SECONDS)
         assert not thread.is_alive()
-
-
-def test_a_word_that_is_not_allowed_is_shown_and_the_thread_goes_on() -> None:
-    """An unknown call is named, everything is as it was, and the next word counts."""
-    with FakeMessagesAPI([BOTH, reply("Welcome.")]) as api, api.client() as client:
-        handle = ToolLoopHandle(client, params=PARAMS, tools=[example.open_door])
-        with at_work(handle) as (words, views):
-            words.put({})
-            asked = views.get(timeout=SECONDS)
-            words.put({"toolu_nobody": Approve()})
-            refused = views.get(timeout=SECONDS)
-            assert "toolu_nobody" in refused["error"]
-            assert asked["pending"] == refused["pending"]
-            words.put({call["id"]: Approve() for call in asked["pending"]})
-            assert views.get(timeout=SECONDS)["text"] == "Welcome."
 
 
 def test_another_thread_may_look_and_stop_while_the_model_thinks() -> None:

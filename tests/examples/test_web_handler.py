@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -18,7 +16,7 @@ from attrs import define, field
 from tests.effort import IS_DEEP
 from tests.examples.web_service import SECONDS, Answer, Bank, Browser, Service, a_bank, served
 from toolloop import SqliteStore
-from toolloop.testing import FakeMessagesAPI, delayed, reply
+from toolloop.testing import FakeMessagesAPI, reply
 from toolloop.testing.replies import Delayed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,26 +137,6 @@ def test_one_process_starts_and_the_other_decides(place: Town) -> None:
     assert [json.loads(body)["rulings"][0][1]["by"] for body in decided] == ["ben"]
 
 
-def test_two_people_approve_different_calls_at_once(place: Town) -> None:
-    """Both are heard, whoever is first: the last one goes on, and each tool has run once.
-
-    Where both words are stored before either process looks again, both go on: one drives, and the other says so.
-    """
-    for _ in range(20 if IS_DEEP else 3):
-        orders = [next(ORDERS), next(ORDERS)]
-        loop = place.started(*orders)
-        answers = place.at_once(click(loop, 0), click(loop, 1))
-        assert [answer.body["error"] for answer in answers if not was_taken(answer)] == []
-        states = sorted(answer.body["state"] for answer in answers if answer.status == 200)
-        assert states in (["Finished", "Waiting"], ["Finished", "Finished"], ["Finished"])
-        assert [place.bank.paid.count(order) for order in orders] == [1, 1]
-
-
-def was_taken(answer: Answer) -> bool:
-    """Whether a word was taken: 409 says that another process drives the loop now, and the word is stored."""
-    return answer.status == 200 or (answer.status == 409 and "is being driven by process" in answer.body["error"])
-
-
 def test_two_people_approve_the_same_call_at_once(place: Town) -> None:
     """The tool runs once. One of them is answered with the result, the other with it too, or with the truth."""
     for _ in range(20 if IS_DEEP else 3):
@@ -172,28 +150,6 @@ def test_two_people_approve_the_same_call_at_once(place: Town) -> None:
         assert place.browsers[0].get(of_loop(loop)).body["state"] == "Finished"
 
 
-def test_one_approves_and_one_denies_at_once(place: Town) -> None:
-    """Whoever is first has decided; the other is refused, and the tool has run once or never."""
-    for _ in range(20 if IS_DEEP else 3):
-        order = next(ORDERS)
-        loop = place.started(order)
-        yes, no = place.at_once(click(loop), click(loop, ok=False))
-        assert place.bank.paid.count(order) == (yes.status == 200)
-        winner, loser = (yes, no) if yes.status == 200 else (no, yes)
-        assert (winner.status, winner.body["state"]) == (200, "Finished")
-        assert loser.status in (404, 409)
-
-
-def test_a_denied_refund_is_never_paid(place: Town) -> None:
-    """The model gets the reason; the bank is not asked."""
-    order = next(ORDERS)
-    loop = place.started(order)
-    answer = place.browsers[1].post(*click(loop, ok=False, why="it is not broken"))
-    assert (answer.status, answer.body["state"]) == (200, "Finished")
-    assert order not in place.bank.paid
-    assert any("it is not broken" in told for told in place.told(loop))
-
-
 def test_what_is_not_there_is_404(place: Town) -> None:
     """An unknown call and an unknown loop are named, and nothing happens."""
     loop = place.started(next(ORDERS))
@@ -203,29 +159,6 @@ def test_what_is_not_there_is_404(place: Town) -> None:
     nowhere = place.browsers[1].post("/loops/nowhere/calls/toolu_nobody", body)
     assert (nowhere.status, "nowhere" in nowhere.body["error"]) == (404, True)
     assert place.browsers[0].get(of_loop(loop)).body["pending"] == loop["pending"]
-
-
-def test_a_stale_page_decides_nothing(place: Town) -> None:
-    """A click on a call as it was shown elsewhere is refused: it is bound by its digest."""
-    shown, order = place.started(next(ORDERS)), next(ORDERS)
-    loop = place.started(order)
-    path, body = click(loop)
-    stale = place.browsers[1].post(path, {**body, "digest": shown["pending"][0]["digest"]})
-    assert stale.status == 409
-    assert order not in place.bank.paid
-    assert place.browsers[1].post(path, body).status == 200
-
-
-def test_a_second_click_changes_nothing(place: Town) -> None:
-    """While another call waits the same word is one decision, and another word is refused; once it ran, it is gone."""
-    orders = [next(ORDERS), next(ORDERS)]
-    loop = place.started(*orders)
-    assert place.browsers[0].post(*click(loop, 0)).status == 200
-    assert place.browsers[1].post(*click(loop, 0)).status == 200
-    assert place.browsers[1].post(*click(loop, 0, ok=False)).status == 409
-    assert place.browsers[0].post(*click(loop, 1)).body["state"] == "Finished"
-    assert place.browsers[1].post(*click(loop, 0)).status == 404
-    assert [place.bank.paid.count(order) for order in orders] == [1, 1]
 
 
 def test_who_comes_while_the_tool_runs_may_look_and_is_told_who_drives(place: Town) -> None:
@@ -272,47 +205,3 @@ def test_a_worker_is_killed_in_the_tool_and_the_other_one_says_so(tmp_path: Path
         assert here.bank.paid == [order]
         (told,) = here.told(loop)
         assert told.startswith("This call was started, and nobody saw it end.")
-
-
-@pytest.mark.deep
-def test_a_worker_is_killed_in_the_request_and_the_other_one_goes_on(tmp_path: Path) -> None:
-    """What was paid is known: the other worker sends the result to the model, and the bank is not asked again."""
-    with town(tmp_path) as here:
-        order = next(ORDERS)
-        loop = here.started(order)
-        here.held.append(waits := delayed(SECONDS, reply("Too late.")))
-        here.browsers[0].ask("POST", *click(loop))
-        assert waits.arrived.wait(SECONDS)
-        here.services[0].process.kill()
-        assert here.browsers[0].answer().status == 0
-        answer = here.browsers[1].post(of_loop(loop))
-        assert (answer.status, answer.body["state"], answer.body["text"]) == (200, "Finished", "That is done.")
-        assert here.bank.paid == [order]
-        assert here.told(loop) == [f"order {order} is paid"] * 2
-
-
-@pytest.mark.deep
-def test_one_server_with_two_workers_survives_the_death_of_one(tmp_path: Path) -> None:
-    """As in production: four people click on one call at once; then the worker that drives is killed."""
-    with town(tmp_path, workers=(2,), people=4) as here, SqliteStore(here.loops) as store:
-        first, second = next(ORDERS), next(ORDERS)
-        loop = here.started(first)
-        answers = here.at_once(*[click(loop)] * 4)
-        assert here.bank.paid == [first]
-        assert {answer.status for answer in answers} <= {200, 404, 409}
-        assert any(answer.status == 200 and answer.body["state"] == "Finished" for answer in answers)
-
-        loop = here.started(second)
-        with holding(here.bank):
-            here.browsers[0].ask("POST", *click(loop))
-            assert here.bank.asked.get(timeout=SECONDS) == second
-            lease = store.lease(loop["loop_id"])
-            assert lease
-            driver = json.JSONDecoder().raw_decode(lease.owner)[0]["pid"]
-            assert driver not in {here.services[0].process.pid, os.getpid()}
-            os.kill(driver, signal.SIGKILL)
-            assert here.browsers[0].answer().status == 0
-        page = here.browsers[0].get(of_loop(loop)).body  # it connects anew
-        assert [call["why"] for call in page["pending"]] == ["uncertain"]
-        assert here.browsers[0].post(*click(page, ok=False)).body["state"] == "Finished"
-        assert here.bank.paid == [first, second]

@@ -68,11 +68,6 @@ def test_a_handle_loads_what_every_loop_needs() -> None:
     assert [name for name in UNASKED if f"toolloop.{name}" in loaded] == []
 
 
-def test_what_a_handle_need_not_load_exists() -> None:
-    """A module that has another name now would be looked for in vain."""
-    assert [name for name in UNASKED if importlib.util.find_spec(f"toolloop.{name}") is None] == []
-
-
 def test_type_checkers_see_what_a_door_does() -> None:
     """The imports that only type checkers run, the table, and `__all__` have the same names from the same modules."""
     for door in LAZY:
@@ -180,10 +175,3 @@ def test_public_classes_and_functions_can_be_pickled() -> None:
             value: Any = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
                 assert pickle.loads(pickle.dumps(value)) is value
-
-
-def test_values_can_be_pickled_by_a_program_that_loaded_only_the_door() -> None:
-    """Whoever unpickles one loads what it needs."""
-    data = pickle.dumps(toolloop.Budget(requests=3))
-    told = run(f"import toolloop, pickle\nvalue = pickle.loads({data!r})\nprint(value == toolloop.Budget(requests=3))")
-    assert told.strip() == "True"

@@ -13,10 +13,10 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
-from toolloop.machine.effects import EndTurn, Judge, RunCall
-from toolloop.machine.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Finished, Judging, Running
+from toolloop.machine.effects import Judge, RunCall
+from toolloop.machine.errors import CallerError, IllegalCommand, UnknownCall
+from toolloop.machine.jsontext import encode
+from toolloop.machine.loop import Judging
 from toolloop.machine.queries import next_deadline
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
@@ -110,53 +110,6 @@ def test_each_kind_of_waiting_takes_its_own_decisions(why: Why, kind: str) -> No
         assert set(refused.value.allowed) == set(TAKES[why])
 
 
-def test_the_texts_of_denial_are_true() -> None:
-    """A denied call did not run; an uncertain one may have had effects."""
-    texts = Texts()
-    cases = (asking(), texts.denied, Outcome.DENIED), (uncertain(), texts.uncertain, Outcome.UNCERTAIN)
-    for state, text, came in cases:
-        denied = the_call(step(state, m.decided(c=m.DENY))).result
-        assert denied == Result(encode(text.format(reason="no")), is_error=True, outcome=came)
-
-
-def test_all_decisions_apply_or_none() -> None:
-    """One that is refused refuses them all, and says which calls could have been meant."""
-    state = m.after(TWO, m.asks("c", "d"))
-    with pytest.raises(UnknownCall, match="'x', which is not in the open round") as refused:
-        step(state, m.decided(c=m.APPROVE, x=m.APPROVE))
-    assert (refused.value.call, refused.value.known) == ("x", ("d",))
-    assert the_call(state).status is Status.WAITING
-    with pytest.raises(UnknownCall, match="that wait are: none"):
-        step(step(asking(), m.decided(c=m.DENY)), m.decided(x=m.DENY))
-
-
-def test_a_decision_cannot_be_taken_back() -> None:
-    """But said again, whoever says it and in whatever order of keys: nothing changes."""
-    for decision in (m.APPROVE, m.approve({"a": 1, "b": 2}), m.DENY, m.answer({"x": 1})):
-        once = step(asking(), m.decided(c=decision))
-        again = DecisionRecord(decision.kind, decision.content, by="somebody else", reason="another")
-        assert step(once, m.decided(c=again)) == once
-    once = step(asking(), m.decided(c=m.approve({"a": 1, "b": 2})))
-    assert step(once, m.decided(c=DecisionRecord("approve", '{"b": 2, "a": 1}'))) == once
-    plain = step(asking(), m.decided(c=m.APPROVE))
-    assert step(plain, m.decided(c=m.approve({"a": 1}))) == plain  # the very input that runs
-    for other in (m.DENY, m.approve(EDIT), m.answer()):
-        with pytest.raises(DecisionConflict, match="cannot be taken back"):
-            step(plain, m.decided(c=other))
-
-
-def test_a_call_that_does_not_wait_takes_no_decision() -> None:
-    """A running call is said to run; one that has its result, to have it."""
-    running = m.after(ONE, m.judged(), ev.Started("c"))
-    with pytest.raises(IllegalCommand, match="it is running"):
-        step(running, m.decided(c=m.DENY))
-    with pytest.raises(UnknownCall, match="has its result"):
-        step(step(running, m.ended("c")), m.decided(c=m.DENY))
-    for state in (m.after(), m.after(m.replied("pause_turn"))):
-        with pytest.raises(IllegalCommand, match="a decision is not possible"):
-            step(state, m.decided(c=m.DENY))
-
-
 def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:
     """Each part changes it; the order of keys does not."""
     call, setup = Call("c", "look", '{"a":1,"b":2}'), m.setup()
@@ -175,45 +128,7 @@ def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:
     assert digest_of(setup, 1, evolve(call, input='{"b":2,"a":1}')) == digests[0]
 
 
-def test_an_undecided_round_does_not_go_on_under_barrier() -> None:
-    """`continue_loop()` and injections name the calls that wait."""
-    for event in (ev.Continued(), ev.Continued((m.user(),))):
-        with pytest.raises(UndecidedCalls, match=": c") as refused:
-            step(asking(), event)
-        assert refused.value.calls == ("c",)
-
-
-def test_a_decision_made_during_a_turn_joins_the_next_one() -> None:
-    """It is taken at once and runs nothing; going on judges its edit."""
-    running = m.after(TWO, m.asks("c"), ev.Continued(), ev.Started("d"), execution="ready")
-    running = m.go(running, m.decided(c=m.approve(EDIT)), m.ended("d"))
-    assert (the_call(running).status, outstanding(running)) == (Status.DECIDED, (EndTurn(),))
-    assert outstanding(m.go(running, ev.TurnEnded(), ev.Continued())) == (Judge(calls=("c",)),)
-
-
 # --- edits, and judging once more ------------------------------------------------------------------------------------
-
-
-def test_an_edited_input_is_judged_once_more() -> None:
-    """The policy's denial wins, its question is satisfied; it puts no input of its own in the place of a person's."""
-    state = m.go(asking(), m.decided(c=m.approve(EDIT)), ev.Continued())
-    assert outstanding(state) == (Judge(calls=("c",)),)
-    assert the_call(state).effective_input == '{"a":2}'
-    assert the_call(step(state, m.asks("c"))).status is Status.CLEARED
-    assert the_call(step(state, m.judged(c=m.DENY))).status is Status.SETTLED
-    kept = the_call(step(state, m.judged(c=m.approve({"a": 3}))))
-    assert (decode(kept.edited or ""), kept.decision and kept.decision.by_policy) == (EDIT, False)
-
-
-@pytest.mark.parametrize("same", [None, {"a": 1}])
-def test_the_proposed_input_is_no_edit(same: Any) -> None:
-    """Approving what was proposed runs it as it is, and is not judged again; nor is what a policy takes back."""
-    state = m.go(asking(), m.decided(c=m.approve(same)), ev.Continued())
-    assert isinstance(state.root.phase, Running)
-    assert the_call(state).edited is None
-    changed = m.after(ONE, m.judged(c=m.approve(EDIT)))
-    assert the_call(changed).edited is not None
-    assert the_call(m.go(changed, ev.Woken(), m.judged(c=m.approve({"a": 1})))).edited is None
 
 
 def test_what_was_decided_is_judged_again_after_a_wake() -> None:
@@ -319,38 +234,6 @@ def test_a_decision_that_comes_too_late_is_refused(decision: DecisionRecord, *, 
     assert refused.value.call == "c"
     in_time = m.go(timed(), evolve(m.decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))
     assert the_call(in_time).status is Status.DECIDED
-
-
-@given(st.lists(st.sampled_from([None, 1.0, 2.0, 3.0, 4.0]), min_size=1, max_size=5), st.integers(0, 5))
-def test_several_expire_at_once_and_each_at_its_own_time(spans: list[float | None], passed: int) -> None:
-    """Those whose time has come, and no other."""
-    waits = {f"c{number}": Wait(Why.APPROVAL, expires_in=span) for number, span in enumerate(spans)}
-    asked = m.after(m.replied("tool_use", *map(m.call, waits)), evolve(m.judged(**waits), at=100.0))
-    state = step(asked, ev.Ticked(at=100.0 + passed))
-    for name, wait in waits.items():
-        over = wait.expires_in is not None and wait.expires_in <= passed
-        assert outcome(state, name) == (Outcome.EXPIRED if over else None)
-    left = [100.0 + span for span in spans if span is not None and span > passed]
-    assert next_deadline(state) == min(left, default=None)
-
-
-def test_once_all_have_expired_the_loop_goes_on() -> None:
-    """While others run, while the policies are asked, and after a limit had ended the loop."""
-    with pytest.raises(UndecidedCalls):
-        step(timed(), ev.Continued(at=104.0))
-    assert outstanding(step(timed(), ev.Continued(at=105.0))) == (RunCall("d"),)
-    running = m.go(timed(execution="ready"), ev.Continued(), ev.Started("d", at=101.0))
-    state = step(running, evolve(m.ended("d"), at=106.0))
-    assert (outcome(state), outcome(state, "d")) == (Outcome.EXPIRED, Outcome.RETURNED)
-    assert m.phase(step(state, ev.TurnEnded())) == "tools_executed"
-    asks = evolve(m.judged(c=Wait(Why.APPROVAL, expires_in=5.0), d=Wait(Why.APPROVAL)), at=100.0)
-    judging = m.go(m.after(TWO, asks, execution="ready"), m.decided(d=m.approve(EDIT)), ev.Continued())
-    assert isinstance(judging.root.phase, Judging)
-    assert isinstance(step(judging, ev.Judged(at=105.0)).root.phase, Running)
-    limited = m.go(timed(execution="ready", limits=Limits(timeout=5.0)), ev.Continued(seconds=9.0), ev.TurnEnded())
-    assert isinstance(limited.root.phase, Finished)
-    onward = step(limited, ev.Changed(limits=Limits(), at=200.0))
-    assert outcome(step(onward, ev.Started("d"))) is Outcome.EXPIRED
 
 
 # --- runs that were lost, cancelled, or end late ---------------------------------------------------------------------

@@ -13,14 +13,14 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.worlds import World, lives
 from toolloop.machine import events as ev
-from toolloop.machine.effects import EndTurn, RunCall
-from toolloop.machine.errors import DecisionConflict, IllegalCommand
+from toolloop.machine.effects import EndTurn
+from toolloop.machine.errors import DecisionConflict
 from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Judging, Running
+from toolloop.machine.loop import Judging
 from toolloop.machine.setup import Limits
 from toolloop.machine.state import State
-from toolloop.machine.tree import fork, outstanding, step
-from toolloop.machine.values import DecisionRecord, GrantSpec, Outcome, Reject, StandingGrant, Status, Wait, Why
+from toolloop.machine.tree import outstanding, step
+from toolloop.machine.values import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
 
 ASK = Wait(Why.APPROVAL)
 FRESH = Wait(Why.APPROVAL, fresh=True)
@@ -54,21 +54,6 @@ def runs(state: State) -> bool:
 
 
 # --- what it lets run ------------------------------------------------------------------------------------------------
-
-
-def test_a_call_that_matches_runs_unasked_and_says_by_which_grant() -> None:
-    """Who gave it and why goes along; nobody decided on this very call, and it is approved already."""
-    state = asked(granted(spec()), at=150.0)
-    assert outstanding(state) == (RunCall("c"),)
-    decision = the_call(state).decision
-    assert decision is not None
-    assert (decision.kind, decision.grant, decision.by, decision.reason) == ("approve", "1/first", "ana", "it is safe")
-    assert (decision.at, decision.by_person) == (150.0, False)
-    assert step(state, m.decided(c=m.APPROVE)) == state
-    with pytest.raises(DecisionConflict, match="decided already"):
-        step(state, m.decided(c=m.DENY))
-    given_ = StandingGrant("1/first", "once", '{"a":1}', None, 3, 500.0, "ana", "it is safe", 100.0, "first")
-    assert granted(spec({"a": 1}, uses=3, expires_at=500.0)).root.grants == (given_,)
 
 
 PATHS = {"path": "/srv/*", "n": [1, 2]}
@@ -106,12 +91,6 @@ def test_it_is_for_the_exact_input_or_for_what_matches(
     assert runs(asked(granted(grant, edited=edited), tool=tool, given_=given_)) is fits
 
 
-def test_what_would_run_is_what_counts() -> None:
-    """An input that a policy put in the place of the model's, when it is judged once more."""
-    state = m.go(granted(spec()), m.replied("tool_use", m.call("c")), m.judged(c=m.approve({"a": 9})), ev.Woken())
-    assert not runs(step(state, m.judged(c=ASK)))
-
-
 @pytest.mark.parametrize("uses", [1, 2, 3])
 def test_it_lets_as_many_calls_run_as_it_says(uses: int) -> None:
     """In the model's order; the next one waits. The call it was given with uses none up."""
@@ -137,16 +116,6 @@ def test_it_satisfies_no_other_question_and_overrules_nobody() -> None:
     assert [grant.uses for grant in state.root.grants] == [1]
 
 
-def test_the_first_that_matches_is_used() -> None:
-    """In the order in which they were given; what is used up makes room for the next."""
-    state = m.after(m.replied("tool_use", *map(m.call, "pqr")), m.asks(*"pqr"))
-    state = m.go(state, *(m.decided(**{name: remember(spec({}, uses=1))}) for name in "prq"))
-    state = m.go(state, ev.Stopped(), ev.FollowedUp((m.user(),)), m.replied("tool_use", *map(m.call, "cdef")))
-    state = step(state, m.asks(*"cdef"))
-    decisions = [the_call(state, name).decision for name in "cdef"]
-    assert [decision and decision.grant for decision in decisions] == ["1/p", "1/r", "1/q", None]
-
-
 # --- giving and taking back ------------------------------------------------------------------------------------------
 
 
@@ -161,38 +130,6 @@ def test_only_an_approval_of_a_person_that_decides_is_remembered(decision: Decis
     with pytest.raises(DecisionConflict):
         step(once, m.decided(c=remember(spec({}), {"a": 2})))
     assert m.after(one, m.judged(c=remember(spec({})))).root.grants == ()
-
-
-def test_a_grant_that_is_refused_refuses_the_decisions_with_it() -> None:
-    """One for another tool that does not say what the input must match."""
-    waiting = m.after(m.replied("tool_use", m.call("c"), m.call("d")), m.asks("c", "d"))
-    with pytest.raises(IllegalCommand, match="the call 'd' is for the tool 'pure', and the call is of 'once'"):
-        step(waiting, m.decided(c=remember(spec()), d=remember(spec(tool="pure"))))
-    assert the_call(waiting).status is Status.WAITING
-
-
-def test_a_grant_given_while_others_are_judged_counts_at_once() -> None:
-    """In the same round, where the policies are asked after it was given."""
-    state = m.after(m.replied("tool_use", m.call("c"), m.call("d", "pure")), m.asks("c"), execution="ready")
-    state = m.go(state, ev.Continued(), ev.Started("d"), ev.Woken())
-    state = m.go(state, m.decided(c=remember(spec({}, tool="pure"))), m.asks("d"))
-    assert isinstance(state.root.phase, Running)
-    assert the_call(state, "d").status is Status.CLEARED
-
-
-def test_a_grant_is_taken_back_by_its_id() -> None:
-    """The error names those that there are. A copy has none, and asks again."""
-    state = step(granted(spec({})), ev.GrantRevoked("1/first", by="bea"))
-    assert state.root.grants == ()
-    assert not runs(asked(state))
-    with pytest.raises(IllegalCommand, match="no standing grant '7/x'; there are: 1/first") as refused:
-        step(granted(spec()), ev.GrantRevoked("7/x"))
-    assert (refused.value.state, refused.value.allowed) == ("Ready", ("1/first",))
-    with pytest.raises(IllegalCommand, match="there are: none"):
-        step(m.after(), ev.GrantRevoked("7/x"))
-    copy = fork(asked(granted(spec({}))), "copy", 0.0)
-    call = the_call(copy)
-    assert (copy.root.grants, call.status, call.why, call.decision) == ((), "waiting", "approval", None)
 
 
 # --- judged once more ------------------------------------------------------------------------------------------------
@@ -226,17 +163,6 @@ def test_a_call_that_was_to_run_by_a_grant_waits_if_it_stands_no_more(gone: ev.E
     limited = m.go(asked(granted(spec({}))), ev.Changed(limits=Limits(timeout=0.0)), ev.TurnEnded())
     onward = m.go(limited, ev.GrantRevoked("1/first"), ev.Changed(limits=Limits()))
     assert the_call(onward).status is Status.WAITING
-
-
-def test_who_was_asked_needs_no_grant() -> None:
-    """A person's own decision satisfies the question after waking, and uses nothing up."""
-    state = m.go(asked(granted(spec({}, uses=1)), wait=FRESH), m.decided(c=m.APPROVE))
-    again = m.go(state, ev.Woken(), ev.Continued(), m.asks("c"))
-    decision = the_call(again).decision
-    assert runs(again)
-    assert decision is not None
-    assert decision.by_person
-    assert [grant.uses for grant in again.root.grants] == [1]
 
 
 @examples(30)

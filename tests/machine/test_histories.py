@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,14 +17,13 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.worlds import World
 from toolloop.machine import events as ev
-from toolloop.machine.errors import IllegalCommand, UndecidedCalls
+from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Finished, Loop, Requesting
+from toolloop.machine.loop import Loop, Requesting
 from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.setup import Limits, LoopDetection, Setup
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import State
-from toolloop.machine.thinking import all_messages
 from toolloop.machine.tree import step
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Result, Status
@@ -58,14 +56,6 @@ def test_an_edit_changes_the_closed_history_and_nothing_else(events: tuple[ev.Ev
     assert (edited.edited_at, edited.compacted) == (state.root.iterations, ())
     for name in ("phase", "round", "unjoined", "queued", "usage_log", "container", "iterations"):
         assert getattr(edited, name) == getattr(state.root, name)
-
-
-def test_an_edit_after_a_limit_is_what_the_loop_goes_on_from() -> None:
-    """Not what it replaced: the open round is gone with it."""
-    limited = m.after(*ROUND[:1], ev.Judged(seconds=9.0), ev.TurnEnded(), limits=Limits(timeout=5.0))
-    assert isinstance(limited.root.phase, Finished)
-    onward = m.go(limited, ev.HistoryEdited((Splice(0, 3, (m.user("short"),)),)), ev.Changed(limits=Limits()))
-    assert (m.phase(onward), list(onward.root.messages)) == ("Ready", [m.user("short")])
 
 
 def test_a_compaction_notes_what_it_left_and_what_its_summary_used() -> None:
@@ -248,14 +238,6 @@ def statuses(state: State) -> dict[str, str]:
     return {} if round_ is None else {call.id: str(call.status) for call in round_.calls}
 
 
-def test_a_discarded_reply_is_gone_with_its_calls() -> None:
-    """The history is what the caller says, and what the reply cost is not forgotten."""
-    state = m.after(REPLY, ev.HistoryTaken((Splice(1, 1, (m.user("no, that"),)),)))
-    assert (m.phase(state), state.root.round) == ("Ready", None)
-    assert [message["content"] for message in m.history(state)] == ["hi", "no, that"]
-    assert (state.root.iterations, state.root.edited_at) == (1, 1)
-
-
 @pytest.mark.parametrize("keeps", [False, True])
 def test_what_waited_before_a_discarded_reply_stays_if_the_caller_kept_it(*, keeps: bool) -> None:
     """The paused reply before it, and not the one that is left out; with the container of its code."""
@@ -292,22 +274,6 @@ def test_what_runs_goes_on_in_a_round_of_the_callers_history(more: tuple[Any, ..
     assert [the_call(m.go(taken, *late), name).result for name in "ab"] == [late[0].result, late[1].result]
     alone = step(state, ev.HistoryTaken(reply=m.said(m.call("z", "pure"))))
     assert m.go(alone, *late) == alone
-
-
-def test_a_call_that_waits_waits_still() -> None:
-    """Under `barrier` nothing goes on until it is decided; what was decided already goes on with the history."""
-    taken = m.after(REPLY, m.asks("a"), ev.HistoryTaken(reply=ASKED))
-    assert (m.phase(taken), statuses(taken)) == ("decision_required", {"a": "waiting", "b": "cleared"})
-    with pytest.raises(UndecidedCalls, match="calls wait for a decision: a"):
-        step(taken, ev.Continued())
-    decided = m.after(REPLY, m.asks("a"), m.decided(a=m.APPROVE), ev.HistoryTaken(reply=ASKED))
-    assert statuses(decided) == {"a": "cleared", "b": "cleared"}
-
-
-@pytest.mark.parametrize("reply", [m.user(), m.said(m.text("so")), encode({"role": "assistant", "content": "so"})])
-def test_what_is_no_round_is_not_taken_for_one(reply: str) -> None:
-    with pytest.raises(IllegalCommand, match="not an assistant message with calls"):
-        step(m.after(REPLY), ev.HistoryTaken(reply=reply))
 
 
 def test_a_call_that_is_to_run_again_counts_then() -> None:
@@ -370,12 +336,3 @@ def test_what_is_still_in_the_callers_history_is_not_run_twice(seed: int) -> Non
                 assert now.attempts == call.attempts
                 assert call.status is not Status.RUNNING or now.status is Status.RUNNING
                 assert call.result is None or now.result == call.result or call.id in event.rerun
-
-
-def test_all_messages_are_those_of_the_history_the_unjoined_and_the_open_reply() -> None:
-    """In every phase."""
-    closed = m.after(*ROUND).root
-    waits = m.after(*ROUND, ev.Continued(), ev.Requested(), m.replied("tool_use", m.call("b"))).root
-    paused = m.after(ev.Requested(), m.replied("pause_turn", m.text("so far"))).root
-    assert [len(all_messages(loop)) for loop in (closed, waits, paused)] == [3, 4, 2]
-    assert Counter(decode(text)["role"] for text in all_messages(waits)) == {"user": 2, "assistant": 2}

@@ -13,9 +13,8 @@ from toolloop.machine import events as ev
 from toolloop.machine.effects import EndTurn, RunCall, SendRequest
 from toolloop.machine.jsontext import decode
 from toolloop.machine.limits import left, spent
-from toolloop.machine.loop import Finished, Ready, Running, TooDeep
+from toolloop.machine.loop import Finished, Ready, Running
 from toolloop.machine.setup import Budget, Limits
-from toolloop.machine.splicing import Splice
 from toolloop.machine.state import State
 from toolloop.machine.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
 from toolloop.machine.tree import outstanding, step
@@ -64,28 +63,6 @@ def test_a_pause_is_resumed_as_often_as_pauses_allowed(limit: int) -> None:
     assert end.root.iterations == limit + 1
 
 
-def test_an_empty_pause_counts_too() -> None:
-    """A model that pauses without a word does not pause for ever."""
-    paused = m.after(m.replied("pause_turn"), ev.Continued(), **limited(max_pauses=0))
-    assert outstanding(paused) == (EndTurn(),)
-
-
-def test_pauses_count_in_a_row() -> None:
-    """A round between two pauses starts the count anew."""
-    paused = (m.replied("pause_turn", m.text("half")), ev.Continued())
-    between = (
-        m.replied("tool_use", m.call("c")),
-        m.judged(),
-        ev.Started("c"),
-        m.ended("c"),
-        ev.TurnEnded(),
-        ev.Continued(),
-    )
-    state = m.after(*paused, *between, *paused, **limited(max_pauses=1))
-    assert outstanding(state) == (SendRequest(),)
-    assert outstanding(m.go(state, *paused)) == (EndTurn(),)
-
-
 @given(st.integers(0, 12), st.sampled_from(["requests", "tool_calls", "input_tokens", "output_tokens", "total_tokens"]))
 def test_a_budget_ends_the_loop_once_it_is_spent(limit: int, what: str) -> None:
     """No request and no tool starts when a part is spent; what was spent is told."""
@@ -96,24 +73,6 @@ def test_a_budget_ends_the_loop_once_it_is_spent(limit: int, what: str) -> None:
     assert m.termination(end) == BudgetExceeded(what, limit, used)
     assert spent(end.root, what) == used
     assert end.root.iterations == rounds
-
-
-def test_a_tool_budget_binds_before_each_tool() -> None:
-    """Three calls, a budget of two: two run, and the third is answered as not run."""
-    calls = [m.call(f"c{number}") for number in range(3)]
-    state = m.after(m.replied("tool_use", *calls), m.judged(), **limited(budget=Budget(tool_calls=2)))
-    assert outstanding(state) == (RunCall("c0"), RunCall("c1"))
-    state = step(state, ev.Started("c0"))
-    assert outstanding(state) == (RunCall("c1"),)
-    state = step(state, ev.Started("c1"))
-    assert outstanding(state) == ()
-    state = m.go(state, m.ended("c0"), m.ended("c1"))
-    assert outstanding(state) == (EndTurn(),)
-    end = step(state, ev.TurnEnded())
-    assert isinstance(end.root.phase, Finished)
-    assert m.termination(end) == BudgetExceeded("tool_calls", 2, 2)
-    texts = end.root.setup.texts
-    assert m.results(m.history(end)[2]) == {"c0": "done", "c1": "done", "c2": texts.not_run}
 
 
 @pytest.mark.parametrize(("room", "first"), [(1, 1), (2, 2), (None, 3)])
@@ -142,28 +101,6 @@ def test_a_timeout_binds_before_a_request_and_before_a_tool(active: float, over:
             end = step(running_out, ev.TurnEnded())
             assert isinstance(end.root.phase, Finished)
             assert m.termination(end) == Timeout(5.0)
-
-
-def test_negative_seconds_are_none() -> None:
-    """A driver whose clock jumped gives back no time."""
-    assert m.after(ev.Changed("{}", seconds=2.0), ev.Changed("{}", seconds=-9.0)).root.active == 2.0
-
-
-@pytest.mark.parametrize(("depth", "limit", "deep"), [(0, 1, False), (1, 1, True), (2, 1, True), (9, None, False)])
-def test_a_loop_too_deep_makes_no_request(depth: int, limit: int | None, deep: bool) -> None:
-    """At `depth >= max_depth` the first turn ends in `TooDeep`, from which nothing leads."""
-    state = m.after(depth=depth, **limited(max_depth=limit))
-    assert outstanding(state) == ((EndTurn(),) if deep else (SendRequest(),))
-    if deep:
-        end = step(state, ev.TurnEnded())
-        assert isinstance(end.root.phase, TooDeep)
-        assert end.root.iterations == 0
-
-
-def test_depth_binds_the_first_request_only() -> None:
-    """A loop that has run is not stopped for its depth later on."""
-    state = m.after(m.replied("end_turn", m.text("a")), ev.FollowedUp((m.user(),)), depth=1)
-    assert outstanding(step(state, ev.Changed(limits=Limits(max_depth=0)))) == (SendRequest(),)
 
 
 @pytest.mark.parametrize(
@@ -196,33 +133,6 @@ def test_extending_a_pause_sends_it_back() -> None:
     assert [decode(message)["role"] for message in onward.root.unjoined] == ["assistant"]
 
 
-def test_extending_after_an_edit_goes_on_from_the_edit() -> None:
-    """Who edits the history after a limit wants the edited one, not what it replaced."""
-    end = drive(m.after(**limited(max_iterations=1)))
-    onward = m.go(end, ev.HistoryEdited((Splice(0, 3, (m.user("short"),)),)), ev.Changed(limits=Limits()))
-    assert isinstance(onward.root.phase, Ready)
-    assert m.history(onward) == [{"role": "user", "content": "short"}]
-
-
-@pytest.mark.parametrize("end", [(m.replied("end_turn", m.text("a")),), (ev.Stopped(),)])
-def test_extending_revives_no_other_end(end: tuple[ev.Event, ...]) -> None:
-    """A natural end, or a stop, stays one; only the limits change."""
-    before = m.after(*end)
-    after = step(before, ev.Changed(limits=Limits(max_iterations=99)))
-    assert isinstance(before.root.phase, Finished)
-    assert isinstance(after.root.phase, Finished)
-    assert m.termination(after) == m.termination(before)
-    assert after.root.setup.limits.max_iterations == 99
-
-
-def test_a_user_turn_counts_anew_and_the_budget_does_not() -> None:
-    """Iterations, pauses and active time are of the user turn; the budget is of the whole loop."""
-    end = drive(m.after(**limited(max_iterations=2)), seconds=1.0)
-    root = step(end, ev.FollowedUp((m.user("more"),))).root
-    assert (root.turn_iterations, root.pauses, root.active) == (0, 0, 0.0)
-    assert (root.iterations, spent(root, "requests"), spent(root, "tool_calls")) == (2, 2, 2)
-
-
 def test_what_is_left_is_what_may_still_be_used() -> None:
     """Of each limit the rest, None where there is none, and never less than nothing."""
     assert set(left(m.after(**limited(max_depth=None)).root).values()) == {None}
@@ -238,16 +148,3 @@ def test_what_is_left_is_what_may_still_be_used() -> None:
         "output_tokens": 7,
         "total_tokens": 93,
     }
-
-
-@given(st.integers(0, 5), st.integers(0, 5))
-def test_as_many_pauses_are_left_as_may_still_be_resumed(limit: int, paused: int) -> None:
-    """A first pause uses none of them: it is the resumption that counts."""
-    pause = m.replied("pause_turn", m.text("half"))
-    state = m.after(
-        pause,
-        *(event for _ in range(min(limit, paused)) for event in (ev.Continued(), pause)),
-        **limited(max_pauses=limit),
-    )
-    assert left(state.root)["pauses"] == limit - min(limit, paused)
-    assert left(m.after(**limited(max_pauses=limit)).root)["pauses"] == limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -11,10 +10,10 @@ from attrs import evolve
 from tests.machine import making as m
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
-from toolloop.machine.errors import CallerError, DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.machine.errors import CallerError, DecisionConflict
 from toolloop.machine.state import State
 from toolloop.machine.tree import begin, step
-from toolloop.machine.values import DecisionRecord, Result, Status, Wait, Why
+from toolloop.machine.values import DecisionRecord, Result, Wait, Why
 
 ANOTHER = "0" * 64
 EDITED = DecisionRecord("approve", '{"a":2}')
@@ -114,20 +113,6 @@ def test_the_same_decision_twice_is_one(which: str, *, is_bound: bool) -> None:
     assert decided(once, bound(decision, once)) == once  # by somebody who sees what became of it
 
 
-def test_it_is_also_when_the_call_has_run_since() -> None:
-    """An approval that is said again after the start is the one that let it start."""
-    state = running()
-    assert decided(state, bound(m.APPROVE, asked())) == state
-    ended = step(state, ev.Ended("c", Result('"done"')))
-    assert decided(ended, bound(m.APPROVE, asked())) == ended
-
-
-def test_but_not_when_its_end_was_lost() -> None:
-    """Then approving could be taken for running it once more."""
-    assert refusal(uncertain(), bound(m.APPROVE, asked())) is DecisionConflict
-    assert refusal(uncertain(), m.APPROVE) is IllegalCommand
-
-
 def test_a_rerun_of_one_run_is_not_one_of_the_next() -> None:
     """A second click on the first question does not answer the second."""
     first = bound(m.RERUN, uncertain())
@@ -135,26 +120,3 @@ def test_a_rerun_of_one_run_is_not_one_of_the_next() -> None:
     assert decided(again, first) == again
     lost = step(again, ev.Woken())
     assert refusal(lost, first) is DecisionConflict
-
-
-def test_a_decision_for_the_call_as_proposed_is_none_for_the_edited_one() -> None:
-    """Only the very decision that edited it may still name the digest from before."""
-    state = approved(bound(EDITED, asked()))
-    assert refusal(state, bound(m.APPROVE, asked())) is DecisionConflict
-    unbound = approved(EDITED)
-    assert refusal(unbound, bound(EDITED, asked())) is DecisionConflict
-
-
-def test_what_expired_says_so_to_who_saw_it() -> None:
-    """And to nobody who saw something else."""
-    reply = m.replied("tool_use", m.call("c"))
-    state = go(begin(m.opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),)))
-    shown, state = state, step(state, ev.Ticked(at=10.0))
-    assert the_status(state) is Status.SETTLED
-    assert refusal(state, bound(m.APPROVE, shown)) is UnknownCall
-    assert refusal(state, evolve(m.APPROVE, digest=ANOTHER)) is DecisionConflict
-
-
-def the_status(state: State) -> Any:
-    assert state.root.round is not None
-    return state.root.round.calls[0].status

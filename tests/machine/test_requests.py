@@ -15,10 +15,10 @@ from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, EndTurn, Judge
 from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failed, Judging, Requesting
+from toolloop.machine.loop import Requesting
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
-from toolloop.machine.stop_reasons import RUN, STOP_REASONS
+from toolloop.machine.stop_reasons import STOP_REASONS
 from toolloop.machine.terminations import NaturalEnd, Refused, StopCondition, Termination, Truncated
 from toolloop.machine.tree import fork, outstanding, step
 
@@ -46,82 +46,12 @@ def test_every_stop_reason_of_the_api_is_in_the_table() -> None:
     assert set(STOP_REASONS) >= {*get_args(StopReason), *get_args(BetaStopReason)}
 
 
-@pytest.mark.parametrize("reason", ["end_turn", "stop_sequence", "a_new_reason"])
-def test_an_end_joins_and_its_calls_do_not_run(reason: str) -> None:
-    """A reason that nobody knows, too. What was injected meanwhile is still to be answered."""
-    state = m.after(m.replied(reason, m.text("so"), m.call("c")))
-    assert m.termination(state) == NaturalEnd()
-    assert m.history(state)[1] == says(m.text("so"), m.call("c"))
-    assert m.results(m.history(state)[2]) == {"c": Texts().not_run}
-    onward = m.go(requesting(), ev.Continued((LATER,)), BYE)
-    assert m.phase(onward) == "Ready"
-    assert m.history(onward) == [HI, says(m.text("bye")), decode(LATER)]
-
-
 @pytest.mark.parametrize("blocks", [[], [m.text("")], [m.text(" \n")], [m.thinking()], [m.text(""), m.thinking()]])
 def test_an_end_with_nothing_to_send_back_does_not_join(blocks: list[object]) -> None:
     """An empty reply ends the loop and leaves the history as it was; `response` keeps it."""
     state = m.after(m.replied("end_turn", *blocks))
     assert (m.termination(state), m.history(state)) == (NaturalEnd(), [HI])
     assert state.root.response is not None
-
-
-@pytest.mark.parametrize("reason", ["pause_turn", "compaction"])
-def test_a_pause_waits_beside_the_history_and_joins_with_what_ends_it(reason: str) -> None:
-    """The reply is sent back with no user turn, and joins with the reply that ends it."""
-    paused = m.after(m.replied(reason, m.text("half"), m.server_call("s")))
-    assert (m.phase(paused), m.history(paused), paused.root.pauses) == ("paused", [HI], 1)
-    resumed = step(paused, ev.Continued())
-    assert [decode(message) for message in resumed.root.unjoined] == [says(m.text("half"), m.server_call("s"))]
-    for event in (ev.RequestFailed(), ev.RequestFailed(m.FAILURE), ev.Woken()):
-        assert m.go(resumed, ev.Requested(), event).root.unjoined == resumed.root.unjoined
-    done = m.go(resumed, m.replied("end_turn", m.server_result("s"), m.text("whole")))
-    assert m.history(done)[1:] == [
-        says(m.text("half"), m.server_call("s")),
-        says(m.server_result("s"), m.text("whole")),
-    ]
-
-
-@pytest.mark.parametrize("end", [ev.Stopped("enough"), ev.Judged(stop=True, reason="enough")])
-def test_stopping_a_pause_drops_the_paused_reply(end: ev.Event) -> None:
-    """It is the beginning of an answer: `response` alone keeps it, whoever stops."""
-    state = m.after(m.replied("pause_turn", m.text("half")), end, callables=STOP_WHEN)
-    assert (m.termination(state), m.history(state)) == (STOPPED, [HI])
-    assert "half" in (state.root.response or "")
-    assert m.history(m.after(m.replied("pause_turn", m.text("half")), ev.Stopped())) == [HI]
-
-
-def test_a_call_in_a_pause_runs_first() -> None:
-    """A paused reply with a call is treated as `tool_use`."""
-    state = m.after(m.replied("pause_turn", m.server_call("s"), m.call("c")))
-    assert state.root.phase == Judging(RUN)
-    assert state.root.pauses == 0
-
-
-@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
-def test_a_cut_reply_joins_without_its_calls(reason: str) -> None:
-    """No call runs, none joins, nor do open server calls; `response` keeps them. With nothing left nothing joins."""
-    state = m.after(m.replied(reason, m.text("so"), m.server_call("s"), m.thinking(), m.call("c")))
-    assert (m.termination(state), m.history(state)) == (Truncated(reason), [HI, says(m.text("so"))])
-    assert '"c"' in (state.root.response or "")
-    assert m.history(m.after(m.replied(reason, m.thinking(), m.call("c")))) == [HI]
-
-
-def test_a_refusal_does_not_join() -> None:
-    """No call in it runs, and the API's words are in the termination, where it gave any."""
-    details = {"type": "refusal", "category": "cyber", "explanation": "no"}
-    state = m.after(m.replied("refusal", m.text("I will"), m.call("c"), stop_details=details))
-    assert (m.termination(state), m.history(state)) == (Refused("cyber", "no"), [HI])
-    assert m.termination(m.after(m.replied("refusal"))) == Refused()
-
-
-@pytest.mark.parametrize("reply", [m.replied(None, m.text("so")), m.replied("tool_use", m.text("no call"))])
-def test_a_reply_that_makes_no_sense_is_a_failure_that_may_pass(reply: ev.Replied) -> None:
-    """No stop reason after a stream, or `tool_use` without a call: nothing joins, and it counted."""
-    state = m.after(reply)
-    assert isinstance(state.root.phase, Failed)
-    failure = state.root.phase.failure
-    assert (failure.kind, failure.retryable, m.history(state), state.root.iterations) == ("protocol", True, [HI], 1)
 
 
 @pytest.mark.parametrize("reason", ["end_turn", "pause_turn", "tool_use"])
@@ -231,30 +161,9 @@ def test_a_stop_ends_a_loop_whose_request_brought_nothing(event: ev.Event) -> No
     assert (m.termination(state), state.root.iterations, m.history(state)) == (STOPPED, 0, [HI, decode(LATER)])
 
 
-def test_what_no_reply_answers_waits_for_nobody() -> None:
-    """A failure can be tried again, and takes no messages with it; a loop that waits takes some or none."""
-    failed = m.go(requesting(), ev.RequestFailed(m.FAILURE))
-    with pytest.raises(IllegalCommand, match="possible now: retry"):
-        step(failed, ev.Continued((LATER,)))
-    assert step(failed, ev.Continued()) == m.after()
-    with pytest.raises(IllegalCommand):
-        step(m.after(), ev.Continued())
-
-
 # --- containers ------------------------------------------------------------------------------------------------------
 
 BOX = {"container": {"id": "box"}}
-
-
-def test_a_container_is_kept_while_the_models_turn_is_open() -> None:
-    """A reply that resumes a turn may leave it out; it goes with the turn, or when the caller names another."""
-    paused = m.after(m.replied("pause_turn", m.server_call("s"), **BOX))
-    again = m.go(paused, ev.Continued(), m.replied("pause_turn", m.text("so")))
-    assert paused.root.container == again.root.container == "box"
-    assert m.go(again, ev.Continued(), m.replied("end_turn", m.server_result("s"))).root.container is None
-    assert step(again, ev.Changed("{}", ("container",))).root.container is None
-    assert step(again, ev.Changed("{}", ("model",))).root.container == "box"
-    assert m.after(m.replied("pause_turn", m.text(""), **BOX)).root.container is None
 
 
 def test_a_container_comes_back_with_what_a_limit_ended() -> None:
@@ -290,28 +199,6 @@ def test_the_servers_block_takes_the_place_of_the_history() -> None:
     assert (state.root.edited_at, state.root.iterations, state.root.pauses) == (2, 2, 0)
     thinks = compacted(m.thinking(), BLOCK)  # its thinking came after words that are gone
     assert (len(m.history(thinks)), thinks.root.stale_thinking, state.root.stale_thinking) == (1, 1, 0)
-
-
-@pytest.mark.parametrize("blocks", [[BLOCK | {"content": None}], [{"type": "compaction"}], [m.text("no")], []])
-def test_a_block_without_content_leaves_the_history(blocks: list[Any]) -> None:
-    """The compaction failed; it is not asked for once more."""
-    state = compacted(*blocks)
-    assert (m.phase(state), state.root.unjoined) == ("paused", ())
-    assert decode(state.root.setup.params) == {"model": "m"}
-    assert m.history(state) == m.history(m.after(*ROUND))
-
-
-@pytest.mark.parametrize("stop", [ev.Judged(), ev.Judged(stop=True), ev.Stopped()])
-def test_who_is_asked_or_stops_then_keeps_what_the_server_made(stop: ev.Event) -> None:
-    """It was paid for; also if the stop was said while the request was in progress."""
-    waits = compacted(BLOCK, callables=STOP_WHEN)
-    assert len(m.history(waits)) == 3
-    assert replaced(step(waits, stop))
-    asks = (*ROUND, ev.Continued(), ev.Changed(ASKS), ev.Requested(), ev.Continued((LATER,)), ev.Stopped("enough"))
-    for changes in ({}, {"callables": STOP_WHEN}):
-        events = [*ROUND, *asks[len(ROUND) :]]
-        state = m.after(*events, m.replied("compaction", BLOCK), **changes)
-        assert (m.termination(state), replaced(state), m.history(state)[1:]) == (STOPPED, True, [decode(LATER)])
 
 
 @pytest.mark.parametrize("params", ["{}", '{"compaction":null}', '{"system":"\\"compaction\\""}'])

@@ -10,34 +10,19 @@ from hypothesis import strategies as st
 
 from tests.machine import making as m
 from toolloop.machine import events as ev
-from toolloop.machine.effects import Judge
-from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.joining import answer_to
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Judging
 from toolloop.machine.machine import detected
-from toolloop.machine.setup import Limits, LoopDetection, Texts
+from toolloop.machine.setup import Limits, LoopDetection
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import State
-from toolloop.machine.terminations import LoopDetected, MaxIterations, NaturalEnd, StopCondition
-from toolloop.machine.tree import fold, outstanding, step
-from toolloop.machine.values import DecisionRecord, Outcome, Result
+from toolloop.machine.terminations import LoopDetected
+from toolloop.machine.tree import step
+from toolloop.machine.values import Outcome, Result
 
 HI = {"role": "user", "content": "hi"}
-EDIT = {"a": 2}
-PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.text("x")]}
 STOP_WHEN = frozenset({"stop_when"})
-
-
-def note(call_id: str = "c") -> dict[str, Any]:
-    return m.text(Texts().edited.format(id=call_id, name="once", input='{"a":2}'))
-
-
-def edited(content: Any, *, make: Any = m.call) -> State:
-    """A loop whose call `c` ran with another input and ended with this content."""
-    asks = (m.replied("tool_use", make("c")), m.asks("c"), m.decided(c=m.approve(EDIT)), ev.Continued())
-    return m.after(*asks, m.judged(), ev.Started("c"), m.ended("c", content))
 
 
 def ran(*call_ids: str, blocks: tuple[Any, ...] = (), make: Any = m.call) -> tuple[ev.Event, ...]:
@@ -64,15 +49,6 @@ def test_a_round_closes_in_one_user_message_in_the_models_order() -> None:
     settled = m.go(started, failed, m.ended("a", [m.text("1")])).root
     assert settled.round is not None
     assert answer_to(settled, settled.round) == state.root.messages[-1]
-
-
-def test_what_was_injected_during_a_round_joins_after_its_results() -> None:
-    """In messages of their own, in order; after the round it joins at once, and the next request is due."""
-    words = (m.user("one"), m.user("two"), m.system())
-    state = m.go(m.after(*ran("c")), ev.Continued(words[:1]), ev.Continued(words[1:]), ev.TurnEnded())
-    assert (m.history(state)[3:], state.root.queued) == ([*map(decode, words)], ())
-    after = m.go(m.after(*ran("c")), ev.TurnEnded(), ev.Continued(words[:1]))
-    assert (m.phase(after), m.history(after)[3:]) == ("Ready", [decode(words[0])])
 
 
 @pytest.mark.parametrize("by_code", [False, True])
@@ -127,59 +103,7 @@ def test_results_that_stay_beside_the_history_carry_no_cache_marks(*, beside: bo
         assert [told, found, document] == MARKED[:3]
 
 
-# --- notes of edits --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("content", "inside"),
-    [
-        ("done", [m.text("done"), note()]),
-        (" \n", [note()]),
-        ([], [note()]),
-        ([m.text(""), PNG], [PNG, note()]),
-        ([FOUND], [FOUND]),
-    ],
-)
-def test_a_note_tells_the_model_which_input_really_ran(content: Any, inside: list[Any]) -> None:
-    """Inside a result of text or images, after others; the words of the history stay the model's own."""
-    state = step(edited(content), ev.TurnEnded())
-    assert m.history(state)[1]["content"] == [m.call("c")]
-    result, *after = m.history(state)[2]["content"]
-    assert (result["content"], after) == (inside, [] if content != [FOUND] else [note()])
-
-
-def test_a_note_is_queued_where_only_results_may_stand() -> None:
-    """It joins at the next legal place, before what was injected later."""
-    closed = m.go(edited([FOUND], make=m.code_call), ev.Continued((m.user("later"),)), ev.TurnEnded())
-    notes = encode({"role": "user", "content": [note()]})
-    assert closed.root.queued == (notes, m.user("later"))
-    done = m.go(closed, ev.Continued(), m.replied("end_turn", m.text("bye")))
-    assert list(done.root.messages)[-2:] == [notes, m.user("later")]
-
-
-@pytest.mark.parametrize("decision", [m.answer("it was done"), m.DENY])
-def test_only_an_edit_that_ran_is_told(decision: DecisionRecord) -> None:
-    """Denied by a policy after it: nothing ran. Lost while it ran: whoever says how it ended, it ran with the edit."""
-    approved = (m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=m.approve(EDIT)), ev.Continued())
-    denied = m.after(*approved, m.judged(c=m.DENY), ev.TurnEnded())
-    assert m.results(m.history(denied)[2]) == {"c": Texts().denied.format(reason="no")}
-    lost = m.after(*approved, m.judged(), ev.Started("c"), ev.Woken(), m.decided(c=decision), ev.TurnEnded())
-    assert m.results(m.history(lost)[2])["c"][-1] == note()
-
-
 # --- ends and user turns ---------------------------------------------------------------------------------------------
-
-
-def test_a_stop_answers_every_open_call_truly() -> None:
-    """Waiting: not run. Running: cancelled, it may have had effects. Lost: uncertain. Ended: its own result."""
-    calls = [m.call(name) for name in ("ended", "running", "waiting")]
-    asked = m.after(m.replied("tool_use", *calls), m.asks("waiting"), ev.Continued(), execution="ready")
-    state = m.go(asked, ev.Started("ended"), m.ended("ended"), ev.Started("running"), ev.Stopped("enough"))
-    told = {"ended": "done", "running": Texts().cancelled, "waiting": Texts().not_run}
-    assert m.results(m.history(state)[2]) == told
-    for tool in ("once", "pure"):
-        lost = m.after(m.replied("tool_use", m.call("c", tool)), ev.Started("c"), ev.Woken(), ev.Stopped("enough"))
-        assert m.results(m.history(lost)[2]) == {"c": Texts().uncertain.format(reason="the loop stopped")}
 
 
 @pytest.mark.parametrize(
@@ -194,17 +118,6 @@ def test_a_system_message_never_ends_a_history(end: tuple[ev.Event, ...]) -> Non
     onward = step(state, ev.FollowedUp((m.user("d"),)))
     assert list(onward.root.messages)[2:] == [m.user("d"), m.system("b"), m.system("c")]
     assert onward.root.queued == ()
-
-
-def test_a_queued_system_message_survives_an_edit_and_an_extension() -> None:
-    """Neither takes back what the caller said."""
-    state = m.after(ev.Continued((m.system(),)), ev.TurnEnded(), limits=Limits(max_iterations=0))
-    short = ev.HistoryEdited((Splice(0, 1, (m.user("short"),)),))
-    onward = m.go(state, short, ev.Changed(limits=Limits()))
-    assert (list(onward.root.messages), onward.root.queued) == ([m.user("short"), m.system()], ())
-    paused = m.after(m.replied("pause_turn"), ev.Continued((m.user("one"),)), ev.Judged(), callables=STOP_WHEN)
-    ready = step(paused, ev.Continued((m.user("two"),)))
-    assert list(ready.root.messages)[1:] == [m.user("one"), m.user("two")]
 
 
 B, D = encode({"role": "assistant", "content": "b"}), m.said(m.text("d"))
@@ -301,85 +214,3 @@ def test_what_a_repetition_is() -> None:
     assert found(m.go(state, ev.FollowedUp((m.user(),))), [[A], [A], [A]]) == [None, None, 3]
     reply = m.replied("end_turn", m.call("c1_0", "pure"))
     assert detected(m.go(looking(1, callables=STOP_WHEN), reply).root) is None
-
-
-def test_what_judges_once_more_counts_nothing_once_more() -> None:
-    """A loop that woke up, and a call that the caller edited, are judged again; the round was looked at."""
-    state = m.go(judging(looking(2, "inject_warning"), [A], [A]), m.asks("c2_0"))
-    state = m.go(state, ev.Woken(), m.decided(c2_0=m.approve({"a": 9})), ev.Continued())
-    assert isinstance(state.root.phase, Judging)
-    assert detected(state.root) is None
-    state = m.go(state, ev.Judged(), *rest_of([A], 2))
-    assert [msg["content"] for msg in m.history(state)[1:] if isinstance(msg["content"], str)] == [warning("pure", 2)]
-    off = m.go(state, ev.Woken(m.setup(limits=UNLIMITED)))
-    assert m.go(judging(off, [A]), ev.Judged(), *rest_of([A], 3)).root.repetition.count == 0
-
-
-def warning(name: str, count: int) -> str:
-    return Texts().loop_warning.format(name=name, count=count)
-
-
-def test_stop_ends_the_loop_before_a_policy_is_asked() -> None:
-    """Nothing of the round runs; `stop_when` comes first. It is no limit, so `extend` does not go on after it."""
-    state = judging(looking(2, "stop"), [A], [A])
-    assert outstanding(state) == (Judge(calls=()),)
-    assert outstanding(judging(looking(3, "stop"), [A], [A])) == (Judge(calls=("c2_0",)),)
-    with pytest.raises(IllegalCommand):
-        step(state, ev.Started("c2_0"))
-    ended = step(state, ev.Judged())
-    assert m.termination(ended) == LoopDetected("pure", 2)
-    assert m.results(m.history(ended)[-1]) == {"c2_0": Texts().not_run}
-    assert m.termination(step(ended, ev.Changed(limits=Limits(max_iterations=99)))) == LoopDetected("pure", 2)
-    asking = judging(looking(2, "stop", callables=STOP_WHEN), [A], [A])
-    assert outstanding(asking) == (Judge(calls=(), stop_when=True),)
-    assert m.termination(step(asking, ev.Judged(stop=True))) == StopCondition()
-    warned = judging(looking(2), [A], [A])
-    assert step(warned, ev.Judged()).root.queued == warned.root.queued
-
-
-def test_a_warning_comes_after_the_results_of_the_round() -> None:
-    """As a message of its own, in the wording of the setup; what the caller said meanwhile comes after it."""
-    repeating = judging(looking(2, "inject_warning"), [A], [A])
-    state = m.go(repeating, ev.Continued((m.user("look here"), m.system())), ev.Judged(), *rest_of([A], 2))
-    results, *said = m.history(state)[-4:]
-    assert list(m.results(results)) == ["c2_0"]
-    assert [message["content"] for message in said[:2]] == [warning("pure", 2), "look here"]
-    for text, told in (("{name}: {count}!", "pure: 1!"), ("{nobody}", warning("pure", 1))):
-        worded = judging(looking(1, "inject_warning", texts=Texts(loop_warning=text)), [A])
-        assert [decode(each)["content"] for each in step(worded, ev.Judged()).root.queued] == [told]
-
-
-def test_a_warning_waits_while_only_results_may_follow() -> None:
-    """A newer one takes its place, and it is not for a model that no longer repeats itself."""
-    state = judging(looking(1, "inject_warning"), [A], call=m.code_call)
-    state = m.go(state, ev.Judged(), *rest_of([A], 1))
-    assert (len(state.root.unjoined), [decode(each)["content"] for each in state.root.queued]) == (
-        2,
-        [warning("pure", 1)],
-    )
-    newer = m.go(state, asked([OTHER], 2), ev.Judged(), *rest_of([OTHER], 2))
-    said = [message["content"] for message in m.history(newer)]
-    assert (said[-1], said.count(warning("pure", 1))) == (warning("keyed", 1), 0)
-    end = m.replied("end_turn", m.text("so"))
-    assert m.termination(m.go(state, end)) == NaturalEnd()
-    unheard = m.go(state, ev.Continued((m.user("and now?"),)), end)
-    assert (m.phase(unheard), m.history(unheard)[-1]["content"]) == ("Ready", "and now?")
-
-
-def test_a_limit_keeps_the_warning_and_the_count() -> None:
-    """Within a round, and between two: where the loop goes on, the round is closed once, and counts once."""
-    state = m.after(limits=Limits(timeout=5), loop_detection=LoopDetection(2, "inject_warning"))
-    state = m.go(judging(state, [A], [A]), ev.Judged(seconds=9), ev.TurnEnded())
-    state = m.go(state, ev.Changed(limits=UNLIMITED), *rest_of([A], 2))
-    assert (m.history(state)[-1]["content"], state.root.queued) == (warning("pure", 2), ())
-    assert found(state, [[A], [A]]) == [None, 4]
-    limited = m.after(limits=Limits(max_iterations=2), loop_detection=LoopDetection(3))
-    for number in (1, 2):
-        limited = m.go(limited, asked([A], number), *rest_of([A], number))
-    limited = step(limited, ev.TurnEnded())
-    assert m.termination(limited) == MaxIterations(2)
-    assert found(step(limited, ev.Changed(limits=UNLIMITED)), [[A]]) == [3]
-    opened = m.opened(limits=UNLIMITED, loop_detection=LoopDetection(2, "inject_warning"))
-    events = [ev.Requested(), asked([A], 1), *rest_of([A], 1), ev.Requested(), asked([A], 2), *rest_of([A], 2)]
-    told = [each for event in events for each in ([event, ev.Judged()] if isinstance(event, ev.Replied) else [event])]
-    assert fold([opened, *events]) == fold([opened, *told])  # also where the judgement was left out of the journal

@@ -21,7 +21,6 @@ from toolloop.machine.tree import step
 few = st.lists(st.sampled_from("abcd"), max_size=12)  # so that they repeat
 many = st.lists(st.text(max_size=2), max_size=12)
 lists = st.one_of(few, many)
-LONG = [f"message {n}" for n in range(1000)]
 
 
 @given(lists, lists)
@@ -75,17 +74,6 @@ def test_an_edit_of_different_messages_holds_what_is_new_and_nothing_else(old: l
 def test_what_changed_is_said_briefly(old: str, new: str, splices: list[Splice]) -> None:
     """A prefix that goes, a round in the middle, a summary in their place, a message at the end."""
     assert splices_between(list(old), list(new)) == tuple(splices)
-
-
-def test_a_dropped_prefix_is_one_splice_without_messages() -> None:
-    """However long the rest."""
-    assert splices_between(LONG, LONG[700:]) == (Splice(0, 700),)
-
-
-def test_every_other_message_masked_is_these_messages() -> None:
-    """A splice of one message for each."""
-    masked = [text if n % 2 else f"masked {n}" for n, text in enumerate(LONG)]
-    assert splices_between(LONG, masked) == tuple(Splice(n, n + 1, (f"masked {n}",)) for n in range(0, 1000, 2))
 
 
 class Counting(str):

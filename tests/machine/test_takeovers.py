@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from attrs import evolve
 
 from tests.machine import making as m
 from tests.machine.making import the_call
@@ -18,7 +17,7 @@ from toolloop.machine.queries import Standing, answer_of, driven, everywhere, st
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
 from toolloop.machine.tree import fork, outstanding, step
-from toolloop.machine.values import GrantSpec, Outcome, Result, Status, Wait, Why
+from toolloop.machine.values import Outcome, Result, Status, Why
 
 TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
 FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
@@ -61,37 +60,6 @@ def test_what_a_limit_left_wakes_up_too() -> None:
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tool", ["once", "pure"])
-def test_a_started_call_is_uncertain_in_a_copy(tool: str) -> None:
-    """Every other open call asks again, what is settled stays, and no grant is in it."""
-    calls = [m.call(name, tool) for name in ("done", "runs", "approved", "proposed")]
-    state = m.after(m.replied("tool_use", *calls), m.asks("approved"), execution="ready")
-    grant = evolve(m.approve({"a": 2}), remember=GrantSpec(match="{}"))
-    state = m.go(state, m.decided(approved=grant), ev.Continued(), m.judged())
-    state = m.go(state, ev.Started("done"), m.ended("done"), ev.Started("runs"))
-    copy = fork(state, "copy", 0.0)
-    assert (m.phase(copy), copy.root.setup.loop_id, copy.root.grants) == ("decision_required", "copy", ())
-    assert [(call.status, call.why) for call in (the_call(copy, call["id"]) for call in calls)] == [
-        (Status.SETTLED, None),
-        (Status.WAITING, Why.UNCERTAIN),
-        (Status.WAITING, Why.APPROVAL),
-        (Status.WAITING, Why.APPROVAL),
-    ]
-    assert (the_call(copy, "approved").edited, the_call(copy, "approved").decision) == (None, None)
-    assert state.root.grants
-
-
-def test_a_call_of_a_copy_waits_anew() -> None:
-    """As long as the setup says, from the fork on; a call that was started, for ever. What expired by then has."""
-    asks = evolve(m.judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0)
-    state = m.go(m.after(TWO, asks, decision_timeout=7.0, execution="ready"), ev.Continued(), ev.Started("d", at=103.0))
-    copy = fork(state, "copy", 104.0)
-    assert (the_call(copy).expires_at, the_call(copy, "d").expires_at, copy.root.now) == (111.0, None, 104.0)
-    late = the_call(fork(state, "copy", 105.0)).result
-    assert late is not None
-    assert late.outcome is Outcome.EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -170,10 +138,6 @@ EXAMPLES: list[tuple[State, Standing]] = [
 def test_a_status_says_whose_turn_it_is(state: State, status: Standing) -> None:
     """A loop that waits for a person says so even if something else could go on meanwhile."""
     assert status_of(state) == status
-
-
-def test_the_examples_are_of_every_status() -> None:
-    assert {status for _, status in EXAMPLES} == set(get_args(Standing))
 
 
 # --- what came of a loop inside a call -------------------------------------------------------------------------------

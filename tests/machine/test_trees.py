@@ -393,14 +393,6 @@ def test_a_decision_about_a_call_of_a_lost_loop_is_none_about_the_next() -> None
     assert the_call(inside(decided, "k"), "a").status is Status.DECIDED
 
 
-def test_ids_may_repeat_in_a_tree() -> None:
-    """A path is what names a call."""
-    state = m.go(begun("c", inside=("c/c",)), *asked("c/c", "c"), *at("c/c", ev.Started("c")))
-    state = m.go(state, *at("c/c", m.ended("c", "deepest"), ev.TurnEnded()))
-    assert kinds(state) == {"": "Running", "c": "Running", "c/c": "Ready"}
-    assert m.results(m.history(inside(state, "c/c"))[-1]) == {"c": "deepest"}
-
-
 # --- a history that is taken -----------------------------------------------------------------------------------------
 
 

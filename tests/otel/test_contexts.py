@@ -13,10 +13,10 @@ from opentelemetry import trace as tracing
 
 from tests import inside
 from tests.each import each
-from tests.loop.concurrency import BACKENDS, DEADLINE, async_loop, either_kind, make, run_async, told, turn
-from tests.loop.support import MODEL, completed, params, yielded
-from tests.otel.traced import Traces, status
-from toolloop import LoopConfig, ToolContext, ToolLoopHandle, tool
+from tests.loop.concurrency import BACKENDS, DEADLINE, either_kind, make, run_async, told, turn
+from tests.loop.support import MODEL, completed
+from tests.otel.traced import Traces
+from toolloop import ToolContext, tool
 from toolloop.testing import ScriptedProvider, call, reply
 
 LOG = logging.getLogger("tests.inside")
@@ -132,42 +132,3 @@ def test_a_loop_is_inside_the_span_around_it(kind: str) -> None:
     loop = traces.one("invoke_agent")
     assert traces.above(loop) == ["web request"]
     assert loop.context.trace_id == request.get_span_context().trace_id
-
-
-@each("backend", BACKENDS)
-def test_concurrent_loops_have_separate_spans(backend: str) -> None:
-    """One observer serves all of them."""
-    traces = Traces()
-    tools = tools_of(traces, threading.Barrier(1))[2:3]
-
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            for number in range(10):
-                handle = async_loop(
-                    [reply(calls=[call("task", {}, id=f"t{number}")]), reply("done")],
-                    tools,
-                    observers=[traces.observer],
-                )
-                group.start_soon(handle.run)
-
-    run_async(backend, main)
-    assert len(traces.all("invoke_agent")) == 10
-    for number in range(10):
-        assert traces.above(traces.one(f"in t{number}")) == ["execute_tool task", "invoke_agent"]
-    assert {status(span) for span in traces.spans} == {("UNSET", None)}
-
-
-def test_a_loop_that_a_tool_drives_is_inside_the_tools_span() -> None:
-    """Its handle makes a span of its own."""
-    traces = Traces()
-    config = LoopConfig(observers=[traces.observer])
-
-    @tool
-    def ask(context: ToolContext) -> str:
-        """Ask somebody else."""
-        inner = ToolLoopHandle(ScriptedProvider([reply("yes")]), params=params(), config=config, context=context)
-        return str(completed(inner.run()).text)
-
-    yielded(turn("sync", make("sync", [reply(calls=[("ask", {})])], [ask], observers=[traces.observer])))
-    assert traces.names == [f"chat {MODEL}", f"chat {MODEL}", "invoke_agent", "execute_tool ask"]
-    assert traces.above(traces.spans[2]) == ["execute_tool ask"]

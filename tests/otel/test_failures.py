@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import anyio
 import pytest
 import trio
 from attrs import define
@@ -25,18 +24,16 @@ from tests.loop.concurrency import (
     make,
     on_both_backends,
     run_async,
-    sync_loop,
     sync_wire,
     told,
     turn,
 )
 from tests.loop.loop_trees import join
-from tests.loop.support import MODEL, TOOLS, add, completed, failed, params, yielded
+from tests.loop.support import MODEL, TOOLS, completed, failed, params, yielded
 from tests.otel.traced import Traces, attributes, status
-from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, MemoryStore, Stop, ToolLoopHandle, ToolRegistry, tool
+from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, MemoryStore, Stop, ToolLoopHandle, tool
 from toolloop.events import LoopFinished
 from toolloop.otel import OpenTelemetry
-from toolloop.responses import AnthropicMessagesToolResponseAdapter
 from toolloop.testing import ScriptedProvider, call, delayed, reply
 
 
@@ -52,22 +49,6 @@ def test_a_tool_that_raises_failed_and_one_that_never_ran_has_no_span(kind: str)
     run, loop = traces.one("execute_tool broken"), traces.one("invoke_agent")
     assert (status(run), attributes(run)["toolloop.outcome"]) == (("ERROR", "OSError"), "failed")
     assert status(loop) == ("UNSET", None)
-
-
-def test_an_answer_that_says_it_is_an_error_is_one() -> None:
-    """Also if the tool did not raise."""
-
-    class Adapter(AnthropicMessagesToolResponseAdapter):
-        def create_messages(self, tool_use: Any, response: Any) -> Any:
-            messages = super().create_messages(tool_use, response)
-            messages[0]["content"][0]["is_error"] = True
-            return messages
-
-    traces = Traces()
-    tools = ToolRegistry([add], adapter=Adapter())
-    script = [reply(calls=[("add", {"a": 1, "b": 2})])]
-    yielded(turn("sync", make("sync", script, tools, observers=[traces.observer])))
-    assert status(traces.one("execute_tool add")) == ("ERROR", "failed")
 
 
 @define
@@ -105,40 +86,6 @@ def test_a_failed_request_has_an_error_type(kind: str) -> None:
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-@either_kind
-def test_the_span_of_a_sync_tool_ends_at_its_time_limit(kind: str) -> None:
-    """The tool keeps running in its thread; its span does not end twice."""
-    traces, gate = Traces(), Gate()
-
-    @tool(timeout=0.05)
-    def slow() -> str:
-        """Take long."""
-        gate.stand()
-        return "late"
-
-    yielded(turn(kind, make(kind, [reply(calls=[("slow", {})])], [slow], observers=[traces.observer])))
-    run = traces.one("execute_tool slow")
-    assert (status(run), attributes(run)["toolloop.outcome"]) == (("ERROR", "timed_out"), "timed_out")
-    gate.opened.set()
-    join()
-    assert traces.all("execute_tool slow") == [run]
-
-
-@on_both_backends
-def test_an_async_tool_that_takes_too_long_timed_out(backend: str) -> None:
-    """The cancellation is not the error type."""
-    traces = Traces()
-
-    @tool(timeout=0.05)
-    async def slow() -> str:
-        """Take long."""
-        await anyio.sleep_forever()
-        return ""
-
-    yielded(turn(backend, async_loop([reply(calls=[("slow", {})])], [slow], observers=[traces.observer])))
-    assert status(traces.one("execute_tool slow")) == ("ERROR", "timed_out")
-
-
 def test_a_request_that_the_loop_no_longer_waits_for_ends_with_the_loop() -> None:
     """The loop timed out while the request was still in flight in its thread."""
     traces, gate = Traces(), Gate()
@@ -157,26 +104,6 @@ def test_a_request_that_the_loop_no_longer_waits_for_ends_with_the_loop() -> Non
     gate.opened.set()
     join()
     assert traces.names == [f"chat {MODEL}", "invoke_agent"]
-
-
-def test_a_tool_that_outlives_its_loop_has_one_span() -> None:
-    """The caller stopped the loop while it ran."""
-    traces, gate = Traces(), Gate()
-
-    @tool(timeout=DEADLINE)
-    def work() -> str:
-        """Work."""
-        gate.stand()
-        return "late"
-
-    handle = sync_loop([reply(calls=[("work", {})])], [work], observers=[traces.observer])
-    driving = Background(handle.next_turn)
-    awaited(gate.arrived)
-    handle.resume(Stop("enough"))
-    gate.opened.set()
-    driving.result()
-    join()
-    assert sorted(traces.names) == [f"chat {MODEL}", "execute_tool work", "invoke_agent"]
 
 
 # --- cancellation and interrupts -------------------------------------------------------------------------------------
@@ -221,23 +148,6 @@ def test_a_cancelled_tool_is_uncertain(backend: str) -> None:
             assert (status(run)[1], attributes(run)["toolloop.outcome"]) == (_cancelled(backend), "uncertain")
 
     run_async(backend, main)
-
-
-def test_an_interrupted_tool_is_uncertain() -> None:
-    """The turn raises the interrupt."""
-    for error in (KeyboardInterrupt, SystemExit):
-        traces = Traces()
-
-        @tool
-        def work() -> str:
-            """Work."""
-            raise error  # noqa: B023 - it is called in this round
-
-        handle = sync_loop([reply(calls=[("work", {})])], [work], observers=[traces.observer])
-        with pytest.raises(error):
-            handle.next_turn()
-        run = traces.one("execute_tool work")
-        assert (status(run)[1], attributes(run)["toolloop.outcome"]) == (error.__name__, "uncertain")
 
 
 def test_a_crash_leaves_no_span_open_and_the_next_process_says_what_is_uncertain() -> None:
@@ -358,10 +268,3 @@ def test_closing_a_handle_ends_its_spans() -> None:
         yielded(driving.result())
         join()
     assert traces.names == [f"chat {MODEL}", "execute_tool work", "invoke_agent"]
-
-
-@either_kind
-def test_without_any_provider_a_loop_is_as_ever(kind: str) -> None:
-    """The API without the SDK makes no spans."""
-    handle = make(kind, [reply(calls=[("add", {"a": 1, "b": 2})])], TOOLS, observers=[OpenTelemetry()])
-    assert told(turn(kind, handle)) == ["3"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 
-from tests.loop.concurrency import make, run_async, turn
+from tests.loop.concurrency import make, turn
 from tests.loop.loop_trees import kid
 from tests.loop.support import TOOLS, add
 from tests.otel.traced import Traces
@@ -84,11 +84,3 @@ def test_each_request_and_each_run_has_one_span_inside_its_loop(
 def assert_within(span: ReadableSpan, outer: ReadableSpan) -> None:
     assert outer.name == "invoke_agent"
     assert (outer.start_time or 0) <= (span.start_time or 0) <= (span.end_time or 0) <= (outer.end_time or 0)
-
-
-def test_nothing_runs_in_the_background() -> None:
-    """Closing an async handle that was not driven makes no spans."""
-    traces = Traces()
-    handle: Any = make("asyncio", [], observers=[traces.observer])
-    run_async("asyncio", handle.close)
-    assert traces.names == []

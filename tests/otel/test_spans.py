@@ -11,12 +11,12 @@ from opentelemetry.trace import SpanKind
 from tests.loop.compaction_stories import Reader, reading
 from tests.loop.concurrency import async_wire, either_kind, make, run_async, sync_wire, turn
 from tests.loop.loop_trees import LoopTree, kid, parallel, task
-from tests.loop.support import MODEL, TOOLS, add, completed, failed, params, yielded
+from tests.loop.support import MODEL, TOOLS, add, completed, params, yielded
 from tests.loop.talking import either_driver, play
 from tests.otel.traced import Traces, attributes, status
-from toolloop import LoopConfig, ToolLoopHandle, sub_loop
+from toolloop import LoopConfig, ToolLoopHandle
 from toolloop.compaction import Summarize
-from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, fault, reply
+from toolloop.testing import ScriptedProvider, call, reply
 
 SECRET = "sesame"
 CACHED = {"input_tokens": 100, "output_tokens": 50, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 3}
@@ -114,15 +114,6 @@ def test_request_parameters_are_attributes() -> None:
     }
 
 
-def test_thinking_tokens_are_an_attribute() -> None:
-    """It is a part of the output."""
-    traces = Traces()
-    usage = {"input_tokens": 1, "output_tokens": 9, "output_tokens_details": {"thinking_tokens": 4}}
-    completed(turn("sync", make("sync", [reply("hm", usage=usage)], observers=[traces.observer])))
-    said = attributes(traces.one(f"chat {MODEL}"))
-    assert (said["gen_ai.usage.output_tokens"], said["gen_ai.usage.reasoning.output_tokens"]) == (9, 4)
-
-
 @either_driver
 def test_a_request_for_a_summary_says_so(driver: str) -> None:
     """Its model comes from the reply, since another model may write the summary."""
@@ -176,30 +167,6 @@ def test_a_loop_in_a_call_is_inside_of_its_span(kind: str) -> None:
 
 
 @either_kind
-def test_an_observer_of_an_inner_loop_makes_spans_of_that_alone(kind: str) -> None:
-    """Its outermost span is the inner loop's."""
-    traces = Traces()
-    said = {"go": parallel("one"), "one": [reply(calls=[ADD]), reply("it is 3")]}
-    yielded(turn(kind, LoopTree(kind, said, [kid([add], observers=[traces.observer])]).loop()))
-    assert traces.names == [f"chat {MODEL}", "execute_tool add", f"chat {MODEL}", "invoke_agent kid"]
-    assert traces.above(traces.spans[0]) == ["invoke_agent kid"]
-
-
-def test_a_loop_in_a_call_that_cannot_begin_has_no_span() -> None:
-    """Only the loop that called it has one."""
-    traces = Traces()
-
-    def unwilling(_: Any) -> Any:
-        raise LookupError
-
-    tools = [sub_loop("kid", "Do it.", params=unwilling)]
-    handle = make("sync", [reply(calls=[task("x")]), reply("done")], tools, observers=[traces.observer])
-    yielded(turn("sync", handle)).continue_loop()
-    completed(turn("sync", handle))
-    assert traces.names == [f"chat {MODEL}", f"chat {MODEL}", "invoke_agent"]
-
-
-@either_kind
 def test_only_calls_that_run_have_spans(kind: str) -> None:
     """A waiting call has none, a denied one neither. No span holds inputs or reasons."""
     traces = Traces()
@@ -232,19 +199,3 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'toolloop[otel]'" in done.stdout
-
-
-def test_a_failed_request_is_seen_in_its_span_and_in_the_loop() -> None:
-    """The error type is the API's own. A retry has a span of its own."""
-    traces = Traces()
-    with FakeMessagesAPI([fault(400), reply("done")]) as api, api.client() as client:
-        handle = ToolLoopHandle(client, params=params(), config=LoopConfig(observers=[traces.observer]))
-        failed(handle.next_turn())
-        assert [(span.name, *status(span)) for span in traces.spans] == [
-            (f"chat {MODEL}", "ERROR", "invalid_request_error"),
-            ("invoke_agent", "ERROR", "invalid_request_error"),
-        ]
-        handle.retry()
-        completed(handle.next_turn())
-    first, second = traces.all("invoke_agent")
-    assert [status(first)[0], status(second)[0]] == ["ERROR", "UNSET"]

@@ -7,11 +7,11 @@ from typing import Any
 from opentelemetry import trace as tracing
 
 from tests.loop.streams import read, reading
-from tests.loop.support import MODEL, completed, failed, params, yielded
+from tests.loop.support import MODEL, completed, params, yielded
 from tests.loop.talking import either_driver, play, talking
 from tests.otel.traced import Traces, attributes, status
 from toolloop.events import CallFinished, TextDelta
-from toolloop.testing import call, fault, reply, streamed
+from toolloop.testing import call, reply, streamed
 
 LONG = "a text that comes in several pieces, for it is long enough for that"
 ADD = call("add", {"a": 1, "b": 2}, id="t1")
@@ -82,20 +82,3 @@ def test_who_leaves_early_ends_the_span_of_the_request(driver: str) -> None:
     left, whole = traces.all(CHAT)
     assert status(left)[0] == "ERROR"
     assert status(whole) == status(traces.one("invoke_agent")) == ("UNSET", None)
-
-
-@either_driver
-def test_a_stream_that_breaks_is_an_error(driver: str) -> None:
-    """The error type is the API's own."""
-    traces = Traces()
-
-    async def story() -> None:
-        script = [streamed(reply(LONG), fault=fault(529), end=4)]
-        async with talking(driver, script, params(), observers=[traces.observer]) as talk:
-            failed((await read(talk.handle))[1])
-
-    play(driver, story)
-    assert [(span.name, status(span)) for span in traces.spans] == [
-        (CHAT, ("ERROR", "overloaded_error")),
-        ("invoke_agent", ("ERROR", "overloaded_error")),
-    ]

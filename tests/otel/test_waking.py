@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.loop.concurrency import async_loop, either_kind, run_async, sync_loop, turn
+from tests.loop.concurrency import either_kind, run_async, turn
 from tests.loop.loop_trees import LoopTree, kid, parallel
 from tests.loop.support import MODEL, TOOLS, completed, params, yielded
 from tests.otel.traced import Traces, attributes
@@ -61,33 +59,3 @@ def test_a_restored_tree_begins_new_spans_for_its_loops(kind: str) -> None:
     yielded(turn(kind, other)).continue_loop()
     completed(turn(kind, other))
     assert second.above(second.one("execute_tool write")) == ["invoke_agent kid", "execute_tool kid", "invoke_agent"]
-
-
-def test_a_further_user_turn_has_its_own_span() -> None:
-    """A follow-up is a new invocation of the same conversation."""
-    traces = Traces()
-    handle = sync_loop([reply("one"), reply("two")], observers=[traces.observer])
-    completed(handle.next_turn())
-    handle.follow_up([{"role": "user", "content": "more"}])
-    completed(handle.next_turn())
-    assert traces.names == [f"chat {MODEL}", "invoke_agent"] * 2
-
-
-@either_kind
-def test_leaving_with_an_exception_ends_the_spans(kind: str) -> None:
-    """A program that fails still exports its spans."""
-    traces = Traces()
-
-    async def leave() -> None:
-        async with async_loop(SCRIPT, TOOLS, observers=[traces.observer]) as handle:
-            await handle.next_turn()
-            raise LookupError
-
-    def leave_sync() -> None:
-        with sync_loop(SCRIPT, TOOLS, observers=[traces.observer]) as handle:
-            handle.next_turn()
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        leave_sync() if kind == "sync" else run_async(kind, leave)
-    assert traces.names == [f"chat {MODEL}", "invoke_agent"]

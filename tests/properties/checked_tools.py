@@ -126,7 +126,6 @@ def extra(ctx: ToolContext, do: str, ask: str = "", n: int = 0) -> Any:
 
 
 TOOLS = [work, pure, gate, maybe]
-EVERY_TOOL = {each.name: each for each in [*TOOLS, extra]}
 
 
 def policy(call: Any, view: Any) -> Any:

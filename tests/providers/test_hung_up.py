@@ -15,7 +15,6 @@ import pytest
 import trio
 
 from tests.providers.asking import FACES, HISTORY, Face, request, run
-from toolloop.machine.errors import ModelError
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, accumulate
 from toolloop.testing import FakeMessagesAPI, reply, streamed
 
@@ -113,31 +112,6 @@ async def cancelled(face: Face, provider: AsyncAnthropicProvider, held: Any) -> 
 
 
 @pytest.mark.parametrize("face", LOOPS)
-def test_cancellation_between_two_events_closes_the_connection(face: Face) -> None:
-    """`aclose` also works in a cancelled scope."""
-
-    async def main() -> str:
-        async with api.async_client() as client:
-            provider = AsyncAnthropicProvider(client)
-            events = provider.stream(ASKED)
-            with anyio.CancelScope() as scope:
-                try:
-                    await anext(events)
-                    scope.cancel()
-                    await anyio.lowlevel.checkpoint()
-                finally:
-                    await events.aclose()
-            assert scope.cancelled_caught
-            del events
-            gc.collect()
-            assert await anyio.to_thread.run_sync(hung_up, api)
-            return await text_of(provider)
-
-    with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6), reply("Next.")]) as api:
-        assert run(face, main) == "Next."
-
-
-@pytest.mark.parametrize("face", LOOPS)
 def test_aclose_keeps_a_cancellation_from_outside(face: Face) -> None:
     """`aclose` swallows only its own cancellation."""
     reached: list[str] = []
@@ -157,26 +131,6 @@ def test_aclose_keeps_a_cancellation_from_outside(face: Face) -> None:
     with FakeMessagesAPI([streamed(reply(LONG_TEXT), hold=6)]) as api:
         assert run(face, main)
     assert reached == ["behind aclose"]
-
-
-@pytest.mark.parametrize("face", LOOPS)
-def test_an_error_in_mid_stream_leaves_nothing_behind(face: Face) -> None:
-    """After a lost connection the stream is over, and closing it does nothing."""
-
-    async def main() -> list[Any]:
-        async with api.async_client() as client:
-            events = AsyncAnthropicProvider(client).stream(ASKED)
-            with pytest.raises(ModelError, match="broke off"):
-                async for _ in events:
-                    pass
-            await events.aclose()
-            rest = [event async for event in events]
-            del events
-            gc.collect()
-            return rest
-
-    with FakeMessagesAPI([streamed(reply(LONG_TEXT), cut=100)]) as api:
-        assert run(face, main) == []
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -233,26 +187,6 @@ def test_a_slow_reader_slows_the_stream(face: Face) -> None:
             run(face, main)
     assert len(ahead) > len(LONG_TEXT) // 16
     assert max(ahead) < len(ahead) // 2
-
-
-def test_a_stream_that_never_waits_is_closed_early() -> None:
-    """It cannot be cancelled, so it is read to its end."""
-    body = b'event: forecast\ndata: {"type": "forecast"}\n\n' * 100
-
-    async def answer(_: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
-
-    async def main() -> None:
-        http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-        async with api.async_client(http_client=http) as client:
-            events = AsyncAnthropicProvider(client).stream(ASKED)
-            await anext(events)
-            await events.aclose()
-            del events
-            gc.collect()
-
-    with FakeMessagesAPI([]) as api:
-        trio.run(main)
 
 
 async def text_of(provider: AsyncAnthropicProvider) -> str:

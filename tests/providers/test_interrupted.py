@@ -85,28 +85,5 @@ def test_a_cancelled_scope_is_left_quietly(asked: Any, hang: Answer, answer: Ans
         assert trio.run(main, server) == MESSAGE
 
 
-def test_a_stream_that_is_cancelled_in_the_middle_is_closed() -> None:
-    """Trio warns of unfinished iterators."""
-
-    async def main(server: Server) -> Any:
-        begun = trio.Event()
-
-        async def begin(_: httpx2.Response) -> None:
-            begun.set()
-
-        http = anthropic.DefaultAsyncHttpxClient(event_hooks={"response": [begin]})
-        async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url, http_client=http) as client:
-            provider = AsyncAnthropicProvider(client)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(provider.send, LONG)
-                await begun.wait()
-                await trio.testing.wait_all_tasks_blocked()
-                nursery.cancel_scope.cancel()
-            return await provider.send(LONG)
-
-    with serving(stream(START, fault="stall"), stream(*streamed(MESSAGE))) as server:
-        assert trio.run(main, server) == MESSAGE
-
-
 def _interrupt() -> NoReturn:
     raise KeyboardInterrupt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE
-from toolloop.machine.errors import ModelError, OutsideError, ProtocolError, StoreError
-from toolloop.providers import Reply
+from toolloop.machine.errors import ModelError, ProtocolError
 from toolloop.providers.accumulate import Accumulator, Piece, accumulate
 
 TEXTS = st.builds(lambda text: {"type": "text", "text": text}, st.text())
@@ -65,15 +63,6 @@ def test_the_partial_text_is_that_of_the_pieces_so_far(content: list[Any], data:
         if piece is not None and piece.kind == "text":
             told[piece.index] += piece.value
     assert accumulator.partial_text == "\n".join(told.values())
-
-
-def test_what_a_block_begins_with_is_told_too() -> None:
-    """No recorded stream does so, but nothing forbids it; deltas go on from there."""
-    text = block(0, {"type": "text", "text": "Hel"}, {"type": "text_delta", "text": "lo"})
-    thought = block(1, {"type": "thinking", "thinking": "Hm.", "signature": "s"})
-    events = [START, *text, *thought, end("end_turn"), STOP]
-    assert pieces(events) == [Piece("text", 0, "Hel"), Piece("text", 0, "lo"), Piece("thinking", 1, "Hm.")]
-    assert [block.get("text") for block in accumulate(events)["content"]] == ["Hello", None]
 
 
 def test_an_input_that_came_whole_is_told_at_the_end_of_its_block() -> None:
@@ -128,16 +117,6 @@ def test_events_that_cannot_be_are_refused() -> None:
             accumulate([START, *text, event, end("end_turn"), STOP])
 
 
-def test_a_whole_message_is_the_reply() -> None:
-    """From a server that does not stream; what came beside it is kept."""
-    cases: list[Any] = [dict, Reply]
-    for kind in cases:
-        message = kind(MESSAGE)
-        accumulator = Accumulator()
-        assert accumulator.add(message) is None
-        assert accumulator.message() is message
-
-
 def test_an_error_event_is_the_apis_error() -> None:
     """For providers that pass it on; the SDK raises it."""
     cases: list[tuple[str, bool]] = [("overloaded_error", True), ("invalid_request_error", False)]
@@ -151,17 +130,3 @@ def test_an_error_event_is_the_apis_error() -> None:
             accumulator.message()
         assert (failed.value.kind, failed.value.status, failed.value.retryable) == (kind, 200, retryable)
         assert accumulator.partial_text == "Half"
-
-
-def test_the_partial_text_of_an_error_survives_pickling() -> None:
-    """It is given at once or set later."""
-    cases: list[OutsideError] = [ModelError("m", partial_text="Hal"), ProtocolError("p", partial_text="Hal")]
-    for error in cases:
-        assert pickle.loads(pickle.dumps(error)).partial_text == "Hal"
-        error.partial_text = "Half"
-        assert pickle.loads(pickle.dumps(error)).partial_text == "Half"
-
-
-def test_an_error_without_a_reply_has_no_partial_text() -> None:
-    """None, and not an empty text."""
-    assert [error.partial_text for error in (ModelError("m"), ProtocolError("p"), StoreError("s"))] == [None] * 3

@@ -12,7 +12,7 @@ from anthropic._constants import MODEL_NONSTREAMING_TOKENS
 
 from tests.providers.asking import FACES, HISTORY, KEY, ask, request
 from tests.providers.events import START, STOP, block, call, end, streamed
-from tests.providers.server import MESSAGE, Answer, message, refusal, serving, stream
+from tests.providers.server import MESSAGE, Answer, message, serving, stream
 from toolloop.machine.errors import ModelError, ProtocolError
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED, MOST_UNSTREAMED_BY_MODEL, must_stream
 
@@ -111,15 +111,6 @@ def test_an_invalid_stream_may_be_retried() -> None:
             assert failed.value.retryable
 
 
-def test_a_server_that_does_not_stream_is_understood() -> None:
-    """Some proxies answer a streamed request in one piece."""
-    for face in FACES:
-        with serving(message()) as server:
-            reply = ask(face, server, request(max_tokens=LONG))
-        assert reply == MESSAGE
-        assert reply.text is not None
-
-
 def test_an_error_in_the_stream_is_judged_by_its_type() -> None:
     """The status is 200, and its retry headers do not count."""
     kind_cases: list[tuple[str, bool]] = [
@@ -140,20 +131,3 @@ def test_an_error_in_the_stream_is_judged_by_its_type() -> None:
             assert error.request_id == "req_1"
             assert isinstance(error.__cause__, anthropic.APIStatusError)
             assert len(server.received) == 1
-
-
-def test_a_connection_lost_in_the_stream_may_be_tried_again() -> None:
-    """The SDK lets the transport's own exception through; it arrives as a ModelError."""
-    for face in FACES:
-        with serving(stream(START, fault="cut")) as server, pytest.raises(ModelError, match="RemoteProtocol") as failed:
-            ask(face, server, request(max_tokens=LONG))
-        assert failed.value.retryable
-
-
-def test_a_refusal_before_the_stream_is_an_ordinary_one() -> None:
-    """The client retries it with the same body."""
-    for face in FACES:
-        with serving(refusal(529, "overloaded_error", retry_after_ms="1"), stream(*streamed(MESSAGE))) as server:
-            assert ask(face, server, request(max_tokens=LONG), max_retries=1) == MESSAGE
-        assert len({received.body for received in server.received}) == 1
-        assert len(server.received) == 2

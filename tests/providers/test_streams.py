@@ -18,12 +18,10 @@ from toolloop.machine.errors import ModelError, ProtocolError
 from toolloop.providers import (
     AnthropicProvider,
     AsyncAnthropicProvider,
-    AsyncStreamingProvider,
-    StreamingProvider,
     accumulate,
 )
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
-from toolloop.testing import FakeMessagesAPI, call, fault, reply, streamed
+from toolloop.testing import FakeMessagesAPI, fault, reply, streamed
 
 LONG = MOST_UNSTREAMED + 1
 TEXT = "Grüße \N{SNOWMAN} \U0001f600."
@@ -88,12 +86,6 @@ def test_nothing_is_sent_before_the_first_event_is_asked_for(face: Face) -> None
         assert (events, api.requests) == ([], [])
 
 
-def test_the_providers_are_streaming_ones() -> None:
-    """By `isinstance` with the protocols."""
-    assert isinstance(AnthropicProvider(None), StreamingProvider)
-    assert isinstance(AsyncAnthropicProvider(None), AsyncStreamingProvider)
-
-
 def test_a_server_that_does_not_stream_gives_its_message_as_the_only_item() -> None:
     """Accumulated, it is the reply, and nothing of it is lost."""
     for face in FACES:
@@ -102,14 +94,6 @@ def test_a_server_that_does_not_stream_gives_its_message_as_the_only_item() -> N
         assert (accumulate(events), request_id) == (MESSAGE | {"content": CONTENT}, "req_1")
         (whole,) = events
         assert json.loads(whole.text) == whole  # type: ignore[attr-defined] # it is a Reply
-
-
-def test_a_page_is_no_stream() -> None:
-    """It is shown, as for `send`."""
-    for face in FACES:
-        page = Answer(b"<html>", headers={"content-type": "text/html"})
-        with serving(page) as server, pytest.raises(ProtocolError, match="text/html"):
-            read(face, server, request())
 
 
 def test_a_refusal_is_raised_with_the_first_event() -> None:
@@ -127,29 +111,6 @@ def test_an_event_too_deep_to_be_read_is_an_error() -> None:
         body = b'event: forecast\ndata: {"type": "forecast", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n\n"
         with serving(Answer(body, headers=KIND)) as server, pytest.raises(ModelError):
             read(face, server, request())
-
-
-def test_a_stream_is_the_same_reply_however_it_comes() -> None:
-    """Byte by byte, with ignored lines and other line ends, over real HTTP."""
-    how_cases: list[dict[str, Any]] = [
-        {"chunk": 1},
-        {"noise": True},
-        {"newline": "\r\n", "chunk": 3},
-        {"newline": "\r"},
-    ]
-    for how in how_cases:
-        for face in FACES:
-            answer = reply(
-                "\N{SNOWMAN} " * 20, thinking="Hm, Grüße.", calls=[call("f", {"ü": "\U0001f600"}, id="toolu_1")]
-            )
-            tools = [{"name": "f", "description": "d", "input_schema": {"type": "object"}}]
-            with FakeMessagesAPI([answer, streamed(answer, **how)]) as api:
-                unstreamed = ask(face, api, request(messages=HISTORY[:1], tools=tools))
-                events, _ = read(face, api, request(messages=HISTORY[:1], tools=tools))
-            came = accumulate(events)
-            assert came["content"][1:] == unstreamed["content"][1:]
-            assert came["content"][0]["thinking"] == "Hm, Grüße."
-            assert (came["stop_reason"], came["usage"]) == (unstreamed["stop_reason"], unstreamed["usage"])
 
 
 def test_what_came_of_a_reply_that_broke_off_is_told() -> None:

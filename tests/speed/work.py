@@ -102,6 +102,13 @@ def counting() -> Iterator[Work]:
             sys.setprofile(before)
 
 
+def calls_of(act: Callable[[], object]) -> int:
+    """Return how many functions are entered, of Python and of C."""
+    with counting() as work:
+        act()
+    return work.calls
+
+
 @contextmanager
 def stepping() -> Iterator[Work]:
     """Count the `steps` of this thread."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import builtins
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision, StoreError
 from toolloop.stores import Entry, Head, Lease, MemoryStore, StoredJournal, StoredLoop
 
 BROKEN: dict[str, list[type[MemoryStore]]] = {}
@@ -30,23 +28,10 @@ class Backwards(MemoryStore):
         return evolve(journal, entries=journal.entries[::-1])
 
 
-@breaks("a_journal_is_kept_as_it_was_stored")
-class Miscounting(MemoryStore):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        return super().create(loop_id, entries, head=head) + 1
-
-
 @breaks("a_journal_is_read_from_a_revision_on")
 class AllOfIt(MemoryStore):
     def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
         return super().load(loop_id)
-
-
-@breaks("a_journal_is_read_from_a_revision_on")
-class PartialRevision(MemoryStore):
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
-        journal = super().load(loop_id, after=after)
-        return evolve(journal, rev=len(journal.entries))
 
 
 @breaks("a_loop_is_created_once")
@@ -56,43 +41,10 @@ class Overwriting(MemoryStore):
         return super().create(loop_id, entries, head=head)
 
 
-@breaks("a_loop_is_created_once")
-class VagueError(MemoryStore):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        try:
-            return super().create(loop_id, entries, head=head)
-        except Conflict as error:
-            raise StoreError(str(error)) from None
-
-
 @breaks("an_append_expects_the_revision")
 class Careless(MemoryStore):
     def append(self, *args: Any, expected_rev: int | None, **kwargs: Any) -> int:
         return super().append(*args, expected_rev=None, **kwargs)
-
-
-@breaks("an_append_expects_the_revision")
-class AtLeast(MemoryStore):
-    def append(self, loop_id: str, entries: Sequence[Entry], *, expected_rev: int | None, **kwargs: Any) -> int:
-        rev = self.load(loop_id).rev if loop_id in self._loops else 0
-        expected = None if expected_rev is None else min(expected_rev, rev)
-        return super().append(loop_id, entries, expected_rev=expected, **kwargs)
-
-
-@breaks("an_append_expects_the_revision")
-class HeadAnyway(MemoryStore):
-    def append(self, *args: Any, head: Head | None = None, **kwargs: Any) -> int:
-        try:
-            return super().append(*args, head=head, **kwargs)
-        except StaleRevision:
-            self._loops[args[0]].head = head or self._loops[args[0]].head
-            raise
-
-
-@breaks("an_append_expects_the_revision")
-class NoMerge(MemoryStore):
-    def append(self, *args: Any, expected_rev: int | None, **kwargs: Any) -> int:
-        return super().append(*args, expected_rev=expected_rev or 0, **kwargs)
 
 
 @breaks("an_event_is_stored_once")
@@ -101,15 +53,6 @@ class Forgetful(MemoryStore):
         if loop_id in self._loops:
             self._loops[loop_id].ids.clear()
         return super().append(loop_id, *args, **kwargs)
-
-
-@breaks("an_event_is_stored_once")
-class RevisionFirst(MemoryStore):
-    def append(self, loop_id: str, entries: Sequence[Entry], *, expected_rev: int | None, **kwargs: Any) -> int:
-        loop = self._loops.get(loop_id)
-        if loop is not None and isinstance(expected_rev, int) and expected_rev != len(loop.entries):
-            raise StaleRevision("no", loop_id=loop_id, rev=len(loop.entries))
-        return super().append(loop_id, entries, expected_rev=expected_rev, **kwargs)
 
 
 @breaks("bad_arguments_are_refused")
@@ -125,26 +68,10 @@ class FirstHead(MemoryStore):
         return super().append(*args, **kwargs)
 
 
-@breaks("a_list_describes_each_loop")
-class WholeSeconds(MemoryStore):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        if head.deadline is not None:
-            head = evolve(head, deadline=float(int(head.deadline)))
-        return super().create(loop_id, entries, head=head)
-
-
 @breaks("a_list_has_the_newest_first")
 class ByName(MemoryStore):
     def list(self, *args: Any, **kwargs: Any) -> builtins.list[StoredLoop]:
         return sorted(super().list(*args, **kwargs), key=lambda loop: loop.loop_id)
-
-
-@breaks("a_list_has_the_newest_first")
-class ByChange(MemoryStore):
-    def append(self, loop_id: str, *args: Any, **kwargs: Any) -> int:
-        rev = super().append(loop_id, *args, **kwargs)
-        self._loops[loop_id] = self._loops.pop(loop_id)
-        return rev
 
 
 @breaks("a_list_is_read_by_status_and_by_page")
@@ -152,29 +79,6 @@ class LimitFirst(MemoryStore):
     def list(self, status: str | None = None, **kwargs: Any) -> builtins.list[StoredLoop]:
         super().list(status, **kwargs)
         return [loop for loop in super().list(**kwargs) if status in (None, loop.status)]
-
-
-@breaks("a_list_is_read_by_status_and_by_page")
-class WithTheLast(MemoryStore):
-    def list(
-        self, status: str | None = None, *, limit: int = 100, before: str | None = None
-    ) -> builtins.list[StoredLoop]:
-        page = super().list(status, limit=limit, before=before)
-        last = [loop for loop in super().list(status, limit=1000) if loop.cursor == before]
-        return (last + page)[:limit]
-
-
-@breaks("a_list_is_read_by_status_and_by_page")
-class LosesTheAnchor(MemoryStore):
-    def list(self, *args: Any, before: str | None = None, **kwargs: Any) -> builtins.list[StoredLoop]:
-        known = [loop.cursor for loop in super().list(limit=1000)]
-        return [] if before not in (None, *known) else super().list(*args, before=before, **kwargs)
-
-
-@breaks("a_list_describes_each_loop")
-class Taciturn(MemoryStore):
-    def list(self, *args: Any, **kwargs: Any) -> builtins.list[StoredLoop]:
-        return [evolve(loop, lease=None) for loop in super().list(*args, **kwargs)]
 
 
 @breaks("a_deleted_loop_is_gone")
@@ -202,38 +106,7 @@ class MakesLoops(MemoryStore):
         return super().acquire(loop_id, *args, **kwargs)
 
 
-@breaks("a_missing_loop_is_named")
-class KeyErrors(MemoryStore):
-    def lease(self, loop_id: str) -> Lease | None:
-        try:
-            return super().lease(loop_id)
-        except LoopNotFound:
-            raise KeyError(loop_id) from None
-
-
 @breaks("unusual_texts_stay_as_they_are")
 class Stripping(MemoryStore):
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
         return super().create(loop_id.strip(" "), entries, head=head)
-
-
-@breaks("a_journal_is_kept_as_it_was_stored")
-class Truncating(MemoryStore):
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
-        journal = super().load(loop_id, after=after)
-        return evolve(journal, entries=tuple(evolve(each, body=each.body[:65_535]) for each in journal.entries))
-
-
-@breaks("bad_arguments_are_refused")
-class Lenient(MemoryStore):
-    def list(self, *args: Any, limit: Any = 100, **kwargs: Any) -> builtins.list[StoredLoop]:
-        return [] if limit == 0 else super().list(*args, limit=limit, **kwargs)
-
-
-@breaks("bad_arguments_are_refused")
-class FromBelow(MemoryStore):
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
-        try:
-            return super().load(loop_id, after=after)
-        except TypeError as error:
-            raise sqlite3.ProgrammingError(str(error)) from None

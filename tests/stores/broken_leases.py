@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from attrs import evolve
 
 from tests.stores.broken import breaks
-from toolloop.machine.errors import Conflict, StaleRevision
-from toolloop.stores import Entry, Lease, MemoryStore
+from toolloop.stores import Lease, MemoryStore
 
 
 @breaks("a_lease_is_as_it_was_given")
@@ -20,26 +18,11 @@ class OtherLease(MemoryStore):
         return None if lease is None else evolve(lease, owner="somebody")
 
 
-@breaks("a_lease_is_as_it_was_given")
-class RemembersTheFirst(MemoryStore):
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
-        return evolve(super().acquire(loop_id, owner, until=until, instead_of=instead_of), rev=1)
-
-
 @breaks("a_lease_keeps_others_out")
 class Polite(MemoryStore):
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
         lease = self.lease(loop_id) if loop_id in self._loops else None
         if lease is not None and lease.owner == owner:
-            instead_of = lease.token
-        return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
-
-
-@breaks("a_lease_keeps_others_out")
-class WithAClock(MemoryStore):
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
-        lease = self.lease(loop_id) if loop_id in self._loops else None
-        if lease is not None and lease.until < 0:
             instead_of = lease.token
         return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
 
@@ -66,16 +49,6 @@ class NewToken(MemoryStore):
         return renewed
 
 
-@breaks("a_lease_is_renewed_by_its_holder")
-class Revives(MemoryStore):
-    def renew(self, lease: Lease, *, until: float) -> Lease:
-        try:
-            return super().renew(lease, until=until)
-        except Conflict:
-            revived = self._loops[lease.loop_id].lease = evolve(lease, until=until)
-            return revived
-
-
 @breaks("a_lease_is_given_back")
 class GivesAnyBack(MemoryStore):
     def release(self, lease: Lease) -> None:
@@ -88,12 +61,3 @@ class GivesAnyBack(MemoryStore):
 class NoFence(MemoryStore):
     def append(self, *args: Any, lease: Lease | None = None, **kwargs: Any) -> int:
         return super().append(*args, **kwargs)
-
-
-@breaks("an_append_may_need_a_lease")
-class RevisionBeforeFence(MemoryStore):
-    def append(self, loop_id: str, entries: Sequence[Entry], *, expected_rev: int | None, **kwargs: Any) -> int:
-        loop = self._loops.get(loop_id)
-        if loop is not None and kwargs.get("lease") and expected_rev not in (None, len(loop.entries)):
-            raise StaleRevision("too soon", loop_id=loop_id, rev=len(loop.entries))
-        return super().append(loop_id, entries, expected_rev=expected_rev, **kwargs)

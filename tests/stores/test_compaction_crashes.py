@@ -11,8 +11,7 @@ import pytest
 from tests.stores.compaction_worker import PAGES, Worker, each_strategy
 from toolloop import MemoryStore, SqliteStore
 from toolloop.machine import events as ev
-from toolloop.machine.tree import begin, step
-from toolloop.stores.codec import decode_event, read_journal
+from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 from toolloop.testing import crash_everywhere
 
@@ -63,19 +62,6 @@ def journal_of(name: str, store: Any) -> tuple[Entry, ...]:
 def is_compaction(entry: Entry) -> bool:
     event = decode_event(entry)
     return isinstance(event, ev.HistoryEdited) and event.strategy is not None
-
-
-@each_strategy
-def test_any_part_of_the_journal_is_a_loop(name: str) -> None:
-    """Read from its beginning to anywhere, and event by event: the same."""
-    entries = journal_of(name, MemoryStore())
-    assert any(map(is_compaction, entries))
-    first, *events = map(decode_event, entries)
-    assert isinstance(first, ev.Opened)
-    state = begin(first)
-    for count, event in enumerate(events, 2):
-        state = step(state, event)
-        assert read_journal(entries[:count]) == state
 
 
 @each_strategy

@@ -71,21 +71,11 @@ def test_what_is_not_certain_is_unknown() -> None:
         assert standing(changed(**parts)) == "unknown"
 
 
-def test_a_number_that_no_process_can_have_is_not_alive() -> None:
-    """However great it is."""
-    assert {standing(changed(pid=2**22 + 1)), standing(changed(pid=2**70))} <= {"gone", "unknown"}
-
-
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_other_name_is_unknown(name: str) -> None:
     """And is described by itself."""
     assert standing(name) == "unknown"
     assert describe(name) == name
-
-
-def test_a_very_deep_name_is_unknown() -> None:
-    """Nothing that is stored makes a store's user fail."""
-    assert standing("[" * 100_000) == "unknown"
 
 
 def test_words_after_the_name_are_ignored() -> None:
@@ -95,7 +85,6 @@ def test_words_after_the_name_are_ignored() -> None:
     assert describe(f"{this_process()} driver 7") == f"process {os.getpid()} on {host}"
 
 
-def test_the_name_is_one_line_and_stays() -> None:
-    """It is compared as a text."""
-    assert "\n" not in this_process()
-    assert this_process() == this_process()
+def test_a_number_that_no_process_can_have_is_not_alive() -> None:
+    """However great it is."""
+    assert {standing(changed(pid=2**22 + 1)), standing(changed(pid=2**70))} <= {"gone", "unknown"}

@@ -12,13 +12,6 @@ METHODS = [name for name, value in vars(Store).items() if inspect.isfunction(val
 STORES: tuple[type[Store], ...] = (MemoryStore, SqliteStore)  # mypy says, too, that they are stores
 
 
-def test_the_protocol_has_its_nine_methods() -> None:
-    """So the test below has something to look at."""
-    assert sorted(METHODS) == sorted(
-        ["create", "append", "load", "list", "delete", "lease", "acquire", "renew", "release"]
-    )
-
-
 def test_a_store_takes_what_the_protocol_says() -> None:
     """Names, order, kinds and defaults of the arguments are the same."""
     for kind in STORES:

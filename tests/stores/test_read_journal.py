@@ -41,12 +41,6 @@ def test_any_journal_gives_its_state(world: World) -> None:
     assert read_journal(entries) == world.state
 
 
-def test_every_prefix_of_a_journal_gives_its_state() -> None:
-    """Wherever it ends."""
-    for end in range(1, len(JOURNAL) + 1):
-        assert read_journal(iter(j.entries(JOURNAL[:end]))) == fold(JOURNAL[:end])
-
-
 def test_a_damaged_entry_is_named() -> None:
     """By its number, counted from 1."""
     for damage in ("", "[]", '{"format":9,"event":"Started"}', '{"format":1,"event":"Started"}'):
@@ -72,17 +66,6 @@ def test_an_empty_journal_is_refused() -> None:
     """A loop has a first event."""
     with pytest.raises(UnreadableSnapshot, match="the journal is empty"):
         read_journal([])
-
-
-def test_an_error_of_the_source_comes_through() -> None:
-    """A store that fails while it is read is not a damaged journal."""
-
-    def failing() -> Any:
-        yield encode_event("1", m.opened())
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-        read_journal(failing())
 
 
 WORLDS = tuple(j.entries(World(random.Random(seed)).live(40).journal) for seed in range(12))
@@ -153,3 +136,14 @@ def test_a_damaged_entry_is_refused_or_read_as_a_sound_one(found: tuple[list[Ent
         raise
     assert state == fold(map(decode_event, journal))
     assert load(json.loads(json.dumps(dump(state)))) == state
+
+
+def test_an_error_of_the_source_comes_through() -> None:
+    """A store that fails while it is read is not a damaged journal."""
+
+    def failing() -> Any:
+        yield encode_event("1", m.opened())
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        read_journal(failing())

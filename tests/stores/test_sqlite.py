@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
-import secrets
 import signal
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stores.support import HUMAN, READY, contents, entries
+from tests.stores.support import HUMAN, READY, entries
 from toolloop.errors import Conflict, StoreError, UnreadableSnapshot
-from toolloop.stores import Entry, Head, SqliteStore
+from toolloop.stores import Head, SqliteStore
 from toolloop.stores.sqlite_file import _CONNECTIONS
 from toolloop.testing import check_store
 
@@ -94,47 +90,10 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
         (tmp_path / name).unlink()
 
 
-def test_a_relative_path_starts_at_the_folder_of_the_construction(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process may change its folder later."""
-    monkeypatch.chdir(tmp_path)
-    with SqliteStore("loops.db") as store:
-        monkeypatch.chdir("/")
-        store.create("loop", [], head=READY)
-    assert path.exists()
-
-
-def test_a_link_is_followed_to_the_file(path: Path, tmp_path: Path) -> None:
-    """The log is beside the file, and a link to a file that does not exist yet works, too."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    link = folder / "link.db"
-    link.symlink_to(Path("..") / path.name)
-    with SqliteStore(link) as linked, SqliteStore(path) as store:
-        linked.create("loop", entries("a"), head=READY)
-        assert contents(store) == contents(linked)
-        assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", *(f"loops.db{end}" for end in SUFFIXES)]
-        assert list(folder.iterdir()) == [link]
-
-
 def test_each_connection_writes_ahead_and_through(store: SqliteStore) -> None:
     """WAL and synchronous = FULL, read from the connection."""
     names = ("journal_mode", "synchronous")
     assert store._file.read(lambda db: [db.execute(f"PRAGMA {name}").fetchone()[0] for name in names]) == ["wal", 2]
-
-
-def test_the_shell_shows_the_journals(store: SqliteStore, path: Path) -> None:
-    """The view `journal` has every event beside the id of its loop."""
-    store.create("one", entries("a"), head=READY)
-    store.create("two", [Entry("b", "{}", '"long"')], head=HUMAN)
-    store.append("one", entries("c"), expected_rev=1)
-    with closing(sqlite3.connect(path)) as shell:
-        assert shell.execute("SELECT * FROM journal").fetchall() == [
-            ("one", 1, "a", '{"event":"a"}', None),
-            ("one", 2, "c", '{"event":"c"}', None),
-            ("two", 1, "b", "{}", '"long"'),
-        ]
 
 
 def test_a_closed_store_leaves_one_file_and_opens_again(store: SqliteStore, path: Path) -> None:
@@ -143,20 +102,6 @@ def test_a_closed_store_leaves_one_file_and_opens_again(store: SqliteStore, path
     store.close()
     assert list(path.parent.iterdir()) == [path]
     assert store.load("loop").rev == 1
-
-
-def test_a_collected_store_is_closed(path: Path) -> None:
-    """Without a warning about an open database."""
-    store = SqliteStore(path)
-    store.create("loop", entries("a"), head=READY)
-    del store
-    gc.collect()
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_it_says_what_it_is(path: Path, store: SqliteStore) -> None:
-    """Its path, for the log."""
-    assert repr(store) == f"SqliteStore({os.fspath(path)!r})"
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------
@@ -212,23 +157,6 @@ def test_a_page_and_a_journal_cost_what_is_in_them(store: SqliteStore) -> None:
     before = costs()
     fill(range(40, 400))
     assert all(after <= few + 10 for few, after in zip(before, costs(), strict=True))  # an index may be deeper
-
-
-def test_an_event_costs_little_more_than_its_text(store: SqliteStore, path: Path) -> None:
-    """Less than 110 bytes with an id of 16, whatever the journal's length, in a mix of small events and big ones."""
-    store.create("loop", [], head=READY)
-    store.close()
-    at, text, sizes = 0, 0, [path.stat().st_size]
-    for _ in range(3):
-        for _ in range(250):
-            new = [Entry(secrets.token_hex(8), "x" * length) for length in (60, 75, 640, 130, 1150, 60)]
-            text += sum(len(entry.body) for entry in new)
-            at = store.append("loop", new, expected_rev=at)
-        store.close()
-        sizes.append(path.stat().st_size)
-    assert 0 < (sizes[-1] - sizes[0] - text) / at < 110
-    first, *later = [after - before for before, after in pairwise(sizes)]
-    assert all(abs(growth - first) < first / 10 for growth in later)
 
 
 # --- refusals, interrupts and threads ---------------------------------------------------------------------------------
@@ -308,22 +236,6 @@ def test_a_signal_handler_cannot_use_the_store_in_the_middle_of_its_transaction(
     assert store.list()[0].status == "changed"
 
 
-def test_threads_share_a_store(store: SqliteStore) -> None:
-    """Each of them appends at its turn."""
-    store.create("loop", [], head=READY)
-
-    def append(name: str) -> None:
-        for at in range(10):
-            store.append("loop", entries(f"{name}/{at}"), expected_rev=None)
-
-    threads = [threading.Thread(target=append, args=(str(number),)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert store.load("loop").rev == 200
-
-
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -340,15 +252,3 @@ def test_a_file_that_was_edited_by_hand_is_not_trusted(store: SqliteStore, path:
     for loop_id in ("gap", "blob", "kind", "utf8"):
         with pytest.raises(UnreadableSnapshot, match="damaged"):
             store.load(loop_id)
-
-
-def test_an_event_that_is_too_big_for_sqlite_is_refused(store: SqliteStore) -> None:
-    """The limit is a billion bytes; here it is lowered. Nothing of the call is stored."""
-    store.create("loop", entries("a"), head=READY)
-    was = contents(store)
-    limit = store._file.read(lambda db: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000))
-    with pytest.raises(StoreError, match="cannot keep an event of this size"):
-        store.append("loop", [Entry("small", ""), Entry("big", "x" * 20_000)], expected_rev=1)
-    assert contents(store) == was
-    store._file.read(lambda db: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit))
-    assert store.append("loop", [Entry("big", "x" * 20_000)], expected_rev=1) == 2

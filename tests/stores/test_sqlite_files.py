@@ -94,15 +94,6 @@ def test_the_database_that_another_program_left_with_a_log_is_refused(path: Path
     assert log_of(path).read_bytes() == kept
 
 
-def test_the_open_database_of_another_program_is_refused(path: Path) -> None:
-    """The content of its log stays in its log."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("PRAGMA journal_mode = WAL")
-        other.execute("CREATE TABLE mine (a)")
-        assert log_of(path).stat().st_size > 0
-        refuse(path, "another program")
-
-
 def test_a_store_of_a_newer_format_is_refused(path: Path, store: SqliteStore) -> None:
     """By number, with what to do."""
     store.close()
@@ -168,22 +159,6 @@ def test_reading_needs_no_write_permission(store: SqliteStore, path: Path, folde
         assert worker.ask(APPEND_BIG) == "2"
 
 
-def test_a_reader_without_write_permission_sees_what_a_writer_has_in_its_log(store: SqliteStore, path: Path) -> None:
-    """And what it wrote since."""
-    store.append("loop", entries("b"), expected_rev=1)
-    for name in path.parent.iterdir():
-        name.chmod(0o644)
-    path.parent.chmod(0o555)
-    with Worker(path, "--as-nobody") as worker:
-        assert worker.ask("store.load('loop').rev") == "2"
-        store.append("loop", entries("c"), expected_rev=2)
-        assert worker.ask("store.load('loop').rev") == "3"
-        path.parent.chmod(0o777)
-        store.close()
-        path.parent.chmod(0o555)
-        assert worker.ask("store.load('loop').rev") == "3"
-
-
 def test_a_reader_without_write_permission_reads_while_a_writer_comes_and_goes(path: Path) -> None:
     """The log appears and disappears between its looks: it tries again, and finds nothing damaged."""
     with SqliteStore(path) as store:
@@ -201,17 +176,6 @@ def test_a_reader_without_write_permission_reads_while_a_writer_comes_and_goes(p
         assert reads.result() == "{'StoredJournal'}"
 
 
-def test_a_new_file_in_a_read_only_folder_is_refused(path: Path) -> None:
-    """With write permission, the same store works."""
-    path.parent.chmod(0o555)
-    with Worker(path, "--as-nobody") as worker:
-        answer = worker.ask("store.create('loop', [], head=Head('ended'))")
-        assert answer.startswith("StoreError")
-        assert "cannot be opened" in answer
-        path.parent.chmod(0o777)
-        assert worker.ask("store.create('loop', [], head=Head('ended'))") == "0"
-
-
 def test_a_missing_folder_is_refused(path: Path) -> None:
     """When it is there, the same store works."""
     with SqliteStore(path.parent / "folder" / "loops.db") as store:
@@ -220,25 +184,6 @@ def test_a_missing_folder_is_refused(path: Path) -> None:
         (path.parent / "folder").mkdir()
         assert store.list() == []
     shutil.rmtree(path.parent / "folder")
-
-
-def test_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
-    """By name."""
-    path.mkdir()
-    with pytest.raises(StoreError, match=r"loops\.db cannot be opened"):
-        SqliteStore(path).list()
-
-
-def test_a_failure_to_open_leaves_no_connection_behind(path: Path) -> None:
-    """However often it is tried."""
-    path.write_bytes(b"nonsense" * 1000)
-    descriptors = Path("/proc/self/fd")
-    before = len(list(descriptors.glob("*")))  # 0 where this folder does not exist
-    store = SqliteStore(path)
-    for _ in range(20):
-        with pytest.raises(UnreadableSnapshot):
-            store.list()
-    assert len(list(descriptors.glob("*"))) == before
 
 
 # --- full disks and locks ---------------------------------------------------------------------------------------------
@@ -268,20 +213,6 @@ def test_a_file_that_may_not_grow_is_refused(store: SqliteStore, path: Path, roo
         worker.ask("limit(-1)")
         assert worker.ask(APPEND_BIG) == "2"
     assert store.load("loop").entries[1:] == tuple(BIG)
-
-
-def test_a_new_store_without_space_can_be_created_later(path: Path) -> None:
-    """At each limit, from nothing to more than it needs."""
-    outcomes = set()
-    with Worker(path) as worker:
-        for room in [*range(0, 40_000, 5_555), 200_000]:
-            worker.ask(f"held.append(SqliteStore(path + '-{room}'))")
-            worker.ask(f"limit({room})")
-            outcomes.add(worker.ask("held[-1].create('loop', [], head=Head('ended'))").split("(")[0])
-            worker.ask("limit(-1)")
-            assert worker.ask("[loop.loop_id for loop in held[-1].list()]") in ("[]", "['loop']")
-            assert worker.ask("held[-1].create('later', [], head=Head('ended'))") == "0"
-    assert outcomes == {"StoreError", "0"}
 
 
 def test_a_lock_of_another_process_is_waited_for(store: SqliteStore, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from tests.machine import making as m
 from tests.machine.worlds import World
 from tests.stores import journals as j
-from tests.stores.nested_stories import FAILED, LIMITED, NESTED, TREE, WAITING, at, opened
+from tests.stores.nested_stories import FAILED, LIMITED, NESTED, TREE, WAITING
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine import events as ev
 from toolloop.machine.queries import next_deadline, status_of
@@ -22,7 +21,7 @@ from toolloop.machine.setup import Limits
 from toolloop.machine.state import State
 from toolloop.machine.tree import fold, step
 from toolloop.stores import FORMAT, Entry, Head, MemoryStore, dump, load
-from toolloop.stores.codec import decode_event, digest_of, encode_event, read_journal
+from toolloop.stores.codec import decode_event, digest_of, read_journal
 
 trees = j.lives(120, nested=True)
 
@@ -45,36 +44,6 @@ def test_a_journal_may_begin_with_a_whole_tree(world: World, more: int) -> None:
     """What is inside of its calls goes on there."""
     world.adopt().live(more)
     assert read_journal(j.entries(world.journal)) == world.state
-
-
-def test_every_beginning_of_a_story_sleeps_and_wakes() -> None:
-    """Whatever is inside of a call at that moment: a request, calls that wait, a failure, what a limit cut off."""
-    for name in NESTED:
-        story = NESTED[name]
-        for end in range(1, len(story) + 1):
-            state = fold(story[:end])
-            asleep = load(json.loads(json.dumps(dump(state))))
-            assert asleep == read_journal(j.entries(story[:end])) == state
-            for event in story[end:]:
-                asleep = step(asleep, event)
-            assert asleep == fold(story)
-
-
-def test_a_loop_alone_is_written_as_ever() -> None:
-    """Nothing of a tree is in it."""
-    world = World(random.Random(7), nested=False).live(80)
-    assert not any("path" in json.loads(entry.body) for entry in j.entries(world.journal))
-    asleep = json.dumps(dump(world.state))
-    assert "has_loop" not in asleep
-    assert "within" not in asleep
-
-
-def test_a_deep_tree_is_read_too() -> None:
-    """Each loop in a call of the one above."""
-    for depth in (5, 20):
-        state, written = deep(depth)
-        assert len(state.loops) == depth + 1
-        assert load(json.loads(json.dumps(dump(state)))) == read_journal(written) == state
 
 
 def deep(depth: int) -> tuple[State, list[Entry]]:
@@ -121,35 +90,6 @@ def test_a_journal_of_loops_nested_too_deep_is_refused() -> None:
         read_journal([*j.entries(TREE), Entry("deep", event)])
 
 
-def test_a_journal_does_not_begin_inside_of_a_call() -> None:
-    """Whichever its first event is."""
-    for first in (opened("p"), ev.Adopted(fold(TREE), path=("p",))):
-        with pytest.raises(UnreadableSnapshot, match=r"entry 1 .* starts with Opened or Adopted, and this one with"):
-            read_journal(j.entries([first]))
-
-
-# --- what it costs ---------------------------------------------------------------------------------------------------
-
-
-def test_a_journal_of_a_tree_costs_what_is_said_and_a_little_more() -> None:
-    """250 bytes beside it for each event, and the path; the beginning of a loop aside, for that has its setup."""
-    inside = [evolve(event, path=("p",)) for event in j.good_journal()[1:]]
-    for event in (*j.good_journal(), *inside, *TREE, *WAITING):
-        entry, more = encode_event("0123456789ab", event), 0
-        match event:
-            case ev.Opened():
-                continue
-            case ev.Replied():
-                more = len(event.reply.text)
-            case ev.Ended(result=result):
-                more = len(result.content) if result else 0
-            case ev.Decided():
-                more = sum(len(json.dumps(decision.content)) for _, decision in event.decisions)
-        assert len(entry.id) + len(entry.body) + len(entry.text or "") <= 250 + more + len(
-            json.dumps(["path", *event.path])
-        )
-
-
 # --- in a store ------------------------------------------------------------------------------------------------------
 
 
@@ -189,15 +129,3 @@ def test_the_deadline_of_a_tree_is_the_first_of_all_its_calls() -> None:
     late = step(state, ev.Ticked(at=in_q + 60.0))
     assert status_of(late) == "needs_decision"
     assert next_deadline(late) == in_p + 600.0
-
-
-def test_what_is_said_of_a_loop_is_said_at_its_path() -> None:
-    """The path is the third of what an event may have, before what is its own."""
-    (event,) = at("p/q", ev.Started("a"))
-    assert json.loads(encode_event("1", event).body) == {
-        "format": FORMAT,
-        "event": "Started",
-        "at": 101.0,
-        "path": ["p", "q"],
-        "call_id": "a",
-    }

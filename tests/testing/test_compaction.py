@@ -13,7 +13,6 @@ BETA = "compact-2026-09-04"
 EDIT_BETA = "compact-2026-01-12"
 SUMMARIZE: Any = {"type": "summarize"}
 COMPACTING: Any = {"edits": [{"type": "compact_20260112"}]}
-CLEARING: Any = {"edits": [{"type": "clear_tool_uses_20250919"}]}
 HI: dict[str, Any] = {"role": "user", "content": "Hi"}
 ADD: dict[str, Any] = {"name": "add", "input_schema": {"type": "object"}}
 SEARCH: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
@@ -69,39 +68,6 @@ def test_a_stream_carries_the_same() -> None:
     assert (streamed["content"], streamed["stop_reason"]) == (whole["content"], "compaction")
 
 
-def test_what_cannot_go_with_a_request_for_a_compaction_is_refused() -> None:
-    cases: list[dict[str, Any]] = [
-        {"context_management": CLEARING},
-        {"stop_sequences": ["stop"]},
-        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
-        {"tool_choice": {"type": "any"}},
-        {"compaction": {"type": "summary"}},
-        {"compaction": {}},
-    ]
-    for fields in cases:
-        error = refused(BETA, "context-management-2025-06-27", **{"compaction": SUMMARIZE, **fields})
-        assert error.type == "invalid_request_error"
-
-
-def test_a_request_for_a_compaction_needs_its_beta() -> None:
-    """The beta of the edit is another one."""
-    for beta in (EDIT_BETA, "context-management-2025-06-27"):
-        assert "compaction: Extra inputs are not permitted" in str(refused(beta, compaction=SUMMARIZE))
-
-
-def test_a_conversation_can_be_summarized_if_no_turn_is_open() -> None:
-    cases: list[list[Any]] = [
-        [HI],
-        [HI, claude("Hello.")],
-        [HI, claude("Hello. ")],
-        [HI, claude(CALL), RESULTS],
-        [HI, claude(COMPACTED, "Hello.")],
-    ]
-    for messages in cases:
-        with FakeMessagesAPI([compacted("Hi.")]) as api:
-            send(api, compaction=SUMMARIZE, messages=messages)
-
-
 OPEN_SEARCH = server_call("web_search", id="srvtoolu_1")
 
 
@@ -113,24 +79,6 @@ def test_an_open_turn_or_an_empty_conversation_is_not_summarized() -> None:
     ]
     for messages, code in cases:
         assert refused(compaction=SUMMARIZE, messages=messages).error_code == code
-
-
-def test_a_paused_reply_is_not_summarized_before_its_end() -> None:
-    with FakeMessagesAPI([reply("So far", stop_reason="pause_turn"), reply("so good."), compacted("Good.")]) as api:
-        paused = [HI, claude(*send(api)["content"])]
-        with pytest.raises(anthropic.BadRequestError) as caught:
-            send(api, compaction=SUMMARIZE, messages=paused)
-        assert caught.value.error_code == "compaction_incomplete_turn"
-        ended = [*paused, claude(*send(api, messages=paused)["content"])]
-        send(api, compaction=SUMMARIZE, messages=ended)
-
-
-def test_a_script_that_answers_it_otherwise_is_told() -> None:
-    with (
-        FakeMessagesAPI([reply("Hi.")]) as api,
-        pytest.raises(anthropic.InternalServerError, match="needs a summary alone"),
-    ):
-        send(api, compaction=SUMMARIZE)
 
 
 def test_a_changed_block_is_refused() -> None:
@@ -169,13 +117,6 @@ def test_an_edit_that_compacts_leads_a_reply_with_an_unsigned_block() -> None:
     assert [part["type"] for part in usage["iterations"]] == ["compaction", "message"]
 
 
-def test_a_pause_after_a_compaction_is_resumed_by_sending_it_back() -> None:
-    with FakeMessagesAPI([compacted("So far."), reply("Four.")]) as api:
-        paused = send(api, EDIT_BETA, context_management=COMPACTING)
-        send(api, EDIT_BETA, messages=[HI, claude(*paused["content"])], context_management=COMPACTING)
-        assert api.refused == []
-
-
 def test_thinking_before_a_compaction_is_not_verified_and_thinking_after_it_is() -> None:
     answers = [compacted("So far.", reply(thinking="Hm?", calls=[("add", {})])), reply("fine")]
     with FakeMessagesAPI(answers) as api:
@@ -186,16 +127,3 @@ def test_thinking_before_a_compaction_is_not_verified_and_thinking_after_it_is()
         send(api, messages=[HI, *after])
         with pytest.raises(anthropic.BadRequestError, match="bound to a different conversation"):
             send(api, messages=[*forged, *after])
-
-
-def test_edits_of_the_sdk_are_accepted_with_their_beta() -> None:
-    cases: list[dict[str, Any]] = [CLEARING, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, {}]
-    for edits in cases:
-        with FakeMessagesAPI([reply("fine")]) as api:
-            assert send(api, "context-management-2025-06-27", context_management=edits)["stop_reason"] == "end_turn"
-        assert "Extra inputs" in str(refused("other-2026-01-01", context_management=edits))
-
-
-def test_an_edit_of_the_wrong_shape_is_refused() -> None:
-    wrong = {"edits": [{"type": "clear_tool_uses_20250919", "keep": 3}]}
-    assert "context_management.edits.0" in str(refused("context-management-2025-06-27", context_management=wrong))

@@ -71,8 +71,8 @@ TOOLS = (look, charge, careless, post)
 
 
 @define
-class World:
-    """What is outside the loop: a bank and a letter box, which see what the tools really did."""
+class Bank:
+    """A bank and a letter box, which see what the tools really did."""
 
     names: Sequence[str]
     is_async: bool = False
@@ -119,7 +119,7 @@ class World:
         anyio.run(main)
 
     def anew(self, make_store: Callable[[], Any] = MemoryStore) -> Callable[[], Any]:
-        """Another store, and a world in which nothing has happened."""
+        """Return a function that makes another store and forgets what happened."""
 
         def make() -> Any:
             self.runs, self.charged, self.unknown = Counter(), {}, 0
@@ -147,8 +147,8 @@ def sqlite_in(folder: Path) -> Callable[[], SqliteStore]:
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_good_program_survives_a_crash_anywhere(is_async: bool) -> None:
     """A call of each effect, one of them approved; every boundary of the run is tried, and the loop always ends."""
-    world = World(["look", "charge", "post"], is_async)
-    report = crash_everywhere(world.program, world.anew(), check=world.check)
+    bank = Bank(["look", "charge", "post"], is_async)
+    report = crash_everywhere(bank.program, bank.anew(), check=bank.check)
     print(report)  # noqa: T201 - the boundaries are the claim
     assert report.boundaries >= 28
     assert len(report.crashes) == report.boundaries + 1
@@ -159,51 +159,41 @@ def test_a_good_program_survives_a_crash_anywhere(is_async: bool) -> None:
     assert None not in [where for crash in report.crashes for where in crash.where]
 
 
-def test_each_named_moment_is_among_the_boundaries() -> None:
-    """Before and after each request, reply, start, end and lease, whatever is stored with it."""
-    world = World(["post"])
-    report = crash_everywhere(world.program, world.anew())
-    moments = {str(where) for crash in report.crashes for where in crash.where}
-    for what in ("create(", "append(Requested", "Replied", "Started post", "Ended post", "acquire("):
-        for when in ("before", "after"):
-            assert any(moment.startswith(when) and what in moment for moment in moments), (when, what)
-
-
 def test_a_good_program_survives_it_in_sqlite(tmp_path: Path) -> None:
     """As in memory."""
-    world = World(["charge", "post"])
-    report = crash_everywhere(world.program, world.anew(sqlite_in(tmp_path)), check=world.check)
+    bank = Bank(["charge", "post"])
+    report = crash_everywhere(bank.program, bank.anew(sqlite_in(tmp_path)), check=bank.check)
     assert report.boundaries >= 26
     assert report.waiting == ()
 
 
 def test_the_one_that_wakes_the_loop_may_die_too() -> None:
     """Two crashes, at every pair of boundaries."""
-    world = World(["charge"])
-    report = crash_everywhere(world.program, world.anew(), check=world.check, depth=2)
+    bank = Bank(["charge"])
+    report = crash_everywhere(bank.program, bank.anew(), check=bank.check, depth=2)
     assert len(report.crashes) > 10 * report.boundaries
     assert max(len(crash.at) for crash in report.crashes) == 2
     assert max(crash.starts["charge"] for crash in report.crashes) == 3
 
 
-def test_askingside_by_side_survive_it() -> None:
+def test_calls_side_by_side_survive_it() -> None:
     """Whatever their threads still do is nobody's any more."""
-    world = World(["look", "charge", "post"], side_by_side=3)
-    report = crash_everywhere(world.program, world.anew(), check=world.check)
+    bank = Bank(["look", "charge", "post"], side_by_side=3)
+    report = crash_everywhere(bank.program, bank.anew(), check=bank.check)
     assert report.waiting == ()
 
 
 def test_a_wait_that_the_program_does_not_end_is_told() -> None:
     """Nobody says how the letter ended: the loop waits, and that is true, not broken."""
-    world = World(["post"])
+    bank = Bank(["post"])
 
     def program(store: Store) -> None:
-        context = LoopContext(world)
-        provider = ScriptedProvider(world.answer)
+        context = LoopContext(bank)
+        provider = ScriptedProvider(bank.answer)
         with ToolLoopHandle.open(store, "bill", provider, params=PARAMS, tools=TOOLS, context=context) as handle:
             handle.run(lambda turn: turn.approve_all(by="ana"))
 
-    report = crash_everywhere(program, world.anew(), check=world.check)
+    report = crash_everywhere(program, bank.anew(), check=bank.check)
     moments = {where for crash in report.waiting for where in crash.where}
     assert moments == {"after append(Continued, Started post)", "before append(Ended post, TurnEnded)"}
     assert "needs_decision" in str(report)
@@ -221,8 +211,8 @@ def broken(program: Callable[[Store], object], make_store: Callable[[], Any], ch
 
 def test_a_tool_that_is_declared_keyed_and_is_not_is_found() -> None:
     """It runs again after a crash, as it was declared, and the bank sees it twice."""
-    world = World(["careless"])
-    told = broken(world.program, world.anew(), world.check)
+    bank = Bank(["careless"])
+    told = broken(bank.program, bank.anew(), bank.check)
     assert told.startswith(("crash after append(Started careless)", "crash before append(Ended careless, TurnEnded)"))
     assert "the card was charged 2 times" in told
 
@@ -238,37 +228,9 @@ class Forgetful(MemoryStore):
 
 def test_a_store_that_forgets_is_found() -> None:
     """Without any crash, even."""
-    world = World(["charge"])
-    told = broken(world.program, world.anew(Forgetful))
+    bank = Bank(["charge"])
+    told = broken(bank.program, bank.anew(Forgetful))
     assert "without a crash" in told
-
-
-class Lazy(MemoryStore):
-    """It writes the end of a call when it is asked the next thing, like a file that nobody flushed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unwritten: list[tuple[str, Sequence[Entry]]] = []
-
-    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
-        for unwritten in self._unwritten:
-            super().append(*unwritten, expected_rev=None)
-        self._unwritten = [(loop_id, entries)] if '"Ended"' in entries[0].body else []
-        if self._unwritten:
-            return int(more["expected_rev"]) + len(entries)
-        return super().append(loop_id, entries, **more)
-
-    def load(self, loop_id: str, *, after: int = 0) -> Any:
-        self._unwritten.clear()  # a new process: what was never written is gone
-        return super().load(loop_id, after=after)
-
-
-def test_a_store_that_writes_later_is_found() -> None:
-    """What it said it had is gone with the process: nobody knows any more that the tool ended."""
-    world = World(["charge"])
-    told = broken(world.program, world.anew(Lazy))
-    assert told.startswith("crash after append(Ended charge, TurnEnded)")
-    assert "the store lost an event that it had reported as stored" in told
 
 
 class Unfenced(MemoryStore):
@@ -280,53 +242,32 @@ class Unfenced(MemoryStore):
 
 def test_a_store_that_ignores_the_revision_is_found() -> None:
     """Two people at two desks decide one call, each in their own way, and it takes both words."""
-    world = World(["post"])
+    bank = Bank(["post"])
 
     def program(store: Store) -> None:
-        common: dict[str, Any] = {"params": PARAMS, "tools": TOOLS, "context": LoopContext(world)}
-        with ToolLoopHandle.open(store, "bill", ScriptedProvider(world.answer), **common) as handle:
+        common: dict[str, Any] = {"params": PARAMS, "tools": TOOLS, "context": LoopContext(bank)}
+        with ToolLoopHandle.open(store, "bill", ScriptedProvider(bank.answer), **common) as handle:
             turn = handle.run()
             if isinstance(turn, Yielded) and [each.why for each in turn.pending] == ["approval"]:
-                with ToolLoopHandle.open(store, "bill", ScriptedProvider(world.answer), **common) as another:
+                with ToolLoopHandle.open(store, "bill", ScriptedProvider(bank.answer), **common) as another:
                     another.decide({"post": Approve(by="ana")})
                 with suppress(CallerError):
                     turn.deny("post", "no", by="bo")
-            handle.run(world.decide)
+            handle.run(bank.decide)
 
-    assert crash_everywhere(program, world.anew(), check=world.check).waiting == ()
-    assert "the call 'post' was decided already (approve)" in broken(program, world.anew(Unfenced))
+    assert crash_everywhere(program, bank.anew(), check=bank.check).waiting == ()
+    assert "the call 'post' was decided already (approve)" in broken(program, bank.anew(Unfenced))
 
 
 def test_a_program_that_does_not_get_on_is_found() -> None:
     """Its loop could be driven, and is not."""
-    world = World(["post"])
+    bank = Bank(["post"])
 
     def program(store: Store) -> None:
-        ToolLoopHandle.open(store, "bill", ScriptedProvider(world.answer), params=PARAMS, tools=TOOLS)
+        ToolLoopHandle.open(store, "bill", ScriptedProvider(bank.answer), params=PARAMS, tools=TOOLS)
 
-    told = broken(program, world.anew())
+    told = broken(program, bank.anew())
     assert told == "without a crash: the loop 'bill' is runnable, and running the program again changes nothing"
-
-
-def test_a_program_without_a_loop_is_found() -> None:
-    """It has to use the store that it is given."""
-    assert broken(lambda _store: None, MemoryStore) == (
-        "without a crash: the program keeps no loop in the store that it is given"
-    )
-
-
-def test_a_program_that_fails_when_it_wakes_is_found() -> None:
-    """With what it raised, and after which crash."""
-    world = World(["post"])
-
-    def program(store: Store) -> None:
-        if store.list():
-            raise ValueError("there is one already")
-        world.program(store)
-
-    told = broken(program, world.anew())
-    assert told.startswith("crash after create(Opened)")
-    assert "the program raised ValueError: there is one already" in told
 
 
 # --- the dead --------------------------------------------------------------------------------------------------------

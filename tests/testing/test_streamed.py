@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import anthropic
-import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,21 +97,6 @@ def test_a_collected_stream_is_the_reply() -> None:
         assert streaming.requests[0].json["stream"] is True
 
 
-def test_a_fault_before_a_stream_is_an_ordinary_error() -> None:
-    with (
-        FakeMessagesAPI([fault(529)]) as api,
-        pytest.raises(anthropic.InternalServerError) as caught,
-        api.client().messages.stream(**ASK),
-    ):
-        pass
-    assert caught.value.type == "overloaded_error"
-
-
-def test_it_changes_nothing_unless_asked_to() -> None:
-    assert seen(streamed(REPLY)) == seen(REPLY)
-    assert seen(delayed(0.001, streamed(REPLY))) == seen(REPLY)
-
-
 @settings(max_examples=40, deadline=None)
 @given(POSITIONS)
 def test_a_stream_ends_after_any_number_of_events_as_if_it_were_whole(end: int) -> None:
@@ -126,13 +110,6 @@ def test_a_stream_ends_after_any_number_of_bytes_as_if_it_were_whole(end: int) -
     assert (answered.body, answered.ended) == (WHOLE[:end], True)
 
 
-def test_an_empty_stream_is_an_event_stream_of_nothing() -> None:
-    answered = seen(streamed(REPLY, end=0))
-    assert answered.head.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"content-type: text/event-stream" in answered.head
-    assert (answered.chunks, answered.ended) == ([], True)
-
-
 def test_an_error_comes_in_mid_stream() -> None:
     for end in (0, 1, 4, -1):
         trouble = fault(529, message="not now")
@@ -142,13 +119,6 @@ def test_an_error_comes_in_mid_stream() -> None:
             *FRAMES[:end],
             b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"not now"}}\n\n',
         ]
-
-
-def test_a_client_raises_an_error_that_comes_in_mid_stream() -> None:
-    with pytest.raises(anthropic.APIStatusError, match="not now") as caught:
-        collected(streamed(REPLY, end=5, fault=fault(529, message="not now")))
-    assert caught.value.type == "overloaded_error"
-    assert caught.value.status_code == 200
 
 
 def test_events_are_left_out_by_type() -> None:
@@ -165,59 +135,8 @@ def test_a_call_streams_any_text_as_its_input() -> None:
         assert written == {1: text, 2: ""}
 
 
-def test_an_input_cut_by_the_limit_has_no_end_of_its_block() -> None:
-    cut = reply(calls=[call("add", {"a": "b", "c": "d"}, id="toolu_1")], stop_reason="max_tokens")
-    answer = streamed(cut, inputs={"add": '{"a":"b","c":"d'}, without=["content_block_stop"])
-    kinds = [event["type"] for event in events(seen(answer).body)]
-    assert "content_block_stop" not in kinds
-    assert kinds[-2:] == ["message_delta", "message_stop"]
-
-
 def test_noise_is_passed_over_by_a_client() -> None:
     assert collected(streamed(REPLY, noise=True)) == collected(REPLY)
-
-
-def test_noise_has_everything_that_a_client_must_pass_over() -> None:
-    body = seen(streamed(REPLY, noise=True)).body
-    noisy = events(body)
-    assert body.count(b": a comment\n\n") == len(FRAMES)
-    assert {"ping", "forecast"} < {event["type"] for event in noisy}
-    assert "mood_delta" in {event["delta"]["type"] for event in noisy if event["type"] == "content_block_delta"}
-    assert (noisy[0]["type"], noisy[-1]["type"]) == ("message_start", "message_stop")
-    quiet = [event for event in noisy if event.get("delta", {}).get("type") != "mood_delta" and "mood" not in event]
-    assert [event for event in quiet if event["type"] != "ping"] == [
-        event for event in events(WHOLE) if event["type"] != "ping"
-    ]
-
-
-def test_a_delta_of_an_unknown_type_comes_only_while_its_block_is_open() -> None:
-    opened: set[int] = set()
-    for event in events(seen(streamed(REPLY, noise=True)).body):
-        if event["type"] == "content_block_start":
-            opened.add(event["index"])
-        elif event["type"] == "content_block_stop":
-            opened.remove(event["index"])
-        elif event["type"] == "content_block_delta":
-            assert event["index"] in opened
-
-
-def test_noise_is_not_counted_as_events() -> None:
-    quiet = events(seen(streamed(REPLY, noise=True, end=2)).body)
-    assert [event["type"] for event in quiet if event["type"] not in {"ping", "forecast"}] == [
-        "message_start",
-        "content_block_start",
-    ]
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_async_client_collects_a_stream_in_single_bytes_and_with_noise(backend: str) -> None:
-    async def ask() -> dict[str, Any]:
-        with FakeMessagesAPI([streamed(REPLY, chunk=1, noise=True)]) as api:
-            async with api.async_client() as client, client.messages.stream(**ASK) as stream:
-                message: dict[str, Any] = (await stream.get_final_message()).to_dict(mode="json", warnings=False)
-                return message
-
-    assert anyio.run(ask, backend=backend) == collected(REPLY)
 
 
 def test_lines_end_as_told() -> None:
@@ -239,12 +158,6 @@ def test_a_recorded_stream_is_sent_to_the_byte_frame_by_frame() -> None:
         assert len(answered.chunks) == len(FRAMES)
         assert b"request-id: req_recorded\r\n" in answered.head
         assert b"content-type: text/event-stream; charset=utf-8\r\n" in answered.head
-
-
-def test_a_recorded_stream_is_ended_and_cut_like_any_other() -> None:
-    recorded = verbatim(200, {}, RECORDED)
-    for options in ({"end": 3}, {"end": 3, "fault": fault(529)}, {"cut_bytes": 77}, {"chunk": 5}):
-        assert seen(streamed(recorded, **options)).chunks == seen(streamed(REPLY, **options)).chunks
 
 
 def test_a_recorded_stream_is_changed_in_nothing_else() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import json
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -27,7 +26,6 @@ from toolloop.responses import (
     LinkResponse,
     RawOutputs,
     TextResponse,
-    Unsendable,
 )
 from toolloop.tools import ToolError, content_of
 
@@ -170,36 +168,3 @@ def test_the_content_of_a_result_is_content_again(value: Any, asked: Any) -> Non
     again = content_of(given, is_error=block.get("is_error", False))
     again = [{"type": "text", "text": again}] if again and isinstance(again, str) else again
     assert again == block["content"]
-
-
-@given(RETURNED)
-def test_the_plain_text_of_anything_is_text(value: Any) -> None:
-    """Unless the value cannot be sent."""
-    try:
-        text = ADAPTER.to_plain_text(value)
-    except Unsendable:
-        assert "is_error" in answer(value)
-    else:
-        assert isinstance(text.encode(), bytes)
-
-
-@given(st.lists(SEEN, min_size=1, max_size=5))
-def test_rows_with_text_are_blocks_or_data_and_never_lost(rows: list[Any]) -> None:
-    """If all are valid blocks, only blank ones are left out; otherwise all of them are sent as JSON."""
-    content = content_of(copy.deepcopy(rows)) if _are_sendable(rows) else None
-    if isinstance(content, list):
-        assert [block["text"] for block in content] == [_mended(row["text"]) for row in rows if row["text"].strip()]
-    elif content:
-        assert [row["text"] for row in json.loads(content)] == [_mended(row["text"]) for row in rows]
-
-
-def _are_sendable(rows: list[Any]) -> bool:
-    return "is_error" not in answer(rows)
-
-
-def _mended(text: Any) -> Any:
-    return (
-        "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= each <= "\udfff" else each for each in text)
-        if isinstance(text, str)
-        else text
-    )

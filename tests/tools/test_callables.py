@@ -110,15 +110,6 @@ def test_whatever_is_called_like_a_function_runs_with_what_the_model_gives() -> 
         assert outcome(made, n=3) == expected
 
 
-def test_name_and_description_are_those_of_what_is_wrapped() -> None:
-    assert (tool(retried).name, tool(retried).description) == ("retried", "Try.")
-    assert tool(functools.partial(add, 1)).name == "add"
-    called = tool(Box())
-    assert (called.name, called.description) == ("Box", "Open it.")
-    assert called.input_schema["properties"]["n"]["description"] == "how often"
-    assert tool(Async()).description == "Wait."
-
-
 class Yields:
     def __call__(self, n: int) -> Iterator[int]:
         yield n
@@ -133,19 +124,6 @@ def test_what_yields_cannot_be_a_tool() -> None:
     for function in cases:
         with pytest.raises(BadTool, match="yields, and a tool has one result"):
             tool(function)
-
-
-def test_a_parameter_of_a_decorated_function_is_named_when_it_cannot_be_one() -> None:
-    @functools.wraps(add)
-    def wrapper(*args: Any, **kwargs: Any) -> str:
-        return add(*args, **kwargs)
-
-    def bare(*args: Any, **kwargs: Any) -> str:
-        return add(*args, **kwargs)
-
-    assert list(tool(wrapper).input_schema["properties"]) == ["left", "n", "right"]
-    with pytest.raises(BadTool, match="its parameter 'args' takes any number of values"):
-        tool(bare)
 
 
 def test_a_tool_has_the_name_the_docstring_and_the_signature_of_its_function() -> None:
@@ -165,6 +143,27 @@ def test_a_tool_is_not_made_a_tool_again() -> None:
     with pytest.raises(BadTool, match="add is a tool already"):
         tool(name="other")(made)
     assert tool(made.function, name="other").name == "other"
+
+
+Alias = TypeAliasType("Alias", ToolContext)
+New = NewType("New", ToolContext)
+
+
+def test_the_context_is_given_however_it_is_asked_for() -> None:
+    cases: list[Any] = [
+        *(ToolContext, ToolContext | None, Union[None, ToolContext], Annotated[ToolContext, "told"], Alias, New),  # noqa: UP007 - the old way
+        *(Annotated[ToolContext | None, "told"], Annotated[Optional[ToolContext], Field(description="told")]),  # noqa: UP045 - likewise
+        *(Final[ToolContext], New | None, Annotated[Alias, "told"]),
+    ]
+    for annotation in cases:
+
+        def take(n: int, context: Any = None) -> Any:
+            return context
+
+        take.__annotations__["context"] = annotation
+        made = tool(take)
+        assert list(made.input_schema["properties"]) == ["n"]
+        assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
 
 
 @dataclasses.dataclass
@@ -188,27 +187,6 @@ def test_a_class_without_a_docstring_has_no_description() -> None:
 
 class Context(ToolContext):
     """Not the one that is given."""
-
-
-Alias = TypeAliasType("Alias", ToolContext)
-New = NewType("New", ToolContext)
-
-
-def test_the_context_is_given_however_it_is_asked_for() -> None:
-    cases: list[Any] = [
-        *(ToolContext, ToolContext | None, Union[None, ToolContext], Annotated[ToolContext, "told"], Alias, New),  # noqa: UP007 - the old way
-        *(Annotated[ToolContext | None, "told"], Annotated[Optional[ToolContext], Field(description="told")]),  # noqa: UP045 - likewise
-        *(Final[ToolContext], New | None, Annotated[Alias, "told"]),
-    ]
-    for annotation in cases:
-
-        def take(n: int, context: Any = None) -> Any:
-            return context
-
-        take.__annotations__["context"] = annotation
-        made = tool(take)
-        assert list(made.input_schema["properties"]) == ["n"]
-        assert made.run(made.prepare({"n": 1}), CONTEXT) is CONTEXT
 
 
 def test_what_is_no_context_is_not_given_one() -> None:

@@ -6,10 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from tests.tools.answering import ADAPTER, BINARY, CALL, IMAGES, PDF, error, png, said, sent, text
+from tests.tools.answering import ADAPTER, BINARY, IMAGES, PDF, error, png, said, sent, text
 from toolloop.responses import FileResponse
 
 
@@ -95,13 +92,6 @@ def test_a_file_that_cannot_be_shown_is_named() -> None:
         assert says in said(file)
 
 
-def test_the_largest_image_is_sent() -> None:
-    """5 MB of base64."""
-    largest = png(8000, 8000, size=3_932_160 - len(png()))
-    assert len(encoded(largest)) == 5_242_880
-    assert sent(FileResponse("a.png", "image/png", largest)) == image(largest, "image/png")
-
-
 def test_bytes_are_a_file_without_a_name() -> None:
     """An image, a document, a text, or named."""
     cases: list[tuple[Any, Any]] = [
@@ -113,20 +103,6 @@ def test_bytes_are_a_file_without_a_name() -> None:
     ]
     for data, content in cases:
         assert sent(data) == content
-
-
-@given(
-    st.binary(max_size=40),
-    st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF1234WEBP", b"%PDF-"]),
-    st.text(min_size=1).filter(str.strip),
-)
-def test_any_bytes_are_shown_or_named(data: bytes, start: bytes, mime_type: str) -> None:
-    """Never an error."""
-    for response in (FileResponse("a", mime_type, start + data), start + data):
-        (message,) = ADAPTER.create_messages(CALL, response)
-        (result,) = message["content"]
-        assert result["content"]
-        assert "is_error" not in result
 
 
 def test_a_path_is_the_file_at_that_path(tmp_path: Path) -> None:

@@ -89,13 +89,6 @@ def test_options_are_sent_in_one_order_and_only_those_given() -> None:
     assert (function.needs_approval, function.effect) == (judge, "keyed")
 
 
-def test_a_function_without_a_docstring_has_no_description() -> None:
-    @tool
-    def silent() -> None: ...
-
-    assert list(silent.definition()) == ["name", "input_schema"]
-
-
 def test_a_tool_never_changes() -> None:
     with pytest.raises(FrozenInstanceError):
         search.name = "other"  # type: ignore[misc]

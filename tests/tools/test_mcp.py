@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.loop.support import results_in, scene
-from tests.tools.mcp_server import CONTENTS, ECHO, PDF, PNG
+from tests.tools.mcp_server import CONTENTS, ECHO, PNG
 from tests.tools.mcp_support import Server
 from toolloop import Tool
 from toolloop.events import CallProgress
@@ -23,7 +23,6 @@ IMAGE = {
     "type": "image",
     "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()},
 }
-DOCUMENT = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(PDF).decode()}
 
 
 @pytest.fixture(scope="module")
@@ -86,37 +85,6 @@ def test_a_denied_call_never_reaches_the_server(shared: Server, server: Server) 
     assert "not today" in contents[1]
 
 
-def test_invalid_input_does_not_wait_for_approval(server: Server) -> None:
-    """The model gets a line for each field."""
-    wrong = {"text": "", "times": "two", "tone": "shrill", "more": 1}
-    with (
-        server.opened("echo", needs_approval=True) as tools,
-        scene([reply(calls=[("echo", wrong)]), reply("fine")], tools=tools) as story,
-    ):
-        turn = story.turn()
-        assert turn.reason == "tools_executed"
-        turn.continue_loop()
-        story.done()
-        (result,) = results_in(story.sent()[-1])
-    assert result["is_error"]
-    for line in (
-        "input: Additional properties are not allowed ('more' was unexpected)",
-        "text: '' should be non-empty",
-        "times: 'two' is not of type 'integer'",
-        "tone: 'shrill' is not one of ['loud', 'low', None]",
-    ):
-        assert line in result["content"]
-    assert server.ran == []
-
-
-def test_a_schema_that_refers_to_another_address_fits_nothing(opened: Tools, server: Server) -> None:
-    """It is never fetched, and the tool does not run."""
-    result = answer(opened, "nowhere", {"a": 1})
-    assert "the schema of this tool cannot be used" in result["content"]
-    assert result["is_error"]
-    assert server.ran == []
-
-
 def test_a_tool_is_called_by_the_servers_own_name_for_it(opened: Tools, server: Server) -> None:
     """The name for the API may differ."""
     assert answer(opened, "files_read_one", {})["content"] == "files/read.one: {}"
@@ -150,12 +118,6 @@ def test_each_kind_of_content_is_converted(opened: Tools, server: Server) -> Non
         assert not result.get("is_error")
 
 
-def test_a_pdf_is_a_document(opened: Tools, server: Server) -> None:
-    """The bytes of a resource decide its type."""
-    (block,) = answer(opened, "contents", {"kinds": ["pdf"]})["content"]
-    assert (block["type"], block["source"]) == ("document", DOCUMENT)
-
-
 def test_content_that_cannot_be_shown_is_named(opened: Tools, server: Server) -> None:
     """Audio, and other kinds of files."""
     cases: list[tuple[str, str]] = [("audio", "audio"), ("zip", "resource")]
@@ -163,23 +125,6 @@ def test_content_that_cannot_be_shown_is_named(opened: Tools, server: Server) ->
         content = answer(opened, "contents", {"kinds": [kind]})["content"]
         assert isinstance(content, str)
         assert name in content
-
-
-def test_several_contents_keep_their_order(opened: Tools, server: Server) -> None:
-    """Each is a block of its own."""
-    content = answer(opened, "contents", {"kinds": ["text", "image", "link", "pdf", "audio", "text file"]})["content"]
-    assert [block["type"] for block in content] == ["text", "image", "text", "document", "text", "text"]
-    assert content[0]["text"] == "some words"
-    assert content[1] == IMAGE
-    assert content[2]["text"] == EACH_KIND["link"]
-    assert content[5]["text"] == "a note"
-
-
-def test_an_error_with_several_contents_is_one_text(opened: Tools, server: Server) -> None:
-    """The API does not accept images in an error result, so they are named."""
-    result = answer(opened, "contents", {"kinds": ["text", "image", "link"], "error": True})
-    assert result["content"] == 'some words\nimage.png\n{"name":"the page","url":"https://example.com/page"}'
-    assert result["is_error"]
 
 
 def test_empty_content_is_a_result(opened: Tools, server: Server) -> None:
@@ -208,16 +153,6 @@ def test_progress_is_reported(opened: Tools, server: Server) -> None:
         ("climb", "half way", 1, 2),
         ("climb", None, 2, 2),
     ]
-
-
-def test_calls_may_run_side_by_side(opened: Tools, server: Server) -> None:
-    """From several threads, on one connection."""
-    texts = [str(number) for number in range(6)]
-    with scene([reply(calls=[("echo", {"text": text}) for text in texts]), reply("fine")], tools=opened) as story:
-        story.turn().continue_loop()
-        story.done()
-        contents = [result["content"] for result in results_in(story.sent()[-1])]
-    assert contents == [f'echo: {{"text": "{text}"}}' for text in texts]
 
 
 def test_a_tool_can_be_called_without_a_loop(opened: Tools, server: Server) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
-from mcp.server.mcpserver import MCPServer
 
 from tests.loop.concurrency import async_loop, async_wire, on_both_backends, run_async
-from tests.loop.support import completed, params, results_in, yielded
+from tests.loop.support import completed, results_in, yielded
 from tests.tools.mcp_support import Server
-from toolloop import Texts, ToolError, ToolLoopHandle
-from toolloop.errors import BadTool
+from toolloop import Texts, ToolError
 from toolloop.events import CallProgress
-from toolloop.testing import ScriptedProvider, reply
+from toolloop.testing import reply
 from toolloop.tools.mcp import aopen_mcp, mcp_tools
 
 
@@ -100,25 +97,6 @@ def test_the_server_is_told_when_a_turn_is_cancelled(backend: str, server: Serve
     run_async(backend, main)
 
 
-def test_a_server_that_dies_is_an_error_result(server: Server) -> None:
-    """Each later call is one, too."""
-
-    async def main() -> None:
-        script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
-        async with aopen_mcp(server.program("die")) as tools, async_wire(script, tools) as (handle, api):
-            for _ in range(2):
-                yielded(await handle.next_turn()).continue_loop()
-            assert completed(await handle.next_turn()).text == "what a pity"
-            sent: Any = api.requests[-1].json["messages"]
-        (first,), (second,) = results_in(sent[2]), results_in(sent[4])
-        assert first["content"].startswith("The MCP server did not say how the call ended")
-        assert second["content"] == first["content"]
-        assert (first["is_error"], second["is_error"]) == (True, True)
-
-    run_async("trio", main)
-    assert server.ran == [["die", {}]]
-
-
 @on_both_backends
 def test_a_tool_of_a_connection_that_was_left_did_not_run(backend: str, server: Server) -> None:
     """The error says so."""
@@ -145,38 +123,3 @@ def test_a_client_that_is_open_already(backend: str, server: Server) -> None:
             await tools[0]({"text": "too late"})
 
     run_async(backend, main)
-
-
-@on_both_backends
-def test_an_exception_of_the_block_comes_out_as_it_is(backend: str, server: Server) -> None:
-    """The task groups inside do not wrap it."""
-
-    async def main() -> None:
-        async with aopen_mcp(server.local("echo")):
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        run_async(backend, main)
-
-
-def test_the_sync_handle_refuses_the_tools_of_an_async_session(server: Server) -> None:
-    """It refuses every async tool."""
-
-    async def main() -> None:
-        async with aopen_mcp(server.local("echo")) as tools:
-            with pytest.raises(BadTool, match="async"):
-                ToolLoopHandle(ScriptedProvider([]), params=params(), tools=tools)
-
-    run_async("asyncio", main)
-
-
-@on_both_backends
-def test_once_connected_there_is_no_limit(backend: str) -> None:
-    """`connect_timeout` does not limit the caller's block."""
-
-    async def main() -> None:
-        async with aopen_mcp(MCPServer("in this process"), connect_timeout=50) as tools:
-            assert anyio.current_effective_deadline() == math.inf
-            assert tools == []
-
-    anyio.run(main, backend=backend)  # not `run_async`, which has a limit of its own

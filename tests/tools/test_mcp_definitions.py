@@ -12,8 +12,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 from mcp.types import Tool as Listed
 
-from tests.tools.mcp_server import EITHER
-from toolloop import Tool, ToolRegistry
+from toolloop import Tool
 from toolloop.errors import BadTool
 from toolloop.tools.mcp import McpOptions, mcp_tools
 
@@ -56,14 +55,6 @@ def test_invalid_characters_in_names_become_underscores() -> None:
     assert [tool.name for tool in taken(*names)] == ["read", "files_read", "files_write", "ein__mlaut", "a-b_c"]
 
 
-def test_a_prefix_lets_two_servers_have_tools_of_one_name() -> None:
-    """Without it the registry refuses them."""
-    one, two = taken("read", "write", prefix="one_"), taken("read", prefix="two_")
-    assert ToolRegistry([*one, *two]).names == ("one_read", "one_write", "two_read")
-    with pytest.raises(BadTool, match="read"):
-        ToolRegistry([*taken("read"), *taken("read")])
-
-
 def test_only_takes_tools_by_the_servers_names_in_the_servers_order() -> None:
     """The prefix is not part of these names."""
     tools = taken("a", "b.c", "d", only=["d", "b.c"], prefix="x_")
@@ -97,21 +88,6 @@ def test_an_invalid_tool_or_option_is_refused_with_the_remedy() -> None:
         with pytest.raises(BadTool) as caught:
             taken(*names, **options)
         assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_an_unknown_option_is_refused() -> None:
-    """A misspelled `needs_approval` must not be ignored."""
-    with pytest.raises(TypeError, match="approval"):
-        taken("a", approval=True)
-
-
-def test_a_union_at_the_top_of_a_schema_goes_into_the_description() -> None:
-    """The API refuses it in the schema. It is still validated."""
-    (tool,) = taken("either", schema=EITHER)
-    definition = tool.definition()
-    assert definition["input_schema"] == {"type": "object", "properties": EITHER["properties"]}
-    assert definition["description"].endswith('{"anyOf":[{"required":["path"]},{"required":["url"]}]}')
-    assert tool.prepare({"url": "x"}) == {"arguments": {"url": "x"}}
 
 
 def test_a_schema_is_always_that_of_an_object() -> None:

@@ -16,20 +16,6 @@ def add(left: int, right: int = 0) -> int:
     return left + right
 
 
-def test_fields_of_the_api_are_sent() -> None:
-    cases: list[dict[str, Any]] = [
-        {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
-        {"defer_loading": True, "strict": True, "eager_input_streaming": False},
-        {"defer_loading": False, "cache_control": {"type": "ephemeral"}},
-        {"allowed_callers": ("direct", "code_execution_20250825")},
-        {"input_examples": ({"left": 1}, {"left": 1.0, "right": 2})},
-    ]
-    for options in cases:
-        sent = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
-        definition = tool(add, **options).definition()
-        assert {key: definition[key] for key in sent} == sent
-
-
 def test_an_invalid_option_is_refused_at_decoration() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"allowed_callers": {"direct"}}, "allowed_callers is a set"),
@@ -55,7 +41,3 @@ def test_an_example_that_does_not_fit_is_named_when_the_definition_is_made() -> 
         BadTool, match=r"input_examples\[1\] of add does not fit: left: Input should be a valid integer"
     ):
         made.definition()
-
-
-def test_a_tool_keeps_its_timeout() -> None:
-    assert (tool(add).timeout, tool(add, timeout=2.5).timeout) == (None, 2.5)

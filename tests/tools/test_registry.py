@@ -85,10 +85,6 @@ class Own:
         return []
 
 
-def test_the_default_adapter_is_used_when_none_is_given() -> None:
-    assert type(ToolRegistry().adapter) is AnthropicMessagesToolResponseAdapter
-
-
 def test_an_own_adapter_goes_along_into_every_subset() -> None:
     cases: list[Any] = [Own(), AnthropicMessagesToolResponseAdapter(max_chars=5)]
     for adapter in cases:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import pickle
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,15 @@ from anthropic.types import TextBlock
 from anthropic.types.beta import BetaTextBlock
 
 from tests.tools.answering import BY_CODE, OF_TOOLSET, PDF, answer, error, png, sent, text
-from toolloop.responses import EmptyResponse, FileResponse, LinkResponse, RawOutputs, TextResponse, Unsendable
+from toolloop.responses import (
+    EmptyResponse,
+    FileResponse,
+    JsonResponse,
+    LinkResponse,
+    RawOutputs,
+    TextResponse,
+    Unsendable,
+)
 from toolloop.tools import content_of
 
 SHORT = {"type": "ephemeral"}
@@ -110,8 +117,8 @@ DATA: dict[str, tuple[Any, str]] = {
     "nothing": ([], "[]"),
     "texts": (["a", "b"], '["a","b"]'),
     "a response and a number": (
-        [TextResponse("a"), LinkResponse("b", "c"), EmptyResponse(), 5],
-        '["a",{"name":"b","url":"c"},null,5]',
+        [TextResponse("a"), LinkResponse("b", "c"), EmptyResponse(), JsonResponse({"d": 1}), 5],
+        '["a",{"name":"b","url":"c"},null,{"d":1},5]',
     ),
     "paths": ([Path("a") / "b", Path("c")], '["a/b","c"]'),
     "bytes": ([b"a"], '["a"]'),
@@ -206,14 +213,6 @@ def test_a_reference_to_an_unknown_tool_is_refused() -> None:
     assert content_of([REFERENCE], known_tools={"look"}) == [REFERENCE]
     with pytest.raises(Unsendable, match=r"result\[0\] refers to the tool 'look', which is not known"):
         content_of([REFERENCE], known_tools=set())
-
-
-def test_unsendable_survives_pickling() -> None:
-    """It may be raised in another process."""
-    with pytest.raises(Unsendable) as raised:
-        content_of(object())
-    again = pickle.loads(pickle.dumps(raised.value))
-    assert (type(again), str(again)) == (Unsendable, str(raised.value))
 
 
 def test_the_content_of_an_error_may_not_be_empty() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from anthropic import beta_async_tool, beta_tool
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaBuiltinFunctionTool
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from toolloop.machine.errors import BadTool
 from toolloop.tools import InvalidInput, ToolContext, ToolRegistry, as_tool, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")
@@ -103,16 +102,6 @@ def test_invalid_input_is_told_field_by_field_and_the_function_does_not_run() ->
             under_the_sdk(made, given)
 
 
-def test_a_validation_error_of_its_own_comes_through_as_itself() -> None:
-    @beta_tool
-    def broken() -> str:
-        """Break."""
-        return Point.model_validate({}).model_dump_json()
-
-    with pytest.raises(ValidationError):
-        run(broken, {})
-
-
 class Memory(BetaAbstractMemoryTool):
     def view(self, command: Any) -> str:
         return f"seen {command.path}"
@@ -129,21 +118,6 @@ def test_a_built_in_tool_is_defined_by_the_api_and_run_here() -> None:
     assert run(memory, {"command": "view", "path": "/memories"}) == "seen /memories"
     with pytest.raises(InvalidInput, match=r"expected an object, got \[\]"):
         made.prepare([])  # type: ignore[arg-type]
-
-
-def test_a_tool_of_ours_stays_itself() -> None:
-    made = tool(lambda: None, name="own")
-    assert as_tool(made) is made
-
-
-def test_one_whose_name_the_api_refuses_is_refused() -> None:
-    with pytest.raises(BadTool, match="1 to 64 letters"):
-        as_tool(beta_tool(place.func, name="two words"))
-
-
-def test_both_kinds_share_a_registry() -> None:
-    own = tool(lambda: None, name="own")
-    assert ToolRegistry([own, place, wait]).names == ("own", "place", "wait")
 
 
 @pytest.mark.parametrize(("given", "fits"), [("5", False), (5, True), (5.0, True), (True, False), (None, False)])

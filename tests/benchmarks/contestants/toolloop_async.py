@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from anthropic import AsyncAnthropic
+
 from tests.benchmarks import scenario
-from tests.benchmarks.contestants import asyncio_client
 from toolloop import AsyncToolLoopHandle, Completed, LoopConfig, tool
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from anthropic import AsyncAnthropic
 
-connect = asyncio_client.connect
+@contextmanager
+def connect(url: str) -> Iterator[tuple[asyncio.Runner, AsyncAnthropic]]:
+    """Use one event loop for all conversations, so that the connection stays open between them."""
+    with asyncio.Runner() as runner:
+        client = AsyncAnthropic(base_url=url, api_key="key")
+        yield runner, client
+        runner.run(client.close())
 
 
 @tool
