@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, wait
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -171,45 +171,67 @@ def open_mcp(
 
 
 @define(eq=False)
+class _Running:
+    """A call in the event loop of a portal. Its methods run there."""
+
+    scope: CancelScope | None = None
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Cancel the call, or keep it from beginning."""
+        self.is_cancelled = True
+        if self.scope is not None:
+            self.scope.cancel()
+
+
+@define(eq=False)
 class _Calls:
     """The calls from any thread that run in the event loop of a portal."""
 
     _portal: BlockingPortal
-    _running: set[CancelScope] = field(factory=set, init=False)  # used in the event loop only
+    _running: set[_Running] = field(factory=set, init=False)  # used in the event loop only
     _is_closed: bool = field(default=False, init=False)
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call there, and cancel it there if it is cancelled here."""
+        running, future = _Running(), None
         try:
-            future = self._portal.start_task_soon(self._run, call, arguments, context)
-        except RuntimeError as error:  # the portal has stopped
-            raise ToolError(_DID_NOT_RUN) from error
-        try:
+            future = self._portal.start_task_soon(self._run, running, call, arguments, context)
             while not (future.done() or (context is not None and context.cancelled)):
                 wait([future], timeout=_POLL_SECONDS)
-            future.cancel()  # does nothing to one that is done
+            if not future.done():
+                raise ToolError(_CANCELLED)
             return future.result()
         except CancelledError as error:
             raise ToolError(_CANCELLED) from error
+        except RuntimeError as error:
+            if future is not None:
+                raise
+            raise ToolError(_DID_NOT_RUN) from error  # the portal has stopped
         finally:
-            future.cancel()  # after a KeyboardInterrupt
+            if future is None or not future.done():  # also after a KeyboardInterrupt, wherever it came
+                with suppress(RuntimeError):
+                    self._portal.start_task_soon(running.cancel)
 
-    async def _run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None) -> Any:
+    async def _run(
+        self, running: _Running, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None
+    ) -> Any:
         if self._is_closed:
             raise ToolError(_DID_NOT_RUN)
-        with CancelScope() as scope:
-            self._running.add(scope)
-            try:
-                return await call(arguments, context)
-            finally:
-                self._running.discard(scope)
+        if not running.is_cancelled:
+            with CancelScope() as running.scope:
+                self._running.add(running)
+                try:
+                    return await call(arguments, context)
+                finally:
+                    self._running.discard(running)
         raise ToolError(_CANCELLED)
 
     def close(self) -> None:
         """Cancel the calls that still run, and refuse each later one. Runs in the event loop."""
         self._is_closed = True
-        for scope in tuple(self._running):
-            scope.cancel()
+        for running in tuple(self._running):
+            running.cancel()
 
 
 def _as_tool(  # noqa: PLR0913 - one for each option
