@@ -32,6 +32,11 @@ def responds_and_answers(run: Run, message: Any) -> None:
     run.runner.append_messages(message, MINE)
 
 
+def takes_it_back(run: Run, _message: Any) -> None:
+    run.runner.append_messages(user("no"))
+    run.set(messages=[user()])
+
+
 # What a body does; the messages after the first that go out next; how often ADD ran, for which each reply asks.
 BODIES: dict[str, tuple[Change, list[Any], int]] = {
     "nothing": (lambda _run, _reply: None, [REPLY, ANSWERED], 1),
@@ -41,6 +46,7 @@ BODIES: dict[str, tuple[Change, list[Any], int]] = {
     "answers": (lambda run, reply: run.runner.append_messages(reply, MINE), [REPLY, MINE], 0),
     "appends another response": (responds_and_answers, [REPLY, MINE], 1),
     "says something else": (lambda run, _reply: run.runner.append_messages(user("no")), [user("no")], 0),
+    "says something else, and takes it back": (takes_it_back, [], 0),
     "sets parameters": (lambda run, _reply: run.set(max_tokens=99), [], 0),
 }
 

@@ -60,8 +60,9 @@ class CallerHistory:
         return self._unchanged(loop) if self.mine is None else self.mine
 
     def change(self, loop: Loop, texts: Texts) -> None:
-        """Take another history from the caller; one that is as it was is no change."""
-        self.mine = None if texts == self._unchanged(loop) else texts
+        """Take another history from the caller. The same one again is not a change, unless they changed it before."""
+        is_changed = self.mine is not None or texts != self._unchanged(loop)
+        self.mine = texts if is_changed else None
 
     def with_reply(self, loop: Loop) -> Texts:
         """Return the history with the reply that the caller sees, unless they left it out."""
