@@ -28,7 +28,8 @@ _RENEW_EVERY = LEASE_SECONDS / 3
 _LOOK_EVERY = 2.0
 
 _LEASES: dict[str, DriverLease] = {}  # by owner; each may hold a lease in its store
-_LOCK = threading.Lock()
+# The garbage collector may close a turn, and give its lease back, in a thread that holds this.
+_LOCK = threading.RLock()
 _KEEPER: list[threading.Thread] = []
 _NEVER = threading.Event()
 
@@ -264,7 +265,7 @@ def _renew_until_free() -> None:
 def _after_fork() -> None:
     """In a child: nothing is held here, and the parent's threads are not here either."""
     global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
-    _LOCK = threading.Lock()
+    _LOCK = threading.RLock()
     _LEASES.clear()
     _KEEPER.clear()
 
