@@ -30,30 +30,50 @@ class CallerHistory:
     If the caller changes nothing, the reply joins the history. If they do, the history is what they made of it.
 
     Attributes:
-        base: the history that the caller sees if they change nothing; None: that of the loop.
-        kept: the history that counts if they change nothing: with the reply that they see; None: that of the loop.
         mine: the history as they changed it; None: they changed nothing.
         is_tuned: they changed other parameters since the last step.
 
     """
 
-    base: Texts | None = None
-    kept: Texts | None = None
     mine: Texts | None = None
     is_tuned: bool = False
-    _marks: Texts = ()  # a history with one of these texts in it has the reply that the caller sees
+    _stands: Texts | None = None  # what they made of the history of a loop that has ended
+    _asked: Loop | None = None  # the loop when the reply was asked for that they see
+    _seen: Loop | None = None  # the loop with that reply
+    _marks: Texts = ()  # a history with one of these texts in it has that reply
     _joined: dict[str, str] = field(factory=dict)  # how each reply joined, by the text of how it was yielded
     _ended: frozenset[str] = frozenset()  # the ids of the calls of the reply that ended the loop: none of them runs
 
+    @property
+    def base(self) -> Texts | None:
+        """The history that the caller sees if they change nothing; None: that of the loop."""
+        return self._stands if self._asked is None else (*self._asked.messages, *self._asked.unjoined)
+
+    @property
+    def kept(self) -> Texts | None:
+        """The history that counts if they change nothing: with the reply that they see; None: that of the loop."""
+        return None if self._seen is None else tuple(all_messages(self._seen))
+
+    def is_untouched(self, loop: Loop) -> bool:
+        """Return whether the caller changed nothing, and the loop has the history with which they saw the reply."""
+        seen = self._seen
+        if seen is None or self.mine is not None or self.is_tuned:
+            return False
+        is_same = loop.messages is seen.messages and loop.unjoined is seen.unjoined
+        return is_same and (loop.round and loop.round.reply) == (seen.round and seen.round.reply)
+
     def show(self, loop: Loop, asked: Loop) -> None:
         """The caller sees the last reply of a loop. `asked`: the loop as it was when that was asked for."""
-        self.base, self.kept = (*asked.messages, *asked.unjoined), tuple(all_messages(loop))
+        self._asked, self._seen = asked, loop
         reply = decode(loop.response or "{}")
         ids = [block["id"] for block in reply["content"] if block["type"] == "tool_use"]
         self._ended = frozenset(ids if isinstance(loop.phase, Finished) else ())
-        if len(self.kept) > len(self.base) and ends_in_reply(self.kept):  # else it did not join
-            self._joined[canonical({"role": "assistant", "content": reply["content"]})] = self.kept[-1]
-            self._marks = (self.kept[-1], *(f'"id":{encode(name)}' for name in ids))
+        unsettled = None if loop.round is None else loop.round.reply
+        last = unsettled or (loop.unjoined or loop.messages)[-1]
+        length = len(loop.messages) + len(loop.unjoined) + (unsettled is not None)
+        if length > len(asked.messages) + len(asked.unjoined) and ends_in_reply((last,)):  # else it did not join
+            self._joined[canonical({"role": "assistant", "content": reply["content"]})] = last
+            self._marks = (last, *(f'"id":{encode(name)}' for name in ids))
 
     def shown(self, loop: Loop) -> Texts:
         """Return the history as the caller sees it. The reply joins when the body is over."""
@@ -66,7 +86,8 @@ class CallerHistory:
 
     def with_reply(self, loop: Loop) -> Texts:
         """Return the history with the reply that the caller sees, unless they left it out."""
-        return self.shown(loop) if self.mine is not None or self.kept is None else self.kept
+        kept = self.kept if self.mine is None else None
+        return self.shown(loop) if kept is None else kept
 
     def leaves_out(self, texts: Texts) -> bool:
         """Return whether the reply that the caller sees is not in this history, not even with other inputs."""
@@ -74,7 +95,7 @@ class CallerHistory:
 
     def over(self, base: Texts | None = None) -> None:
         """The body is over. `base`: what the caller made of the history of a loop that has ended."""
-        self.base, self.kept, self.mine, self.is_tuned, self._marks = base, None, None, False, ()
+        self._stands, self._asked, self._seen, self.mine, self.is_tuned, self._marks = base, None, None, None, False, ()
 
     def to_texts(self, messages: Any) -> Texts:
         """Return messages as JSON texts, and each reply in them as it joins by itself.
@@ -98,7 +119,8 @@ class CallerHistory:
         return (*texts[:end], answer_to(loop, round_), *texts[end:])
 
     def _unchanged(self, loop: Loop) -> Texts:
-        return tuple(all_messages(loop)) if self.base is None else self.base
+        base = self.base
+        return tuple(all_messages(loop)) if base is None else base
 
 
 def taking(loop: Loop, texts: Texts, at: float) -> ev.HistoryTaken:

@@ -267,6 +267,9 @@ class RunnerSteps:
 
         """
         history, loop = self.history, self.loop
+        if history.is_untouched(loop):
+            history.over()
+            return
         is_changed = history.mine is not None or (history.is_tuned and history.kept is not None)
         texts = history.shown(loop) if is_changed else history.with_reply(loop)
         stands = isinstance(loop.phase, Finished) and not (self._is_over and is_changed)
