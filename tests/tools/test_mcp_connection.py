@@ -150,7 +150,11 @@ def test_a_choice_that_the_server_does_not_have_closes_the_connection(server: Se
 
 
 def interrupt_main() -> None:
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    """Press Ctrl-C once the main thread waits: a moment earlier it may not know its call yet."""
+    main = threading.main_thread().ident or 0
+    while sys._current_frames()[main].f_code.co_name != "wait":
+        threading.Event().wait(0.001)
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def test_ctrl_c_while_connecting_gives_up_the_connection() -> None:
