@@ -65,7 +65,7 @@ def test_a_policy_sees_the_call_and_the_loop() -> None:
 
 @each("answer", ["yes", True, 0, object()])
 def test_a_policy_that_says_nonsense_asks(answer: Any) -> None:
-    """What is no decision lets nothing run."""
+    """A policy that returns something else lets nothing run."""
     with scene([reply(calls=[ADD])], on_tool_call=lambda call, view: answer) as at:
         (call,) = at.turn().pending
         assert call.reason is not None

@@ -132,7 +132,7 @@ class Policies:
                 is_bound = digest is None or digest == shown.digest
                 return opinion if is_bound else Ask("the policy decided about another call", fresh=True)
             if opinion is not None:
-                return Ask(f"the policy returned {type(opinion).__name__}, which is no decision", fresh=True)
+                return Ask(f"the policy returned {type(opinion).__name__}, which is not a decision", fresh=True)
         if isinstance(needs_approval, bool):
             return Ask() if needs_approval else None
         needed = yield from _asking_on_failure(needs_approval, (shown,))

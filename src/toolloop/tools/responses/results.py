@@ -63,7 +63,7 @@ class ResultMaker:
         return Result(encode(text), is_error=True, outcome=Outcome.TIMED_OUT)
 
     def sendable(self, content: Any, *, is_error: bool = False) -> JSON:
-        """Return the content of a result in the form that the API takes, whoever made it.
+        """Return the content of a result in the form that the API takes.
 
         Raises:
             TypeError, ValueError: it cannot be sent.
