@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from toolloop.loop.engine import Engine
 from toolloop.loop.event_loops import in_thread, is_cancelling_task, only_error, without_cancellation
 from toolloop.loop.notifier import AsyncNotifier
-from toolloop.loop.operations import Operation, exhaust
+from toolloop.loop.operations import ModelRequest, Operation, exhaust
 from toolloop.loop.streaming import AsyncUnread
 from toolloop.loop.threads import OperationThreads
 from toolloop.loop.tool_calls import CallRun
@@ -96,7 +96,7 @@ class AsyncDriver:
             return
         elif group is not None and not self.engine.is_alone(operation):
             group.start_soon(self._perform_cancellable, operation)
-        elif isinstance(operation.work, CallRun):
+        elif not isinstance(operation.work, ModelRequest):
             await self._perform_cancellable(operation)
         else:  # it is not cancelled; and anyio would keep its task, and so the lease, when the event loop is closed
             await self._perform(operation)

@@ -20,15 +20,15 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.loop.in_progress import InProgress
+from toolloop.loop.in_progress import InProgress, keys_of
 from toolloop.loop.model_requests import ModelRequests
-from toolloop.loop.operations import Key, ModelRequest, Operation, Question
+from toolloop.loop.operations import ModelRequest, Operation, Question
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.tool_calls import CallRun
 from toolloop.loop.tool_runs import ToolRuns
 from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.loop import Judging, Requesting, Running
+from toolloop.machine.loop import Loop, Requesting, Running
 from toolloop.machine.queries import driven, everywhere, is_due, time_left
 from toolloop.machine.state import Path, State
 from toolloop.machine.tree import outstanding
@@ -119,6 +119,8 @@ class Engine:
             operation.launched = is_stored and self._is_ours(operation) and self._progress.is_awaited(operation)
             operation.begun = time.monotonic()
             if not operation.launched:
+                if isinstance(question := operation.work, Question):
+                    question.give_up()
                 self._progress.drop(operation)
             return operation.launched
 
@@ -172,11 +174,11 @@ class Engine:
         with self.journal.lock:
             is_awaited = self._progress.is_awaited(operation)
             match operation.work:
-                case Question() as question if error is not None:
-                    self.error = self.error or error
-                    question.give_up()
-                case Question() as question:
+                case Question() as question if error is None and is_awaited:
                     question.finish(value)
+                case Question() as question:
+                    self.error = self.error or (error if is_awaited else None)
+                    question.give_up()
                 case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
                     LOG.warning(
                         "a model request ended too late to count", extra=self._progress.log_fields(operation.path)
@@ -245,9 +247,8 @@ class Engine:
 
         It takes no lock: other handles ask while they hold theirs.
         """
-        runs = [
-            each for each in self._progress.operations.values() if isinstance(each.work, CallRun) and each.has_thread
-        ]
+        operations = tuple(self._progress.operations.values())
+        runs = [each.work for each in operations if isinstance(each.work, CallRun) and each.has_thread]
         return any(map(self._progress.may_count, runs))
 
     # --- what is begun ---
@@ -258,7 +259,7 @@ class Engine:
         for effect in outstanding(state):
             if free is not None and isinstance(effect, SendRequest) and effect not in free:
                 continue
-            if any(key in self._progress.operations for key in _keys_of(effect)):
+            if any(key in self._progress.operations for key in keys_of(effect)):
                 continue
             if self.error is not None and not isinstance(effect, CancelRequest):
                 continue  # what is in progress comes to its end first
@@ -290,7 +291,7 @@ class Engine:
                 self.requests.cancel(effect.path)
             case Judge():
                 judging = runtime.policies.judge(loop, effect, runtime.external(loop.setup), self.journal.now())
-                self._progress.ask(effect.path, ("judge", *effect.path), judging, partial(self._judged, effect))
+                self._progress.ask(effect, judging, partial(self._judged, loop))
             case RunCall():
                 self._runs.begin(runtime, loop, effect)
             case Conclude():
@@ -298,11 +299,7 @@ class Engine:
             case EndTurn():
                 self._progress.record(ev.TurnEnded(path=effect.path))
 
-    def _judged(self, effect: Judge, event: ev.Judged) -> None:
-        loop = self._progress.loop(effect.path)
-        if loop is None or not isinstance(loop.phase, Judging):
-            return
-        event = evolve(event, path=effect.path)
+    def _judged(self, loop: Loop, event: ev.Judged) -> None:
         if event.stop or event.results or not (loop.round and loop.round.calls):
             self._progress.record(event)
         else:  # the journal leaves it out, so its seconds are counted with the first start
@@ -345,18 +342,3 @@ class Engine:
         left = time_left(self._progress.state)
         if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):
             self._progress.record(ev.Ticked())
-
-
-def _keys_of(effect: Effect) -> tuple[Key, ...]:
-    """Return the keys of the operations that an effect may have led to."""
-    path = effect.path
-    match effect:
-        case SendRequest():
-            return ("request", *path), ("secrets", *path)
-        case Judge():
-            return (("judge", *path),)
-        case RunCall(call_id=call_id):
-            return (("begin", *path, call_id),)
-        case Conclude(call_id=call_id):
-            return (("conclude", *path, call_id),)
-    return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -13,11 +14,14 @@ from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.questions import Questions
 from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
-from toolloop.machine.loop import Loop, Ready, Requesting, Running, round_of
+from toolloop.machine.calls import ends
+from toolloop.machine.effects import Conclude, Effect, Judge, RunCall, SendRequest
+from toolloop.machine.loop import Finished, Loop, Ready, Requesting, Running, round_of
 from toolloop.machine.queries import driven_at
 from toolloop.machine.state import Path, State
+from toolloop.machine.tree import outstanding
 from toolloop.machine.usage import IterationUsage
-from toolloop.machine.values import Status
+from toolloop.machine.values import Call, Result, Status
 
 _DIGITS = 4  # of a second: every event of a journal has them
 
@@ -100,30 +104,54 @@ class InProgress:
         """Remove an operation, if it is there."""
         self.operations = {key: each for key, each in self.operations.items() if each is not operation}
 
-    def ask(
-        self,
-        path: Path,
-        key: Key,
-        asking: Questions[Any],
-        finish: Callable[[Any], None],
-        give_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Ask functions of the caller, in an operation: what happened is stored before they are asked.
+    def ask(self, effect: Effect, asking: Questions[Any], finish: Callable[[Any], None]) -> None:
+        """Ask functions of the caller before an effect: what happened is stored before they are asked.
 
         Args:
-            path: of the loop.
-            key: of the operation.
+            effect: the loop waits for the answer as long as this is outstanding.
             asking: yields each function with its arguments.
             finish: takes the answer.
-            give_up: called if the question was cancelled.
 
         """
+        key = keys_of(effect)[-1]
+
+        def is_wanted() -> bool:
+            return any(key in keys_of(each) for each in outstanding(self.state))
+
+        self._ask(effect.path, key, Question(asking, finish, lambda: None, is_wanted))
+
+    def ask_filters(
+        self, run: CallRun, result: Result, asking: Questions[Result], record: Callable[[Result | None], object]
+    ) -> None:
+        """Ask the filters of a result before it is recorded, as long as it may count.
+
+        If they cannot be asked to the end, it is recorded as the last of them left it.
+        """
+        key = ("run", *run.path, run.call.id)
+
+        def is_wanted() -> bool:
+            loop = self.loop(run.path)
+            return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
+
+        self._ask(run.path, key, Question(asking, record, lambda: record(run.result), is_wanted))
+
+    def _ask(self, path: Path, key: Key, question: Question) -> None:
         try:
-            first = next(asking)
+            question.first = next(question.asking)
         except StopIteration as done:  # there is no function to ask, as for most calls
-            finish(done.value)
-        else:
-            self.add(Operation(path, key, Question(asking, first, finish, give_up)))
+            question.finish(done.value)
+            return
+        operation = Operation(path, key, question)
+        question.goes_on = partial(self._goes_on, operation)
+        self.add(operation)
+
+    def _goes_on(self, operation: Operation) -> bool:
+        """Return whether another function is asked. If the loop does not wait for the answer, it never does again."""
+        with self.journal.lock:
+            if is_awaited := self.is_awaited(operation):
+                return is_awaited
+            self.drop(operation)
+            return False
 
     def is_awaited(self, operation: Operation) -> bool:
         """Return whether the loop waits for this very operation."""
@@ -137,15 +165,23 @@ class InProgress:
                 return loop is not None and isinstance(loop.phase, Ready)
             case CallRun() as run:
                 return loop is not None and _runs(loop, run)
-        return True
+            case Question() as question:
+                return question.is_wanted()
 
-    def may_count(self, operation: Operation) -> bool:
-        """Return whether the end of a run may still count: its call, and each call above that, has not ended."""
-        _, *path = operation.key
-        loops = [self.state.at(tuple(path[:at])) for at in range(len(path))]
-        rounds = [None if loop is None else round_of(loop) for loop in loops]
-        calls = [None if round_ is None else round_.find(name) for round_, name in zip(rounds, path, strict=True)]
-        return all(call is not None and call.status is Status.RUNNING for call in calls)
+    def may_count(self, run: CallRun, result: Result | None = None) -> bool:
+        """Return whether the end of a run may still be the result of its call. `result`: None if it is not known."""
+        *above, call = (self._call((*run.path, run.call.id)[:length]) for length in range(1, len(run.path) + 2))
+        loop = self.state.at(run.path)
+        round_ = None if loop is None else round_of(loop)
+        if round_ is None or call is None or round_.iteration != run.context.iteration:
+            return False
+        return ends(call, run.call.attempts, result) and all(each and each.status is Status.RUNNING for each in above)
+
+    def _call(self, path: Path) -> Call | None:
+        """Return the call at a path, if its round is open."""
+        loop = self.state.at(path[:-1])
+        round_ = None if loop is None else round_of(loop)
+        return None if round_ is None else round_.find(path[-1])
 
     def log_fields(self, path: Path) -> dict[str, str]:
         """Return what a line of the log says of a loop."""
@@ -167,3 +203,18 @@ def _runs(loop: Loop, run: CallRun) -> bool:
     call = loop.round.find(run.call.id)
     is_running = call is not None and call.status is Status.RUNNING
     return is_running and run.identity == (loop.round.iteration, call.attempts if call else 0)
+
+
+def keys_of(effect: Effect) -> tuple[Key, ...]:
+    """Return the keys of the operations that an effect may have led to."""
+    path = effect.path
+    match effect:
+        case SendRequest():
+            return ("request", *path), ("secrets", *path)
+        case Judge():
+            return (("judge", *path),)
+        case RunCall(call_id=call_id):
+            return (("begin", *path, call_id),)
+        case Conclude(call_id=call_id):
+            return (("conclude", *path, call_id),)
+    return ()

@@ -16,8 +16,9 @@ from toolloop.loop.operations import ModelRequest, Operation
 from toolloop.loop.reporting import delta_of
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.machine import events as ev
+from toolloop.machine.effects import SendRequest
 from toolloop.machine.errors import CallerError, ModelError, OutsideError, ProtocolError
-from toolloop.machine.loop import Loop, Ready, Requesting
+from toolloop.machine.loop import Loop, Requesting
 from toolloop.machine.replies import read_reply
 from toolloop.machine.state import Path
 from toolloop.machine.stop_reasons import STOP_REASONS
@@ -56,7 +57,7 @@ class ModelRequests:
         path = loop.setup.path
         if runtime.secrets is not None:
             finish = partial(self._take_secrets, runtime, path)
-            self._progress.ask(path, ("secrets", *path), one_question(runtime.secrets), finish)
+            self._progress.ask(SendRequest(path), one_question(runtime.secrets), finish)
             return
         try:
             compaction = runtime.compactor.next_compaction(loop, is_async=self._is_async)
@@ -124,12 +125,10 @@ class ModelRequests:
         if isinstance(came, Secrets):
             runtime.requests.secrets, runtime.secrets = came, None
             return
-        loop = self._progress.loop(path)
-        if loop is not None and isinstance(loop.phase, Ready):
-            what = f"the params of the sub_loop could not be had again: {describe(came)}"
-            problem = ModelError(what, retryable=True)
-            problem.__cause__ = came
-            self._refuse(path, problem)
+        what = f"the params of the sub_loop could not be had again: {describe(came)}"
+        problem = ModelError(what, retryable=True)
+        problem.__cause__ = came
+        self._refuse(path, problem)
 
     def _refuse(self, path: Path, error: Exception) -> None:
         """Record that a request failed before it was sent."""

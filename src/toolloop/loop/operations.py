@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from toolloop.loop.questions import Question as Asked
 from toolloop.loop.questions import Questions, ask_each, await_each
@@ -81,31 +81,35 @@ class ModelRequest:
         return built_reply(self.read.message(), getattr(events, "request_id", None))
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Question:
     """Functions of the caller are asked: policies, `stop_when`, filters, functions that give parameters.
 
     Attributes:
         asking: a generator that yields each function with its arguments, and is sent what it returned or raised.
-        first: the first of them.
         finish: takes the value of the generator.
-        give_up: called if the question was cancelled.
+        give_up: called if the question was cancelled, or the loop no longer waits for the answer.
+        is_wanted: returns whether the loop waits for the answer.
+        first: the first function, with its arguments.
+        goes_on: returns whether the next function is asked, after the first.
 
     """
 
     asking: Questions[Any]
-    first: Asked
-    finish: Callable[[Any], None]
-    give_up: Callable[[], None]
+    finish: Callable[[Any], object]
+    give_up: Callable[[], object]
+    is_wanted: Callable[[], bool]
+    first: Asked = field(init=False)
+    goes_on: Callable[[], bool] = field(init=False)
 
     def perform(self) -> Steps:
         """Ask, one function after the other."""
-        return ask_each(self.asking, self.first)
+        return ask_each(self.asking, self.first, self.goes_on)
         yield
 
     async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Any:
         """Ask, and await the functions that are declared async."""
-        return await await_each(self.asking, self.first)
+        return await await_each(self.asking, self.first, self.goes_on)
 
 
 @define(eq=False)

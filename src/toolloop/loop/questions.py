@@ -16,15 +16,27 @@ Question = tuple[Callable[..., Any], tuple[Any, ...]]
 Questions = Generator[Question, Any, T]
 
 
-def ask_each(questions: Questions[T], first: Question | None = None) -> T:
+class NotAwaitedError(Exception):
+    """Nothing waits for an answer any more."""
+
+
+def _always() -> bool:
+    return True
+
+
+def ask_each(questions: Questions[T], first: Question | None = None, goes_on: Callable[[], bool] = _always) -> T:
     """Answer each question by calling its function.
 
     Args:
         questions: the generator of the questions.
         first: the question that it has yielded already, if it has.
+        goes_on: returns after each answer whether anything still waits for the value.
 
     Returns:
         The value that the generator returns.
+
+    Raises:
+        NotAwaitedError: nothing waits for it any more, so the other questions are not asked.
 
     """
     try:
@@ -35,13 +47,17 @@ def ask_each(questions: Questions[T], first: Question | None = None) -> T:
             except Exception as error:  # noqa: BLE001 - the generator decides what a failure means
                 question = questions.throw(error)
             else:
+                if not goes_on():
+                    raise NotAwaitedError
                 question = questions.send(answer)
     except StopIteration as done:
         value: T = done.value
         return value
 
 
-async def await_each(questions: Questions[T], first: Question | None = None) -> T:
+async def await_each(
+    questions: Questions[T], first: Question | None = None, goes_on: Callable[[], bool] = _always
+) -> T:
     """Answer each question as `ask_each` does, and await the functions that are declared async."""
     try:
         question = first or next(questions)
@@ -51,6 +67,8 @@ async def await_each(questions: Questions[T], first: Question | None = None) -> 
             except Exception as error:  # noqa: BLE001 - as in `ask_each`
                 question = questions.throw(error)
             else:
+                if not goes_on():
+                    raise NotAwaitedError
                 question = questions.send(answer)
     except StopIteration as done:
         value: T = done.value

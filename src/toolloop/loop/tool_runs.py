@@ -44,7 +44,7 @@ class ToolRuns:
             now, iteration = self._progress.journal.now(), _iteration(loop)
             asking = one_question(partial(tool.begun, loop.setup, iteration, call, at=now))
             finish = partial(self._begin_nested, effect, loop, call, tool)
-            self._progress.ask(effect.path, ("begin", *effect.path, call.id), asking, finish)
+            self._progress.ask(effect, asking, finish)
         else:
             self._start(runtime, loop, call)
 
@@ -96,7 +96,7 @@ class ToolRuns:
     def ended(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
         """Record the result of a run, once the result filters have seen it."""
         run.took = round(time.monotonic() - operation.begun, 6)
-        may_count = self._progress.may_count(operation)
+        may_count = self._progress.may_count(run, result)
         runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
         filters = () if runtime is None else runtime.config.result_filters
         if not is_awaited:
@@ -108,8 +108,7 @@ class ToolRuns:
             self.record_end(operation, run, result)
             return
         asking = filtering(filters, run, result, self._progress.journal.bus.tell)
-        give_up = lambda: self.record_end(operation, run, run.result)  # noqa: E731 - two lines, and used once
-        self._progress.ask(operation.path, operation.key, asking, partial(self.record_end, operation, run), give_up)
+        self._progress.ask_filters(run, result, asking, partial(self.record_end, operation, run))
 
     def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
         """Record the end of a run. None: it was cancelled, and its effect is unknown."""
@@ -129,19 +128,16 @@ class ToolRuns:
         """End a call whose loop is over, with what that came to."""
         call, nested = _call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
         result = answer_of(nested, loop.setup.texts)
-        finish = partial(self._concluded, effect, call.attempts, round(nested.active, 6))
+        finish = partial(self._concluded, effect, loop, call.attempts, round(nested.active, 6))
         if runtime.tools.get(call.name) is None:
             finish(result)
             return
         known = partial(runtime.known_tools, loop)
         run = prepare_run(runtime.tools, loop.setup, _iteration(loop), call, known=known)
         asking = filtering(runtime.config.result_filters, run, result, self._progress.journal.bus.tell)
-        self._progress.ask(effect.path, ("conclude", *effect.path, call.id), asking, finish)
+        self._progress.ask(effect, asking, finish)
 
-    def _concluded(self, effect: Conclude, attempt: int, took: float, result: Result) -> None:
-        loop = self._progress.loop(effect.path)
-        if loop is None or effect not in outstanding(self._progress.state):
-            return
+    def _concluded(self, effect: Conclude, loop: Loop, attempt: int, took: float, result: Result) -> None:
         run, above = (_iteration(loop), attempt), loop.setup.runs
         ended = ev.Ended(effect.call_id, result, took, *run, above=above, path=effect.path)
         self._progress.record(ended, "step")  # it can be derived again
