@@ -12,9 +12,8 @@ from tests.loop.concurrency import DEADLINE, either_kind, run_async, told, turn
 from tests.loop.loop_trees import LoopTree, bare, join, kid, parallel
 from tests.loop.support import add, completed
 from tests.loop.test_sub_loop_calls import GATED, gate
-from toolloop import Ask, AsyncToolLoopHandle, ToolLoopHandle, sub_loop, tool
+from toolloop import Ask, AsyncToolLoopHandle, ToolCall, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import Drift, StoreError
-from toolloop.events import LoopFinished
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
 from toolloop.testing.promises import check_promises
@@ -25,11 +24,11 @@ def test_what_a_loop_came_to_is_taken_although_its_tool_is_gone(kind: str) -> No
     """It is known by then: only the call's result was not recorded yet."""
     snapshots: list[Any] = []
 
-    def watch(event: Any) -> None:
-        if isinstance(event, LoopFinished) and event.path:
-            snapshots.append(handle.snapshot())
+    def look(_call: ToolCall, _content: Any) -> None:
+        snapshots.append(handle.snapshot())
 
-    loop_tree = LoopTree(kind, {"go": parallel("one"), "one": [reply("said")]}, [kid()], config={"observers": [watch]})
+    config = {"result_filters": [look]}
+    loop_tree = LoopTree(kind, {"go": parallel("one"), "one": [reply("said")]}, [kid()], config=config)
     handle = loop_tree.loop()
     turn(kind, handle)
     awake = loop_tree.restored(snapshots[0], tools=[add], on_drift="accept")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,11 +14,11 @@ import pytest
 from attrs import define, field, fields
 
 from tests.each import each
-from tests.loop.concurrency import BACKENDS, async_loop, either_kind, make, run_async, told, turn
+from tests.loop.concurrency import BACKENDS, Background, async_loop, either_kind, make, run_async, sync_loop, told, turn
 from tests.loop.loop_trees import LoopTree, kid, parallel
 from tests.loop.stored import ID, World
 from tests.loop.support import HUNDRED, TOOLS, add, completed, failed, params, yielded
-from toolloop import AsyncToolLoopHandle, IterationUsage, LoopConfig, ToolContext, ToolLoopHandle, events, tool
+from toolloop import Approve, AsyncToolLoopHandle, IterationUsage, LoopConfig, ToolContext, ToolLoopHandle, events, tool
 from toolloop.errors import ModelError
 from toolloop.events import CallStarted, CallWaiting, RequestStarted, WatchEvent
 from toolloop.machine.terminations import StopCondition
@@ -60,7 +61,8 @@ def test_each_event_is_a_log_record_with_its_fields_and_no_contents(
     caplog.set_level(logging.DEBUG, "toolloop")
     handle = make("sync", [])
     event = an_event(kind)
-    handle._journal.bus.tell(event)
+    handle._journal.bus.note([event])
+    handle._journal.bus.tell()
     record = next(each for each in caplog.records if each.message == kind.__name__)
     assert (record.levelname, record.message, record.name) == ("DEBUG", kind.__name__, "toolloop")
     said = vars(record)
@@ -347,3 +349,67 @@ def test_what_others_did_with_a_stored_loop_is_not_told() -> None:
     assert len(mine.handle.usage_log) == 3
     assert [each.iteration for each in told] == [1, 3]
     assert world.state(ID).root.iterations == 3
+
+
+# --- what observers may do -------------------------------------------------------------------------------------------
+
+
+@each("stored", [False, True])
+@each("kind", ["sync", "async"])
+def test_an_observer_may_wait_for_another_thread_that_uses_the_handle(kind: str, stored: bool) -> None:
+    """No lock of the loop is held while an observer runs: it may read and decide, here and through other threads."""
+    told_of: list[str] = []
+
+    def through_a_thread(event: WatchEvent) -> None:
+        told_of.append(type(event).__name__)
+        Background(handle.snapshot).result()
+        Background(handle.view).result()
+        handle.snapshot()
+        if isinstance(event, CallWaiting):
+            Background(lambda: handle.decide({event.call_id: Approve()})).result()
+
+    @tool(needs_approval=True)
+    def gated(context: ToolContext) -> str:
+        """Wait for a person."""
+        context.report("half")
+        return "done"
+
+    options: dict[str, Any] = {"store": MemoryStore()} if stored else {}
+    config = LoopConfig(observers=[through_a_thread])
+    said = [reply("hello"), reply(calls=[call("gated")]), reply("fine")]
+    handle: Any
+    if kind == "sync":
+        handle = ToolLoopHandle(ScriptedProvider(said), params=params(), tools=[gated], config=config, **options)
+    else:
+        provider = AsyncScriptedProvider(said)
+        handle = AsyncToolLoopHandle(provider, params=params(), tools=[gated], config=config, **options)
+
+    def drive() -> Any:
+        return handle.next_turn() if kind == "sync" else run_async("asyncio", handle.next_turn)
+
+    completed(drive())
+    handle.messages_mut().append({"role": "user", "content": "go on"})
+    handle.messages_mut().append({"role": "assistant", "content": "well"})
+    handle.follow_up([{"role": "user", "content": "and now"}])
+    assert [shown.status for shown in yielded(drive()).calls] == ["decided"]
+    handle.pending_turn.continue_loop()
+    yielded(drive())
+    for name in ("HistoryReplaced", "CallWaiting", "CallDecided", "CallProgress", "CallFinished"):
+        assert name in told_of
+
+
+def test_what_happens_while_an_observer_is_slow_is_told_afterwards_and_in_order() -> None:
+    """One thread tells at a time: an observer never runs twice at once, and never sees a later event first."""
+    running, at_once, seen = threading.Semaphore(1), list[WatchEvent](), list[WatchEvent]()
+
+    def slow(event: WatchEvent) -> None:
+        if not running.acquire(blocking=False):
+            at_once.append(event)
+            return
+        seen.append(event)
+        running.release()
+
+    calls = [call("add", {"a": 1, "b": at}, id=f"c{at}") for at in range(50)]
+    executed = yielded(sync_loop([reply(calls=calls)], TOOLS, observers=[slow]).next_turn())
+    assert tuple(seen) == executed.events
+    assert at_once == []

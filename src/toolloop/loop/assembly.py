@@ -94,6 +94,7 @@ class Assembly:
                     self.engine.wake()
                     self.engine.leave()
                 journal.commit()
+            journal.bus.tell()
         except Conflict:
             return  # its driver lives: this handle reads and decides
 
@@ -160,11 +161,11 @@ def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woke
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
     """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
-    if lease is None:
-        return
     try:
         journal.commit()
     except ToolLoopError:
         LOG.exception("the end of a call is not stored yet", extra={"loop_id": journal.state.root.setup.loop_id})
     finally:
-        lease.give_back_if_free()
+        if lease is not None:
+            lease.give_back_if_free()
+        journal.bus.tell()

@@ -55,6 +55,7 @@ class AsyncDriver:
         finally:
             self.threads.is_driving = False
             self.engine.leave()
+            self.engine.journal.bus.tell()
 
     async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
         engine, journal = self.engine, self.engine.journal
@@ -66,7 +67,7 @@ class AsyncDriver:
                 self._cancel_left_behind()  # time ran out for a loop inside a call, say
                 if journal.is_behind:
                     await in_thread(journal.commit)
-                    journal.tell()
+                journal.tell()
             except ToolLoopError as failure:  # a task is not cut off by it, but comes to its end
                 engine.fail(failure)
             await self._was_read()

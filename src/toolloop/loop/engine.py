@@ -171,6 +171,9 @@ class Engine:
     def complete(self, operation: Operation, value: Any = None, error: Exception | None = None) -> None:
         """An operation ended: it returned a value, or raised. An interrupt in here loses nothing; see `_sort_out`."""
         operation.outcome = (value, error)
+        if isinstance(run := operation.work, CallRun) and error is not None:  # an adapter of the caller may word it
+            value, error = run.results.failed(error), None
+            operation.outcome = (value, error)
         with self.journal.lock:
             is_awaited = self._progress.is_awaited(operation)
             match operation.work:
@@ -186,8 +189,7 @@ class Engine:
                 case ModelRequest() as request:
                     self.requests.ended(operation, request, value, error)
                 case CallRun() as run:
-                    result = value if error is None else run.results.failed(error)
-                    self._runs.ended(operation, run, result, is_awaited=is_awaited)
+                    self._runs.ended(operation, run, value, is_awaited=is_awaited)
             self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
     def cut(self, operation: Operation, error: BaseException | None = None) -> None:

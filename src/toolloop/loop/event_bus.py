@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -47,7 +48,8 @@ class Source(Protocol):
 class EventBus:
     """Tells everybody who watches a tree of loops what happened in it.
 
-    Who calls `note`, `tell` or `drain` holds the lock of the journal. So everybody is told in one order.
+    Who calls `note` or `since` holds the lock of the journal, so there is one order. Who calls `tell` holds no lock:
+    the caller's own code runs there, which may wait for other threads.
 
     Attributes:
         reader: of the turn that is streamed.
@@ -60,8 +62,10 @@ class EventBus:
         self._extra = {"loop_id": loop_id}
         self._observers = _Observers(loop_id)
         self._since: list[WatchEvent] = []
+        self._first = 0  # the position of the first of them, among all events
         self._untold: deque[WatchEvent] = deque()
-        self._telling = False
+        self._teller: object = None
+        self._lock = threading.RLock()  # held only to see who tells
 
     def connect(self, source: Source, audience: Callable[[Path], Sequence[Observer]]) -> None:
         """Tell observers from now on.
@@ -75,32 +79,46 @@ class EventBus:
         self._observers.audience = audience
 
     def note(self, events: Iterable[WatchEvent]) -> None:
-        """Keep events for the next `tell` and the next `drain`."""
+        """Keep events for the next `tell` and for `since`. The reader of a stream has them at once."""
         for event in events:
             self._untold.append(event)
             if not isinstance(event, Delta):
                 self._since.append(event)
+            if self.reader is not None:
+                self.reader(event)
 
-    def tell(self, *events: WatchEvent) -> None:
-        """Tell everybody of the events that were noted, and then of these."""
-        self.note(events)
-        if self._telling:  # an observer changed the loop: that is told after what it is being told
-            return
-        self._telling = True
+    def tell(self) -> None:
+        """Tell the log and the observers of the events that were noted.
+
+        One thread does it at a time. What others note meanwhile, or an observer itself, it tells, too.
+        """
+        teller = object()
         try:
-            while self._untold:
+            while self._is_telling(teller):
                 event = self._untold.popleft()
                 self._log(event)
                 self._observers.tell(event)
-                if self.reader is not None:
-                    self.reader(event)
         finally:
-            self._telling = False
+            if self._teller is teller:
+                self._teller = None
 
-    def drain(self) -> tuple[WatchEvent, ...]:
-        """Return what happened since this was last asked."""
-        since, self._since = tuple(self._since), []
-        return since
+    def _is_telling(self, teller: object) -> bool:
+        """Return whether there is something to tell, and nobody else tells it."""
+        with self._lock:
+            if self._teller is None or self._teller is teller:
+                self._teller = teller if self._untold else None
+                return self._teller is teller
+            return False
+
+    def since(self, position: int) -> tuple[tuple[WatchEvent, ...], int]:
+        """Return what happened after a position, and the position now. What came before is forgotten."""
+        self._since, self._first = self._since[max(0, position - self._first) :], max(position, self._first)
+        return tuple(self._since), self._first + len(self._since)
+
+    @property
+    def position(self) -> int:
+        """How many events happened."""
+        return self._first + len(self._since)
 
     def around(self, event: WatchEvent) -> AbstractContextManager[object]:
         """Enter what observers want around the request or the tool run that an event begins, and return it.

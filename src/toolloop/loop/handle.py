@@ -327,6 +327,7 @@ class HandleBase:
         said = partial(self._commands.update_params, changes=read)
         self._issuer.take_edits(asked, said)
         self._journal.say(said)
+        self._journal.bus.tell()
         self._assembly.runtimes.root.requests.update(read.secrets, changed=read.names)
 
     # --- sleep, wake, copy ---

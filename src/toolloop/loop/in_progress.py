@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
+from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.journal import Journal, PendingRecord
 from toolloop.loop.operations import Key, ModelRequest, Operation, Question
 from toolloop.loop.questions import Questions
@@ -91,6 +92,12 @@ class InProgress:
             for usage in self.state.root.usage_log[known:]:
                 self._report_usage(usage)
         return record
+
+    def announce(self, event: WatchEvent) -> None:
+        """Tell those who watch of something that no event of the machine tells of. Call it without the lock."""
+        with self.journal.lock:
+            self.journal.bus.note([event])
+        self.journal.bus.tell()
 
     def has(self, operation: Operation) -> bool:
         """Return whether an operation is in progress."""

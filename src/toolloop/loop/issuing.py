@@ -45,7 +45,12 @@ class CommandIssuer:
         self.take_edits(asked, said)
         self._journal.say(said, firm=firm)
         self.edits.taken()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell those who watch, and the driver, that something was said."""
         self._driver.notifier.notify()
+        self._journal.bus.tell()
 
     def take_edits(self, asked: str, said: Said | None = None) -> None:
         """Take over what the caller made of the history, if it is another; or leave it to be mended.
@@ -60,6 +65,7 @@ class CommandIssuer:
                 self._journal.say(partial(self._commands.edit, edit=edit, asked=asked, then=said), firm=False)
             finally:
                 self.edits.settle(self._journal.state.root, edit)
+        self._journal.bus.tell()
 
     def command(self, command: Command) -> None:
         """Say what is to be done at a wait."""
@@ -73,7 +79,8 @@ class CommandIssuer:
                 if turn.pending:
                     return False
                 self._journal.record(self._commands.go_on(self._journal.state), "step")
-            return True
+        self._journal.bus.tell()
+        return True
 
     def resume(self, command: Command) -> None:
         """Say what is to be done, wherever the loop is. After its end that does nothing."""
@@ -95,15 +102,16 @@ class CommandIssuer:
         """Decide calls: all of them, or none."""
         self.tick()
         self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False)
-        self._driver.notifier.notify()
+        self._tell()
 
     def tick(self, now: float | None = None) -> None:
         """Let calls expire whose deadline has passed. None: by the clock of the journal."""
         at = self._journal.now() if now is None else now
         if self._commands.tick(self._journal.state, at) is not None:
             self._journal.say(lambda state: self._commands.tick(state, at), firm=False)
-            self._driver.notifier.notify()
+            self._tell()
 
     def revoke(self, grant_id: str, by: str | None) -> None:
         """Take a grant back."""
         self._journal.say(partial(self._commands.revoke, grant_id=grant_id, by=by), firm=False)
+        self._tell()

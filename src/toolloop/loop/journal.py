@@ -148,7 +148,6 @@ class Journal:
             seen = watch(before, event, after)
             self.state, self.turn = after, self.turn + is_new_turn(before, after)
             self.bus.note(seen)
-            self.bus.tell()
             return PendingRecord(event, kind or kind_of(event), id or "", stored=True)
 
     def say(self, command: Command, *, firm: bool = True) -> None:
@@ -181,9 +180,8 @@ class Journal:
         """Do not do what was about to be done and is not stored yet."""
 
     def tell(self) -> None:
-        """Tell those who watch what happened, if that was not done at once."""
-        with self.lock:
-            self.bus.tell()
+        """Tell those who watch what happened. Call it without the lock."""
+        self.bus.tell()
 
     @property
     def is_behind(self) -> bool:

@@ -157,6 +157,7 @@ class DriverLease:
                 return
             self._lease, self._is_late = None, False
             _forget(self.owner)
+        journal.bus.tell()
 
     def _claim(self) -> None:
         journal, instead_of = self._journal, None

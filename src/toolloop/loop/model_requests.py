@@ -94,7 +94,7 @@ class ModelRequests:
         started = RequestStarted(loop.iterations + 1, summary=True, path=path)
         _, work = self._add(path, wanted.request, wanted.provider or self.provider, started)
         work.summary = wanted
-        self._progress.journal.bus.tell(started)
+        self._progress.journal.bus.note([started])
 
     def _add(
         self, path: Path, request: Request, provider: Any, started: RequestStarted
@@ -144,8 +144,9 @@ class ModelRequests:
             if loop is None or not self._progress.is_awaited(operation):
                 return False
             if piece is not None:
-                self._progress.journal.bus.tell(delta_of(piece, loop.iterations + 1, operation.path))
-            return True
+                self._progress.journal.bus.note([delta_of(piece, loop.iterations + 1, operation.path)])
+        self._progress.journal.bus.tell()
+        return True
 
     def _summary_ended(self, operation: Operation, summary: SummaryRequest, came: Any, took: float) -> None:
         loop = self._progress.state.at(operation.path)

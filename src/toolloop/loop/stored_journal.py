@@ -179,8 +179,6 @@ class StoredJournal(Journal):
                 except StoreError as error:
                     self.drop_steps(error)
                     raise
-            if not self._defers:  # else the event loop tells, not the thread that stored
-                self.tell()
 
     def refresh(self) -> bool:
         """Read what others stored. Return whether there was anything. Blocks while the store works.
@@ -190,10 +188,7 @@ class StoredJournal(Journal):
 
         """
         with self.io:
-            was_read = self.rev > 0 and self._read_on()
-            if not self._defers:
-                self.tell()
-            return was_read
+            return self.rev > 0 and self._read_on()
 
     def tell(self) -> None:
         """Tell those who watch what was stored since.
@@ -203,8 +198,8 @@ class StoredJournal(Journal):
             Conflict: likewise.
 
         """
+        self.bus.tell()
         with self.lock:
-            self.bus.tell()
             if self._refused:
                 error, self._refused = self._refused[0], self._refused[1:]
                 raise error

@@ -108,6 +108,7 @@ class ToolLoopHandle(HandleBase):
     def _catch_up(self) -> None:
         self._journal.commit()
         self._journal.refresh()
+        self._journal.tell()
 
     def close(self) -> None:
         """Store what waits to be stored, and give the lease back. The handle stays usable.

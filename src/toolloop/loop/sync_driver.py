@@ -50,6 +50,7 @@ class SyncDriver:
                 self.notifier.clear()
                 operations = engine.poll()
                 journal.commit()
+                journal.tell()
                 yield
                 for operation in operations:
                     yield from self._perform(operation)
@@ -65,6 +66,7 @@ class SyncDriver:
         finally:
             self.threads.is_driving = False
             engine.leave()
+            journal.tell()
 
     def _perform(self, operation: Operation) -> Steps:
         if not (isinstance(operation.work, Question) or self.engine.is_alone(operation)):

@@ -54,9 +54,8 @@ class ToolRuns:
         operation: Operation
 
         def report(*progress: Any) -> None:
-            with self._progress.journal.lock:
-                if self._progress.is_awaited(operation):
-                    bus.tell(CallProgress(iteration, call.id, call.name, *progress, path=path))
+            if self._progress.is_awaited(operation):
+                self._progress.announce(CallProgress(iteration, call.id, call.name, *progress, path=path))
 
         run = prepare_run(
             runtime.tools,
@@ -107,7 +106,7 @@ class ToolRuns:
         if not filters or result.outcome is not Outcome.RETURNED:
             self.record_end(operation, run, result)
             return
-        asking = filtering(filters, run, result, self._progress.journal.bus.tell)
+        asking = filtering(filters, run, result, self._progress.announce)
         self._progress.ask_filters(run, result, asking, partial(self.record_end, operation, run))
 
     def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
@@ -134,7 +133,7 @@ class ToolRuns:
             return
         known = partial(runtime.known_tools, loop)
         run = prepare_run(runtime.tools, loop.setup, _iteration(loop), call, known=known)
-        asking = filtering(runtime.config.result_filters, run, result, self._progress.journal.bus.tell)
+        asking = filtering(runtime.config.result_filters, run, result, self._progress.announce)
         self._progress.ask(effect, asking, finish)
 
     def _concluded(self, effect: Conclude, loop: Loop, attempt: int, took: float, result: Result) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from toolloop.face.results import Completed, Error, Moves, ToolLoopResult, Yielded, text_of
+from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.failures import error_of
 from toolloop.loop.issuing import ENDED, CommandIssuer
 from toolloop.loop.journal import Journal
@@ -32,7 +33,8 @@ class Turns:
         self._journal = journal
         self._issuer = issuer
         self._errors = errors
-        self._shown: tuple[int, Turn | None] = (-1, None)  # what was given for which turn of the journal
+        # What was given for which turn of the journal, and how many events had happened.
+        self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
 
     def current(self) -> Turn | None:
         """Return what the loop's wait or end gives the caller; None: there is something to drive."""
@@ -40,16 +42,17 @@ class Turns:
             turn_number, phase = self._journal.turn, self._journal.state.root.phase
             if not isinstance(phase, (Waiting, *ENDED)):
                 return None
-            known, turn = self._shown
+            known, turn, position = self._shown
             if known == turn_number and turn is not None:
                 return turn
+            seen, position = self._journal.bus.since(position)
             if isinstance(phase, Waiting):
                 issuer, look = self._issuer, partial(self._look, turn_number)
                 moves = Moves(decide=issuer.decide, command=issuer.command, tick=issuer.tick, look=look)
-                turn = Yielded(self._journal.state, moves, self._journal.bus.drain())
+                turn = Yielded(self._journal.state, moves, seen)
             else:
-                turn = self._terminal()
-            self._shown = (turn_number, turn)
+                turn = self._terminal(seen)
+            self._shown = (turn_number, turn, position)
             return turn
 
     def terminal(self) -> Completed | Error | None:
@@ -97,8 +100,8 @@ class Turns:
             state = self._journal.state
             return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
 
-    def _terminal(self) -> Completed | Error:
-        loop, seen = self._journal.state.root, self._journal.bus.drain()
+    def _terminal(self, seen: tuple[WatchEvent, ...]) -> Completed | Error:
+        loop = self._journal.state.root
         if isinstance(loop.phase, Finished):
             response = None if loop.response is None else decode(loop.response)
             return Completed(
