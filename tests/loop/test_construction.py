@@ -15,7 +15,7 @@ from anthropic import NOT_GIVEN, beta_tool, omit
 from tests.each import each
 from tests.loop.support import MODEL, TOOLS, add, assistant, params, scene, user, write
 from toolloop import Budget, LoopConfig, LoopContext, Texts, ToolLoopHandle, ToolRegistry, tool
-from toolloop.errors import BadTool, InvalidHistory
+from toolloop.errors import BadTool, IllegalCommand, InvalidHistory
 from toolloop.providers import AnthropicProvider
 from toolloop.testing import FakeMessagesAPI, ScriptedProvider, reply
 
@@ -139,7 +139,6 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "params is no mapping": (lambda: made(params=["x"]), TypeError, "params"),
     "no model": (lambda: made(params={"max_tokens": 9, "messages": [user()]}), ValueError, "'model'"),
     "no max_tokens": (lambda: made(params={"model": MODEL, "messages": [user()]}), ValueError, "'max_tokens'"),
-    "no messages": (lambda: made(params={"model": MODEL, "max_tokens": 9}), ValueError, "'messages'"),
     "stream": (lambda: made(params=params(stream=True)), ValueError, "streaming"),
     "stream is refused even if off": (lambda: made(params=params(stream=False)), ValueError, "streaming"),
     "a parameter that is not JSON": (
@@ -151,7 +150,6 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a parameter with itself in it": (lambda: made(params=params(metadata=cycle())), TypeError, "metadata"),
     "messages is a text": (lambda: made(params=params(messages="hi")), TypeError, "messages"),
     "messages is no list": (lambda: made(params=params(messages=5)), TypeError, "messages"),
-    "messages is empty": (lambda: made(params=params(messages=[])), InvalidHistory, "no messages"),
     "a message that is no message": (lambda: made(params=params(messages=[5])), InvalidHistory, "messages[0]"),
     "a message that is not JSON": (
         lambda: made(params=params(messages=[user(b"x")])),
@@ -345,3 +343,26 @@ def test_an_observer_or_a_predicate_that_nobody_would_await_is_refused() -> None
         LoopConfig(observers=[later])
     with pytest.raises(BadTool, match="guarded"):
         made(tools=[guarded])
+
+
+@each("given", [{}, {"messages": []}])
+def test_an_empty_conversation_is_begun_by_a_user(given: dict[str, Any]) -> None:
+    """`next_turn()` before that says what to do; then it is a chat, with strings as the user's messages."""
+    with FakeMessagesAPI([reply("hello"), reply("bye")]) as api:
+        handle = ToolLoopHandle(api.client(), params={"model": MODEL, "max_tokens": 9, **given})
+        for _ in range(2):
+            with pytest.raises(IllegalCommand, match=r"follow_up\(") as caught:
+                handle.next_turn()
+        assert caught.value.allowed == ("follow_up()", "messages_mut()")
+        assert (handle.messages, handle.is_finished, api.requests) == ((), False, [])
+        with pytest.raises(InvalidHistory):
+            handle.follow_up([{"role": "assistant", "content": "I begin"}])
+        handle = ToolLoopHandle.restore(handle.snapshot(), api.client())
+        handle.follow_up("Hi")
+        assert handle.run().text == "hello"
+        handle.follow_up("Good bye")
+        assert handle.run().text == "bye"
+        assert [message["content"] for message in api.requests[-1].json["messages"] if message["role"] == "user"] == [
+            "Hi",
+            "Good bye",
+        ]

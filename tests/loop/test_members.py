@@ -110,8 +110,8 @@ def test_the_view_tells_a_page_all_it_needs() -> None:
 
 
 REFUSED_MOVES: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
-    "continue_loop()": (lambda at: at.resume(Continue()), ("Ready", "Judging")),
-    "follow_up()": (lambda at: at.follow_up([user()]), tuple(state for state in STATES if state != "Finished")),
+    "inject_and_continue()": (lambda at: at.resume(InjectMessages([user()])), ENDED),
+    "follow_up()": (lambda at: at.follow_up([user()]), ("Ready", "Judging", *WAITING, "TooDeep")),
     "retry()": (lambda at: at.retry(), tuple(state for state in STATES if state != "Failed")),
     "next_turn()": (lambda at: at.next_turn(), WAITING),
     "update_params()": (lambda at: at.update_params(max_tokens=9), ("TooDeep",)),
@@ -135,15 +135,105 @@ def test_a_move_that_a_state_does_not_allow_is_refused(state: str) -> None:
 
 @each("state", ENDED)
 def test_a_command_after_the_end_does_nothing_and_is_logged(state: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An external event loop may be late: `resume` after a terminal result is no error."""
+    """An external event loop may be late: `resume` after a terminal result is no error. Words of a user are refused."""
     caplog.set_level(logging.INFO, "toolloop")
     with standing(state) as at:
         before, end = at.handle.snapshot(), at.handle.next_turn()
-        for command in (Stop("why"), Continue(), InjectMessages([user()])):
+        for command in (Stop("why"), Continue()):
             at.handle.resume(command)
             assert at.handle.snapshot() == before
             assert at.handle.next_turn() is end
-    assert caplog.text.count("a command after the end does nothing") == 3
+        with refused(at.handle, IllegalCommand, "inject_and_continue()") as caught:
+            at.handle.resume(InjectMessages("and?"))
+        assert ("follow_up()" in caught.value.allowed) == (state != "TooDeep")
+    assert caplog.text.count("a command after the end does nothing") == 2
+
+
+@each("state", [state for state in STATES if state not in (*WAITING, *ENDED)])
+def test_to_continue_where_nothing_waits_changes_nothing(state: str) -> None:
+    """A button is clicked twice."""
+    with standing(state) as at:
+        before = at.handle.snapshot()
+        at.handle.resume(Continue())
+        assert at.handle.snapshot() == before
+
+
+@each("state", [state for state in STATES if state not in ("Finished", "TooDeep")])
+def test_stop_ends_a_loop_for_good(state: str) -> None:
+    """Also one whose request failed, and that is not to be retried."""
+    with standing(state) as at:
+        at.handle.stop("enough")
+        at.handle.stop("again")
+        assert at.done().termination == StopCondition("enough")
+
+
+@each("state", ["Finished", "TooDeep"])
+def test_stop_after_the_end_changes_nothing(state: str) -> None:
+    """The result stays what it is."""
+    with standing(state) as at:
+        end = at.handle.next_turn()
+        at.handle.stop("enough")
+        assert at.handle.next_turn() is end
+
+
+def test_a_loop_is_finished_once_its_result_was_returned() -> None:
+    """So `while not handle.is_finished: handle.next_turn()` sees every result, also the one after a `stop`."""
+    with scene([reply(calls=[ADD]), fault(500), reply("fine"), reply("again")]) as at:
+        handle, seen = at.handle, list[str]()
+        while not handle.is_finished:
+            turn = handle.next_turn()
+            seen.append(type(turn).__name__)
+            if isinstance(turn, Yielded):
+                turn.resume(Continue())
+        assert seen == ["Yielded", "Error"]
+        handle.retry()
+        assert not handle.is_finished
+        handle.next_turn()
+        assert handle.is_finished
+        handle.follow_up("and now?")
+        handle.stop()
+        assert not handle.is_finished
+        at.done()
+        assert handle.is_finished
+
+
+def test_every_result_tells_what_waits_its_text_and_what_was_used() -> None:
+    """`handle.run().text` is right whatever comes; what only another result has is refused with what this one is."""
+    with scene([reply("Hm.", calls=[WRITE, WRITE | {"id": "toolu_x"}]), fault(500), reply("end")]) as at:
+        yielded_ = yielded(at.handle.next_turn())
+        assert (yielded_.text, yielded_.iterations, len(yielded_.pending)) == ("Hm.", 1, 2)
+        with pytest.raises(AttributeError, match=r"this turn is Yielded: 2 calls wait \(write, write\)"):
+            _ = yielded_.termination  # type: ignore[attr-defined]
+        yielded_.approve_all()
+        yielded_.continue_loop()
+        with pytest.raises(AttributeError, match="it waits for a command"):
+            _ = at.handle.next_turn().error  # type: ignore[union-attr]
+        at.handle.resume(Continue())
+        failed_ = at.handle.next_turn()
+        assert (failed_.text, failed_.iterations, failed_.pending) == (None, 1, ())
+        with pytest.raises(AttributeError, match="this turn is Error: ModelError"):
+            failed_.approve("toolu_w")  # type: ignore[union-attr]
+        at.handle.retry()
+        done = at.handle.run()
+        assert (done.text, done.iterations, done.pending) == ("end", 2, ())
+        with pytest.raises(AttributeError, match="this turn is Completed: NaturalEnd"):
+            _ = done.reason  # type: ignore[union-attr]
+
+
+def test_a_yielded_gives_the_history_to_edit() -> None:
+    """The same list as the handle's, as long as it waits."""
+    with scene([reply(calls=[ADD]), reply("end")]) as at:
+        turn = yielded(at.handle.next_turn())
+        assert turn.messages_mut() is at.handle.messages_mut()
+        turn.messages_mut()[0]["content"] = "else"
+        turn.resume(InjectMessages("go on"))
+        with pytest.raises(IllegalCommand, match="spent"):
+            turn.messages_mut()
+        at.done()
+        assert [message["content"] for message in at.handle.messages if message["role"] == "user"][::2] == [
+            "else",
+            "go on",
+        ]
 
 
 @each("state", [state for state in STATES if state not in ENDED])
@@ -169,9 +259,9 @@ def test_what_is_no_command_is_refused(junk: Any) -> None:
         assert at.handle.pending_turn is not None
 
 
-@each("junk", ["hi", None, 5, [b"x"]])
+@each("junk", [None, 5, [b"x"]])
 def test_injected_messages_that_are_none_are_refused(junk: Any) -> None:
-    """A text, a number or bytes are no list of messages."""
+    """A number or bytes are no list of messages."""
     with standing("tools_executed") as at:
         before = at.handle.snapshot()
         with pytest.raises(TypeError, match="injected messages"):

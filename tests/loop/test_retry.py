@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.each import each
+from tests.loop.loop_trees import LoopTree, kid, task
 from tests.loop.support import TOOLS, assistant, completed, params, refused, scene, user, yielded
-from toolloop import ToolLoopHandle
+from toolloop import Error, ToolLoopHandle
 from toolloop.errors import InvalidHistory, ModelError, OutsideError, ProtocolError
 from toolloop.terminations import Refused
 from toolloop.testing import ScriptedProvider, call, dropped, fault, html, reply, verbatim
@@ -119,7 +120,7 @@ def test_a_refused_turn_can_be_replaced() -> None:
 
 
 BROKEN: dict[str, tuple[Any, type[Exception]]] = {
-    "a text": ("hi", TypeError),
+    "a blank string": (" ", InvalidHistory),
     "nothing": (None, TypeError),
     "no message at all": ([], ValueError),
     "bytes": ([user(b"x")], TypeError),
@@ -157,3 +158,28 @@ def test_a_refused_follow_up_after_an_edit_does_not_adopt_the_edit() -> None:
         at.handle.follow_up([user("fine")])
         at.done()
         assert at.sent()[0] == user("edited")
+
+
+@each("replace", [False, True])
+def test_a_follow_up_gives_a_failed_request_up(replace: bool) -> None:
+    """The conversation goes on with the new words; what the failed request would have answered stays or is replaced."""
+    with scene([fault(500), END]) as at:
+        assert isinstance(at.handle.next_turn(), Error)
+        at.handle.follow_up("something else", replace_last=replace)
+        assert at.done().text == "end"
+        said = [message["content"] for message in at.handle.messages if message["role"] == "user"]
+        assert said == (["something else"] if replace else [user()["content"], "something else"])
+
+
+def test_a_follow_up_gives_up_a_request_that_failed_in_a_call() -> None:
+    """The loop inside the call is over, and the call has a result that says that it was cancelled."""
+    said: dict[str, Any] = {
+        "go": [reply(calls=[task("one")]), reply("end")],
+        "one": [ModelError("not now", retryable=True)],
+    }
+    handle: Any = LoopTree("sync", said, [kid()]).loop()
+    assert isinstance(handle.run(), Error)
+    handle.follow_up("something else")
+    assert handle.run().text == "end"
+    (answer,) = handle.messages[2]["content"]
+    assert (answer["type"], answer["is_error"]) == ("tool_result", True)

@@ -139,7 +139,7 @@ def test_errors_of_the_caller_hold_no_secret() -> None:
         handle = ToolLoopHandle(api.client(api_key=KEY), params=asked(), tools=TOOLS)
         snapshot = handle.snapshot()
         with pytest.raises(InvalidHistory) as invalid:
-            ToolLoopHandle(api.client(api_key=KEY), params=asked(messages=[]), tools=TOOLS)
+            ToolLoopHandle(api.client(api_key=KEY), params=asked(messages=[{"role": "user"}]), tools=TOOLS)
         other = asked(system="other")
         other["mcp_servers"] = [{**MCP, "url": "https://other.example"}]
         with pytest.raises(Drift) as drift:

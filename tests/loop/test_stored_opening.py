@@ -210,6 +210,8 @@ def test_params_of_a_loop_that_is_there_are_compared() -> None:
     with pytest.raises(InvalidHistory):
         wait(
             "sync",
-            _kind("sync").open(world.store, "other", world.provider(), **world.parts(params=params(messages=[]))),
+            _kind("sync").open(
+                world.store, "other", world.provider(), **world.parts(params=params(messages=[{"role": "user"}]))
+            ),
         )
     assert [loop.loop_id for loop in world.store.list()] == [ID]

@@ -148,7 +148,12 @@ def test_what_may_be_asked_for_is_said_as_the_caller_would_say_it() -> None:
     anywhere = ("stop()", "an edit of the history", "update_params()", "extend()", "revoking a grant", "fork()")
     assert allowed(m.after().root) == ("inject_and_continue()", *anywhere)
     assert allowed(m.after(m.replied("pause_turn")).root) == ("continue_loop()", "inject_and_continue()", *anywhere)
-    assert allowed(m.after(ev.RequestFailed(m.FAILURE)).root) == ("retry()", *anywhere)
+    assert allowed(m.after(ev.RequestFailed(m.FAILURE)).root) == (
+        "retry()",
+        *anywhere[:4],
+        "follow_up()",
+        *anywhere[4:],
+    )
     asking = m.after(m.replied("tool_use", m.call("c")), m.asks("c"))
     assert "a decision" in allowed(asking.root)
     assert set(TRANSITIONS[TooDeep]) == set()
@@ -160,7 +165,10 @@ def test_what_may_be_asked_for_is_said_as_the_caller_would_say_it() -> None:
         (ev.TurnEnded(), "TurnEnded"),
     ):
         with pytest.raises(IllegalCommand) as refused:
-            step(m.after(ev.RequestFailed(m.FAILURE)) if words != "continue_loop()" else m.after(), event)
+            step(
+                m.after() if words in ("continue_loop()", "follow_up()") else m.after(ev.RequestFailed(m.FAILURE)),
+                event,
+            )
         assert refused.value.asked == words
 
 

@@ -141,6 +141,14 @@ def _refused(text: str, asked: str) -> IllegalCommand:
     return IllegalCommand(text, state="Waiting", asked=asked, allowed=("approve", "deny", "answer", "rerun"))
 
 
+def said_texts(messages: Any, where: str) -> tuple[str, ...]:
+    """Return what a user says as JSON texts: a string is one user message. See `to_texts`."""
+    said = [messages] if isinstance(messages, str) else messages
+    if isinstance(said, Sequence):
+        said = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
+    return to_texts(said, where=where)
+
+
 def to_texts(
     messages: Iterable[Any], *, where: str = "messages", known: Collection[str] = frozenset()
 ) -> tuple[str, ...]:

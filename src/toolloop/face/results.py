@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from attrs import evolve, field, frozen
 
@@ -39,6 +39,7 @@ class Moves:
     Attributes:
         decide: records decisions, all or none of them.
         command: records a command.
+        edit: returns the closed history as a list to edit.
         tick: records that time has passed.
         look: returns the loop as it is now; None once the wait is over that the `Yielded` shows.
 
@@ -46,6 +47,7 @@ class Moves:
 
     decide: Callable[[Sequence[tuple[Named, Decision]]], None]
     command: Callable[[Command], None]
+    edit: Callable[[], list[JSON]]
     tick: Callable[[], None]
     look: Callable[[], State | None]
 
@@ -58,6 +60,7 @@ class Yielded:
     Attributes:
         reason: `decision_required`, `tools_executed` or `paused`.
         iteration: which answered request it is about, counted from 1.
+        iterations: how many requests were answered.
         usage: of this iteration.
         total_usage: of the loop so far.
         events: what happened since the last result.
@@ -68,7 +71,7 @@ class Yielded:
         """Made by a handle, for a loop that is `Waiting`."""
         loop = state.root
         self.reason: WaitReason = _wait(state).reason
-        self.iteration = loop.iterations
+        self.iteration = self.iterations = loop.iterations
         self.usage = _usage_of(loop)
         self.total_usage = loop.total_usage
         self.events = events
@@ -92,6 +95,11 @@ class Yielded:
     def assistant_text(self) -> str | None:
         """The text beside the calls, joined by newlines, or None."""
         return text_of(self.message["content"])
+
+    @property
+    def text(self) -> str | None:
+        """The same as `assistant_text`: every result of a turn has a `text`."""
+        return self.assistant_text
 
     # --- the calls ---
 
@@ -157,8 +165,8 @@ class Yielded:
         """
         self._alive("continue_loop()").command(Continue())
 
-    def inject_and_continue(self, messages: Sequence[JSON]) -> None:
-        """Add messages, then go on.
+    def inject_and_continue(self, messages: str | Sequence[JSON]) -> None:
+        """Add messages, then go on. A string is one user message.
 
         Raises:
             InvalidHistory: the API would refuse them there.
@@ -169,6 +177,19 @@ class Yielded:
     def stop(self, reason: str | None = None) -> None:
         """End the loop; the next `next_turn()` returns `Completed` without a request."""
         self._alive("stop()").command(Stop(reason))
+
+    def resume(self, command: Command) -> None:
+        """Give a command as an object: `Continue()`, `InjectMessages(...)` or `Stop(...)`."""
+        self._alive("resume()").command(command)
+
+    def messages_mut(self) -> list[JSON]:
+        """Return the closed history as a list to edit in place, as `handle.messages_mut()` does.
+
+        Raises:
+            IllegalCommand: this `Yielded` is spent.
+
+        """
+        return self._alive("messages_mut()").edit()
 
     def unwrap(self) -> NoReturn:
         """Raise: nothing is complete yet."""
@@ -206,9 +227,21 @@ class Yielded:
         self._last = state
         return self._moves
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what this turn is: who reads another attribute takes it for another result."""
+            names = [call.name for call in self.pending] if "_last" in self.__dict__ else []
+            wait = f"{len(names)} {'call waits' if len(names) == 1 else 'calls wait'} ({', '.join(names)})"
+            raise _has_no(self, name, wait if names else "it waits for a command")
+
     def __repr__(self) -> str:
         spent = ", spent" if self.is_spent else ""
         return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
+
+
+def _has_no(turn: object, name: str, what: str) -> AttributeError:
+    return AttributeError(f"this turn is {type(turn).__name__}: {what}; it has no {name!r}", name=name, obj=turn)
 
 
 def _wait(state: State) -> Waiting:
@@ -271,9 +304,20 @@ class Completed:
     usage_log: tuple[IterationUsage, ...] = field(repr=False)
     events: tuple[WatchEvent, ...] = field(default=(), repr=False)
 
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """Empty: no call waits."""
+        return ()
+
     def unwrap(self) -> Completed:
         """Return itself."""
         return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what this turn is."""
+            raise _has_no(self, name, type(self.termination).__name__)
 
 
 @frozen
@@ -301,9 +345,25 @@ class Error:
     path: tuple[str, ...] = ()
     partial_text: str | None = field(default=None, repr=False)
 
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """Empty: no call waits."""
+        return ()
+
+    @property
+    def text(self) -> str | None:
+        """The same as `partial_text`."""
+        return self.partial_text
+
     def unwrap(self) -> NoReturn:
         """Raise the error."""
         raise self.error
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what this turn is."""
+            raise _has_no(self, name, type(self.error).__name__)
 
 
 @frozen

@@ -140,14 +140,14 @@ class AsyncToolLoopHandle(HandleBase):
             over = self._turns.terminal()
             self._issuer.edits.taken()
             if over is not None:
-                return over
+                return self._turns.hand_over(over)
             if self._lease is not None and not self._lease.join(holder):
                 await self._in_thread(partial(self._lease.acquire, holder))
             with self._assembly.read_by(unread):
                 turn: Turn = self._turns.current() or await self._driver.drive(self._turns.current)
             if self._journal.is_behind:
                 await self._in_thread(self._journal.commit)
-            return turn
+            return self._turns.hand_over(turn)
 
     @asynccontextmanager
     async def _holding(self, holder: object) -> AsyncIterator[None]:

@@ -3,7 +3,7 @@
 The machine refuses what a phase does not allow, when the event is recorded. Here is refused what only the parameters,
 the tools and the history tell. A journal in a store asks a command again if others were first, so a command keeps
 nothing of the state that it saw. What the caller gave is read once, before: by `Commands.read`, `read_params`,
-`read_limits` and `to_texts`.
+`read_limits` and `said_texts`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from toolloop.face.decisions import (
     refuse_invalid,
     refuse_last_word,
     refuse_unclosed,
+    said_texts,
     to_record,
-    to_texts,
 )
 from toolloop.face.loop_params import all_params, check_request
 from toolloop.face.results import Named
@@ -33,7 +33,7 @@ from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.machine import allowed
-from toolloop.machine.queries import driven, everywhere, is_due, open_round
+from toolloop.machine.queries import driven, everywhere, is_due, is_empty, open_round
 from toolloop.machine.splicing import spliced, splices_between
 from toolloop.machine.state import Path, State
 from toolloop.machine.tree import step
@@ -173,7 +173,7 @@ class Commands:
             case Continue():
                 return "continue_loop()", self.go_on
             case InjectMessages():
-                texts = to_texts(command.messages, where="the injected messages")
+                texts = said_texts(command.messages, "the injected messages")
                 return "inject_and_continue()", partial(self.inject, texts=texts)
             case Stop(reason=None | str() as reason):
                 return "stop()", partial(self.stop, reason=reason)
@@ -202,7 +202,7 @@ class Commands:
 
         """
         loop, asked = state.root, "inject_and_continue()"
-        if isinstance(loop.phase, Failed):  # to continue it is to retry
+        if isinstance(loop.phase, Failed | Finished):
             raise refusal(loop, asked)
         event = ev.Continued(texts, at=self._now())
         step(state, event)  # what is not possible at all is refused as that
@@ -226,8 +226,10 @@ class Commands:
             raise refusal(state.root, "retry()")
         return ev.Continued(at=self._now())
 
-    def follow_up(self, state: State, texts: tuple[str, ...], *, replace_last: bool = False) -> ev.FollowedUp:
-        """Begin a further user turn. `replace_last`: in place of the last one.
+    def follow_up(
+        self, state: State, texts: tuple[str, ...], *, replace_last: bool = False
+    ) -> ev.FollowedUp | ev.Continued:
+        """Begin a user turn: the first, or a further one. `replace_last`: in place of the last one.
 
         Raises:
             IllegalCommand: the loop has not ended.
@@ -237,9 +239,13 @@ class Commands:
         """
         if not texts:
             raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
+        if is_empty(state.root):
+            self._refuse(texts, state.root, "follow_up()")
+            return ev.Continued(texts, at=self._now())
         event = ev.FollowedUp(texts, replace_last, at=self._now())
         then = step(state, event).root
-        checked = list(then.messages) if replace_last or _has_marks(texts) else landing(state.root, texts)
+        is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
+        checked = landing(state.root, texts) if is_short else list(then.messages)
         self._refuse(checked, state.root, "follow_up()")
         return event
 

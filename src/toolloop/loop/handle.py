@@ -12,13 +12,12 @@ from attrs import evolve
 
 from toolloop.face.calls import ToolCall, pending_calls
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig, LoopContext
-from toolloop.face.decisions import to_seconds, to_texts
+from toolloop.face.decisions import said_texts, to_seconds
 from toolloop.face.grants import Grants, is_over, shown
 from toolloop.face.loop_view import view_of
 from toolloop.face.results import ToolLoopResult, Yielded, bound
 from toolloop.loop.assembly import Assembly, Driver, assemble
 from toolloop.loop.commands import read_limits, read_params
-from toolloop.loop.issuing import ENDED
 from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
 from toolloop.loop.turns import Driving, Turn, Turns
@@ -161,8 +160,8 @@ class HandleBase:
 
     @property
     def is_finished(self) -> bool:
-        """Whether `next_turn()` would return a `Completed` or an `Error` that is there already."""
-        return isinstance(self.state.root.phase, ENDED)
+        """Whether this handle has returned a `Completed` or an `Error`, and no command made the loop go on since."""
+        return self._turns.is_finished
 
     @property
     def messages(self) -> tuple[JSON, ...]:
@@ -245,17 +244,26 @@ class HandleBase:
     def resume(self, command: Command) -> None:
         """Give a command without the `Yielded` in hand: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
 
-        `Stop` and `InjectMessages` are possible also if none waits, and from any thread; while a request is in progress
-        they count once it is answered. After a stop running tools continue: `ToolContext.cancelled` tells them, and
-        their results no longer count. After a terminal result this does nothing, and logs that.
+        It is possible from any thread at any time. Where nothing waits, `Continue` changes nothing, the messages of
+        `InjectMessages` are queued, and `Stop` ends the loop; while a request is in progress they count once it is
+        answered. After a stop running tools continue: `ToolContext.cancelled` tells them, and their results no longer
+        count. After the end `Continue` and `Stop` do nothing, and that is logged.
 
         Raises:
-            IllegalCommand: nothing waits for `Continue`.
+            IllegalCommand: messages after the end; `follow_up` takes them.
             UndecidedCalls: calls wait for a decision.
             InvalidHistory: the API would refuse the injected messages there.
 
         """
         self._issuer.resume(command)
+
+    def stop(self, reason: str | None = None) -> None:
+        """End the loop for good, wherever it stands: also after an `Error` that is not to be retried.
+
+        The next `next_turn()` returns `Completed`, with the termination `StopCondition(reason)`. After the end this
+        does nothing.
+        """
+        self._issuer.stop(reason)
 
     def tick(self, now: datetime | float) -> None:
         """Say what time it is: calls whose deadline has passed expire, each with a result that says so.
@@ -268,19 +276,21 @@ class HandleBase:
         """
         self._issuer.tick(to_seconds(now, "tick()"))
 
-    def follow_up(self, messages: Sequence[JSON], replace_last: bool = False) -> None:
-        """Begin a further user turn of the same conversation, after `Completed`.
+    def follow_up(self, messages: str | Sequence[JSON], replace_last: bool = False) -> None:
+        """Begin a user turn: the first of an empty conversation, or a further one after `Completed` or `Error`.
+
+        After an `Error` the failed request is given up.
 
         Args:
-            messages: what the user says.
+            messages: what the user says; a string is one message.
             replace_last: replace the last user turn by them, for one that was refused.
 
         Raises:
-            IllegalCommand: the loop has not ended.
+            IllegalCommand: the loop has begun, and has not ended.
             InvalidHistory: the API would refuse the messages there.
 
         """
-        texts = to_texts(messages, where="the messages of follow_up()")
+        texts = said_texts(messages, "the messages of follow_up()")
         self._issuer.say("follow_up()", partial(self._commands.follow_up, texts=texts, replace_last=replace_last))
 
     def extend(

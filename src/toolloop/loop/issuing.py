@@ -11,9 +11,10 @@ from toolloop.loop.commands import Commands, Said
 from toolloop.loop.journal import LOG, Journal
 from toolloop.loop.message_edits import MessageEdits
 from toolloop.machine.events import Event
+from toolloop.machine.jsontext import JSON
 from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
 from toolloop.machine.state import State
-from toolloop.machine.values import Command, Decision, Stop
+from toolloop.machine.values import Command, Continue, Decision, InjectMessages, Stop
 
 ENDED = (Finished, Failed, TooDeep)
 
@@ -67,6 +68,10 @@ class CommandIssuer:
                 self.edits.settle(self._journal.state.root, edit)
         self._journal.bus.tell()
 
+    def edit(self) -> list[JSON]:
+        """Return the list to edit of the wait in which the caller is."""
+        return self.edits.working(self._journal.state.root, is_driven=False)
+
     def command(self, command: Command) -> None:
         """Say what is to be done at a wait."""
         asked, said = self._commands.read(command)
@@ -83,16 +88,28 @@ class CommandIssuer:
         return True
 
     def resume(self, command: Command) -> None:
-        """Say what is to be done, wherever the loop is. After its end that does nothing."""
+        """Say what is to be done, wherever the loop is. See `ToolLoopHandle.resume`."""
         asked, said = self._commands.read(command)
 
-        def said_before_the_end(state: State) -> Event | None:
-            if isinstance(state.root.phase, ENDED):
+        def said_anywhere(state: State) -> Event | None:
+            phase = state.root.phase
+            if isinstance(phase, ENDED) and not isinstance(command, InjectMessages):
                 LOG.info("a command after the end does nothing", extra={"loop_id": state.root.setup.loop_id})
+                return None
+            if isinstance(command, Continue) and not isinstance(phase, Waiting):
                 return None
             return said(state)
 
-        self.say(asked, said_before_the_end, firm=self._is_firm(command))
+        self.say(asked, said_anywhere, firm=self._is_firm(command))
+
+    def stop(self, reason: str | None) -> None:
+        """End the loop, also after a failed request. After its end that does nothing."""
+        asked, said = self._commands.read(Stop(reason))
+
+        def said_before_the_end(state: State) -> Event | None:
+            return None if isinstance(state.root.phase, Finished | TooDeep) else said(state)
+
+        self.say(asked, said_before_the_end, firm=False)
 
     def _is_firm(self, command: Command) -> bool:
         """Return whether a command is meant for the wait in which it is said. A stop is meant wherever the loop is."""

@@ -12,7 +12,7 @@ from attrs import evolve, field, fields, frozen
 
 from toolloop.compaction.strategy import Strategy
 from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
-from toolloop.face.loop_params import as_registry, begin_with, check_request, missing
+from toolloop.face.loop_params import as_registry, begin_with, check_request
 from toolloop.face.tool_facts import changed_parts, facts_in_order
 from toolloop.loop.commands import refusal
 from toolloop.loop.journal import read_clock
@@ -163,11 +163,11 @@ def new_loop(
     """
     check_parts(here.config, here.context, loop_id=loop_id)
     begins = begin_with(params, here.tools, asked=asked)
-    if begins.messages is None:
-        raise missing("messages")
-    begins.refuse_invalid(begins.messages, here.tools, asked=asked)
+    messages = begins.messages or ()
+    if messages:  # else a user begins it later
+        begins.refuse_invalid(messages, here.tools, asked=asked)
     setup = begins.setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
-    opened = ev.Opened(setup=setup, messages=begins.messages, at=read_clock(here.clock, otherwise=0.0))
+    opened = ev.Opened(setup=setup, messages=messages, at=read_clock(here.clock, otherwise=0.0))
     return LoopParts(begin(opened), here, begins.secrets, store, first=opened)
 
 

@@ -187,9 +187,10 @@ class ToolLoopHandle(HandleBase):
             over = self._turns.terminal()
             self._issuer.edits.taken()
             if over is not None:
-                return over
+                return self._turns.hand_over(over)
             with nullcontext() if self._lease is None else self._lease.held(), self._assembly.read_by(unread):
-                return self._turns.current() or (yield from self._driver.drive(self._turns.current))
+                turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.current))
+            return self._turns.hand_over(turn)
         finally:
             self._assembly.late()
 

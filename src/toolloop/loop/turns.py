@@ -17,6 +17,7 @@ from toolloop.loop.journal import Journal
 from toolloop.machine.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.machine.jsontext import decode
 from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.queries import is_empty
 from toolloop.machine.state import Path, State
 from toolloop.machine.terminations import Unfinished
 
@@ -35,6 +36,7 @@ class Turns:
         self._errors = errors
         # What was given for which turn of the journal, and how many events had happened.
         self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
+        self._returned: Turn | None = None
 
     def current(self) -> Turn | None:
         """Return what the loop's wait or end gives the caller; None: there is something to drive."""
@@ -48,12 +50,25 @@ class Turns:
             seen, position = self._journal.bus.since(position)
             if isinstance(phase, Waiting):
                 issuer, look = self._issuer, partial(self._look, turn_number)
-                moves = Moves(decide=issuer.decide, command=issuer.command, tick=issuer.tick, look=look)
+                moves = Moves(
+                    decide=issuer.decide, command=issuer.command, edit=issuer.edit, tick=issuer.tick, look=look
+                )
                 turn = Yielded(self._journal.state, moves, seen)
             else:
                 turn = self._terminal(seen)
             self._shown = (turn_number, turn, position)
             return turn
+
+    def hand_over(self, turn: Turn) -> Turn:
+        """Return a turn to the caller."""
+        self._returned = turn
+        return turn
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the terminal result was returned, and still is the result."""
+        turn = self._returned
+        return not isinstance(turn, Yielded | None) and self.current() is turn
 
     def terminal(self) -> Completed | Error | None:
         """Return the terminal result, if the loop has ended; None: there is something to drive.
@@ -63,6 +78,13 @@ class Turns:
 
         """
         turn = self.current()
+        if turn is None and is_empty(self._journal.state.root):
+            raise IllegalCommand(
+                "next_turn(): the conversation is empty. Begin it with follow_up(...); it takes a string, or messages",
+                state="Ready",
+                asked="next_turn()",
+                allowed=("follow_up()", "messages_mut()"),
+            )
         if isinstance(turn, Yielded):
             raise IllegalCommand(
                 "next_turn(): a Yielded waits for a command. Give it one (it is handle.pending_turn), then go on",

@@ -325,7 +325,12 @@ def _stopped(loop: Loop, reason: str | None) -> Loop:
 
 
 def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
-    """Begin a further user turn: iterations, pauses, active time and repetitions are counted from zero again."""
+    """Begin a further user turn: iterations, pauses, active time and repetitions are counted from zero again.
+
+    After a failure the request is given up.
+    """
+    if isinstance(loop.phase, Failed):
+        loop = _stopped(loop, None)
     kept = Chain(loop.messages[: last_user_turn(loop.messages)]) if event.replace_last else loop.messages
     return evolve(
         loop,
@@ -542,7 +547,10 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         },
         is_open=False,
     ),
-    Failed: _row(Failed, {ev.Continued: Rule(continue_loop, (Ready, Judging, Running))}),
+    Failed: _row(
+        Failed,
+        {ev.Continued: Rule(continue_loop, (Ready, Judging, Running)), ev.FollowedUp: Rule(follow_up, (Ready,))},
+    ),
     TooDeep: {},
 }
 

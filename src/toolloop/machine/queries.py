@@ -169,6 +169,11 @@ def time_left(state: State, path: Path = ()) -> float | None:
     return min((seconds for seconds in times if seconds is not None), default=None)
 
 
+def is_empty(loop: Loop) -> bool:
+    """Return whether the conversation has not begun: there is nothing to ask the model."""
+    return isinstance(loop.phase, Ready) and not (loop.messages or loop.queued)
+
+
 def implied(event: ev.Event, following: ev.Event) -> bool:
     """Return whether a journal may leave an event out, because the one that follows it implies it."""
     match event, following:

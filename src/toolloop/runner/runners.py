@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from toolloop.face.calls import ToolCall
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig, LoopContext
+from toolloop.face.loop_params import missing
 from toolloop.face.results import ToolLoopResult, Yielded
 from toolloop.loop.assembly import assemble
 from toolloop.loop.async_driver import AsyncDriver
@@ -46,11 +47,11 @@ class RunnerBase:
         if ask is not None and not callable(ask):
             raise TypeError(f"ask is a {type(ask).__name__}; give a callable that takes a Yielded, or None")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
-        given, texts = params, tuple[str, ...]()
-        if "messages" in check_params(params, asked=asked):
-            texts = CallerHistory().to_texts(params["messages"])
-            closed = texts[:-1] if open_calls(texts) else texts
-            given = {**params, "messages": [decode(text) for text in closed]}
+        if not check_params(params, asked=asked).get("messages"):
+            raise missing("messages")
+        texts = CallerHistory().to_texts(params["messages"])
+        closed = texts[:-1] if open_calls(texts) else texts
+        given = {**params, "messages": [decode(text) for text in closed]}
         parts = new_loop(Here.of(tools, config, context, is_async=is_async), given, asked=asked)
         assembly = assemble(provider, parts, AsyncDriver if is_async else SyncDriver)
         kind: Any = AsyncToolLoopHandle if is_async else ToolLoopHandle
