@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
 READY_LINT := $(VENV)/.ready-lint
 READY_DEEP := $(VENV)/.ready-deep
 
@@ -15,22 +16,26 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "toolloop needs Python 3.11 or later: make PYTHON=python3.11 …"; exit 1; }
 	@echo "Setting up $(VENV) (once) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(READY_LINT): $(READY)
+$(READY_TEST): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test
+	@touch $@
+
+$(READY_LINT): $(READY_TEST)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lint
 	@touch $@
 
-$(READY_DEEP): $(READY)
+$(READY_DEEP): $(READY_TEST)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group deep
 	@touch $@
 
 demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS="--live", ARGS="--yes")
 	@$(BIN)/python docs/examples/demo.py $(ARGS)
 
-test: $(READY) ## All tests
+test: $(READY_TEST) ## All tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, and mutants of the machine (hours)
@@ -51,18 +56,18 @@ fix: $(READY_LINT) ## Mend what a tool can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-cov: $(READY) ## The tests of machine/ and messages/ with their gate: 100 % of the branches
+cov: $(READY_TEST) ## The tests of machine/ and messages/ with their gate: 100 % of the branches
 	@$(BIN)/coverage run -m pytest tests/machine tests/messages -m 'not deep and not bench and not long' --quiet --hypothesis-profile=lines --hypothesis-seed=0
 	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/machine/*,src/toolloop/messages/*'
 
-docs: $(READY) ## Write the generated parts of the docs anew
+docs: $(READY_TEST) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
 
-bench: $(READY) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
+bench: $(READY_TEST) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
 	@$(BIN)/python -m tests.benchmarks
 	@$(BIN)/python -m pytest -m bench tests/benchmarks
 
-bench-quick: $(READY) ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
+bench-quick: $(READY_TEST) ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
 	@$(BIN)/python -m tests.benchmarks --quick
 
 clean: ## Remove what the other targets made

@@ -1,7 +1,8 @@
 """A small agent with file tools in a scratch folder; you approve what it changes.
 
 `make demo` talks to the fake API of `toolloop.testing` over HTTP; with `--live` and ANTHROPIC_API_KEY to the real one.
-Piped, or with `--yes`, it approves by itself. The agent's tools are in `demo_agent.py`, the looks in `demo_screen.py`.
+With `--yes` it approves every call without asking. The agent's tools are in `demo_agent.py`, the looks in
+`demo_screen.py`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def decide_at_keyboard(screen: Screen, turn: Yielded, call: ToolCall) -> None:
                     screen.complain(f"{other!r} is none of the keys." if other else "Press one of the keys.")
                     continue
         except EOFError:
-            turn.stop("the input ended")
+            turn.stop("the input ended, and nothing is approved without --yes")
         except (CallerError, ValueError) as problem:  # the loop is as before: ask again
             screen.complain(str(problem))
             continue
@@ -121,7 +122,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.live and not os.environ.get("ANTHROPIC_API_KEY"):
         parser.error("--live needs a key in ANTHROPIC_API_KEY")
-    alone = options.yes or not (sys.stdin.isatty() and sys.stdout.isatty())
     screen = Screen()
     try:
         with tempfile.TemporaryDirectory(prefix="toolloop-demo-") as folder:
@@ -140,7 +140,7 @@ def main() -> int:
                     tools=TOOLS,
                     context=LoopContext(state=Path(folder)),
                 )
-                code = drive(handle, screen, approve_by_itself if alone else decide_at_keyboard)
+                code = drive(handle, screen, approve_by_itself if options.yes else decide_at_keyboard)
                 screen.closing(handle, sorted(path.name for path in Path(folder).iterdir()))
                 return code
     except KeyboardInterrupt:

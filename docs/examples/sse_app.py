@@ -1,4 +1,4 @@
-"""Server-sent events: a page sees what the model writes while it writes. Who leaves ends the request, not the loop."""
+"""Server-sent events: a page sees what the model writes while it writes. Leaving ends the request, not the loop."""
 # Run it with `uvicorn --app-dir docs/examples sse_app:app`. It needs starlette, uvicorn and ANTHROPIC_API_KEY.
 
 from __future__ import annotations
@@ -7,12 +7,14 @@ import json
 
 import anyio
 from anthropic import AsyncAnthropic
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
+from web_guard import REFUSALS, Click, own_loop, person
 
-from toolloop import Approve, AsyncToolLoopHandle, Deny, SqliteStore, tool
+from toolloop import AsyncToolLoopHandle, SqliteStore, tool
 from toolloop.events import CallStarted, TextDelta
 
 
@@ -26,11 +28,19 @@ STORE, CLIENT, TOOLS = SqliteStore("loops.db"), AsyncAnthropic(), [refund]
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
 
 
+class Said(BaseModel, extra="forbid", strict=True):
+    """What a page sends: a question begins a loop; decisions on calls, or nothing, let it go on."""
+
+    question: str | None = None
+    calls: dict[str, Click] = {}
+
+
 async def live(scope: Scope, receive: Receive, send: Send) -> None:
-    """Begin a loop with a `question`, decide its `calls`, or just go on; show what happens until a person is needed."""
-    said, loop_id = await Request(scope, receive).json(), scope["path_params"]["loop"]
-    messages = [{"role": "user", "content": said.get("question")}]
-    params = {"model": "claude-opus-5-5", "max_tokens": 1024, "messages": messages} if "question" in said else None
+    """Begin a loop, decide its calls, or just go on; show what happens until a person is needed."""
+    request = Request(scope, receive)
+    loop_id, by, said = own_loop(request), person(request), Said.model_validate_json(await request.body())
+    messages = [{"role": "user", "content": said.question}]
+    params = {"model": "claude-opus-5-5", "max_tokens": 1024, "messages": messages} if said.question else None
 
     async def tell(kind: str, value: object) -> None:  # it waits where the page reads slowly, and so does the model
         body = f"event: {kind}\ndata: {json.dumps(value)}\n\n".encode()
@@ -41,7 +51,8 @@ async def live(scope: Scope, receive: Receive, send: Send) -> None:
         tasks.cancel_scope.cancel()
 
     async with AsyncToolLoopHandle.open(STORE, loop_id, CLIENT, tools=TOOLS, params=params) as handle:
-        handle.decide({call_id: Approve() if ok else Deny("no") for call_id, ok in said.get("calls", {}).items()})
+        handle.decide({call: click.decision(by) for call, click in said.calls.items()})
+        await handle.flush()  # a decision that is refused is answered with its status, before the stream begins
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(leave)
             await send(START)
@@ -55,4 +66,4 @@ async def live(scope: Scope, receive: Receive, send: Send) -> None:
             await tell("view", handle.view())
 
 
-app = Starlette(routes=[Mount("/loops/{loop}", live)])
+app = Starlette(routes=[Mount("/loops/{loop:uuid}", live)], exception_handlers=REFUSALS)

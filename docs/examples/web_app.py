@@ -3,7 +3,7 @@
     uvicorn --app-dir docs/examples --workers 2 web_app:app
 
 It needs `starlette` and `uvicorn`, and ANTHROPIC_API_KEY. LOOPS names the file that keeps the loops, BANK the address
-of the service that pays. A proxy in front logs people in, and says in `x-user` who it is; a page must not say that.
+of the service that pays. A proxy in front logs people in and sets `x-user`; it removes an `x-user` that a client sends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 
 import httpx2
 from anthropic import AsyncAnthropic
+from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from web_guard import REFUSALS, Click, own_loop, person
 
-from toolloop import Approve, AsyncToolLoopHandle, Deny, SqliteStore, tool
-from toolloop.errors import CallerError, Conflict, LoopNotFound, UnknownCall
+from toolloop import AsyncToolLoopHandle, SqliteStore, tool
 
 
 @tool(needs_approval=True)
@@ -34,55 +35,59 @@ CLIENT = AsyncAnthropic()
 TOOLS = [refund]
 
 
+class Question(BaseModel, extra="forbid", strict=True):
+    """What a person asks."""
+
+    question: str = Field(min_length=1, max_length=10_000)
+
+
 async def decide(request: Request) -> JSONResponse:
-    """A person's word on a call, and on to the next point where a person is needed."""
-    said, by = await request.json(), request.headers["x-user"]
-    word = Approve(by=by, digest=said["digest"]) if said["ok"] else Deny(said["why"], by=by, digest=said["digest"])
-    async with AsyncToolLoopHandle.open(STORE, request.path_params["loop"], CLIENT, tools=TOOLS) as handle:
-        handle.decide({request.path_params["call"]: word})
+    """Take a person's decision on a call, and go on to the next point where a person is needed."""
+    loop, by = own_loop(request), person(request)
+    click = Click.model_validate_json(await request.body())
+    async with AsyncToolLoopHandle.open(STORE, loop, CLIENT, tools=TOOLS) as handle:
+        handle.decide({request.path_params["call"]: click.decision(by)})
         await handle.run()
         return JSONResponse(handle.view())
 
 
-async def refuse(_: Request, error: Exception) -> JSONResponse:
-    """What the loop does not allow: it is not there, or it is somebody else's turn, or the page was stale."""
-    return JSONResponse({"error": str(error)}, 404 if isinstance(error, UnknownCall | LoopNotFound) else 409)
-
-
 async def ask(request: Request) -> JSONResponse:
     """Start a loop with a question."""
-    messages = [{"role": "user", "content": (await request.json())["question"]}]
+    by, said = person(request), Question.model_validate_json(await request.body())
+    messages = [{"role": "user", "content": said.question}]
     params = {"model": "claude-opus-5-5", "max_tokens": 1024, "messages": messages}
-    async with AsyncToolLoopHandle.open(STORE, uuid.uuid4().hex, CLIENT, tools=TOOLS, params=params) as handle:
+    loop = uuid.uuid4()
+    async with AsyncToolLoopHandle.open(STORE, f"{by}/{loop}", CLIENT, tools=TOOLS, params=params) as handle:
         await handle.run()
-        return JSONResponse(handle.view(), 201)
+        return JSONResponse(handle.view(), 201, {"location": f"/loops/{loop}"})
 
 
 async def show(request: Request) -> JSONResponse:
-    """What a page shows of a loop."""
-    async with AsyncToolLoopHandle.open(STORE, request.path_params["loop"], CLIENT, tools=TOOLS) as handle:
+    """Return what a page shows of a loop."""
+    async with AsyncToolLoopHandle.open(STORE, own_loop(request), CLIENT, tools=TOOLS) as handle:
         return JSONResponse(handle.view())
 
 
 async def go_on(request: Request) -> JSONResponse:
     """Go on with a loop that a worker left behind when it died."""
-    async with AsyncToolLoopHandle.open(STORE, request.path_params["loop"], CLIENT, tools=TOOLS) as handle:
+    async with AsyncToolLoopHandle.open(STORE, own_loop(request), CLIENT, tools=TOOLS) as handle:
         await handle.run()
         return JSONResponse(handle.view())
 
 
-def waiting(_: Request) -> JSONResponse:
-    """The loops that wait for a person, the newest first."""
-    return JSONResponse([loop.loop_id for loop in STORE.list("needs_decision")])
+def waiting(request: Request) -> JSONResponse:
+    """Return the addresses of this person's loops that wait for them: of the last thousand that wait."""
+    by, ids = person(request), [loop.loop_id.rpartition("/") for loop in STORE.list("needs_decision", limit=1000)]
+    return JSONResponse([f"/loops/{name}" for owner, _, name in ids if owner == by])
 
 
 app = Starlette(
     routes=[
         Route("/loops", waiting, methods=["GET"]),
         Route("/loops", ask, methods=["POST"]),
-        Route("/loops/{loop}", show, methods=["GET"]),
-        Route("/loops/{loop}", go_on, methods=["POST"]),
-        Route("/loops/{loop}/calls/{call}", decide, methods=["POST"]),
+        Route("/loops/{loop:uuid}", show, methods=["GET"]),
+        Route("/loops/{loop:uuid}", go_on, methods=["POST"]),
+        Route("/loops/{loop:uuid}/calls/{call}", decide, methods=["POST"]),
     ],
-    exception_handlers=dict.fromkeys((CallerError, Conflict, LoopNotFound), refuse),
+    exception_handlers=REFUSALS,
 )

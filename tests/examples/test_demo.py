@@ -99,12 +99,35 @@ def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
     assert not scratch_folder(terminal.screen).exists()
 
 
-def test_piped_it_runs_through_by_itself() -> None:
-    """Without a terminal nothing is asked, nothing is coloured, and what is no letter of the encoding is no error."""
-    done = piped(PYTHONIOENCODING="ascii")
+def test_with_yes_it_runs_through_by_itself() -> None:
+    """Piped, nothing is asked, nothing is coloured, and what is no letter of the encoding is no error."""
+    done = piped("--yes", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "- README.md is corrected.\n     - old-notes.txt is deleted." in done.stdout
     assert "\x1b[" not in done.stdout
+
+
+def test_piped_it_approves_nothing_by_itself(tmp_path: Path) -> None:
+    """No tool that needs approval runs, and the loop stops when the input ends."""
+    done = typed("\nyes\nno key of the menu\n", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Stopped: the input ended, and nothing is approved without --yes." in done.stdout
+    assert "✓ write_file" not in done.stdout
+    assert "Now in the folder: README.md, old-notes.txt" in done.stdout
+
+
+def typed(keys: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The demo with keys that come from a file."""
+    (folder / "keys").write_text(keys)
+    with (folder / "keys").open() as stdin:
+        return piped(stdin=stdin)
+
+
+def test_keys_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """Each one decides one call."""
+    done = typed("a\nd\nkeep it\n", tmp_path)
+    assert "✓ write_file README.md" in done.stdout
+    assert "✗ delete_file old-notes.txt → denied: keep it" in done.stdout
 
 
 @pytest.mark.deep
@@ -112,7 +135,7 @@ def test_live_talks_to_the_api_that_the_client_is_set_to() -> None:
     """What a model sends cannot touch the terminal or the world outside of the folder."""
     calls = [("write_file", {"path": "../x", "text": "hid\x1b[2Jden\u202e"}), ("list_files", {})]
     with FakeMessagesAPI([reply(calls=calls), reply("Good\x07bye.")]) as api:
-        done = piped("--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")
+        done = piped("--yes", "--live", ANTHROPIC_API_KEY="test-key", ANTHROPIC_BASE_URL=api.url, NO_PROXY="127.0.0.1")
         assert [request.status for request in api.requests] == [200, 200]
     assert (done.returncode, done.stderr) == (0, "")
     assert r"text  hid\x1b[2Jden\u202e" in done.stdout

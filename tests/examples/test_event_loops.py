@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.examples.programs import EXAMPLES
 
 
-def test_an_example_of_an_event_loop_is_under_sixty_lines() -> None:
+def test_an_example_of_an_event_loop_is_under_seventy_lines() -> None:
     """All lines count."""
     for name in ("trio_program", "thread_queue", "sse_app", "futures_worker"):
-        assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
+        assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 70

@@ -6,14 +6,19 @@ from collections.abc import Callable
 
 import pytest
 from attrs import evolve
+from hypothesis import given
 
+from tests.effort import examples
 from tests.machine import making as m
+from tests.machine.worlds import World, lives
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.errors import CallerError, DecisionConflict
+from toolloop.machine.queries import driven, open_round
+from toolloop.machine.setup import Setup
 from toolloop.machine.state import State
 from toolloop.machine.tree import begin, step
-from toolloop.machine.values import DecisionRecord, Result, Wait, Why
+from toolloop.machine.values import Call, DecisionRecord, Outcome, PolicyResult, Reject, Result, Status, Wait, Why
 
 ANOTHER = "0" * 64
 EDITED = DecisionRecord("approve", '{"a":2}')
@@ -120,3 +125,126 @@ def test_a_rerun_of_one_run_is_not_one_of_the_next() -> None:
     assert decided(again, first) == again
     lost = step(again, ev.Woken())
     assert refusal(lost, first) is DecisionConflict
+
+
+# --- every status, every kind, every digest ---------------------------------------------------------------------------
+
+KINDS = (m.APPROVE, EDITED, m.DENY, m.answer(), m.RERUN)
+TAKES = {
+    Why.APPROVAL: {"approve", "deny", "answer"},
+    Why.EXTERNAL: {"deny", "answer"},
+    Why.UNCERTAIN: {"rerun", "deny", "answer"},
+}
+
+
+def open_calls(state: State) -> list[tuple[str, Setup, int, Call]]:
+    """The calls of open rounds: the name, the setup of the loop and the iteration for each."""
+    return [
+        ("/".join((*path, call.id)), loop.setup, round_.iteration, call)
+        for path, loop in driven(state)
+        if (round_ := open_round(loop)) is not None
+        for call in round_.calls
+    ]
+
+
+def check_decisions(state: State, name: str, now: str, others: set[str]) -> None:
+    """Every decision on a call, bound to it as it is (`now`) or to something else, means what it says or is refused."""
+    calls = {name: call for name, _, _, call in open_calls(state)}
+    call = calls[name]
+    for kind in KINDS:
+        for digest in (None, now, ANOTHER, *others):
+            decision = evolve(kind, digest=digest)
+            is_bound_to_it = digest is None or digest == now
+            try:
+                after = step(state, ev.Decided(((name, decision),)))
+            except DecisionConflict:
+                assert not (is_bound_to_it and call.status is Status.WAITING)
+                continue
+            except CallerError:
+                assert is_bound_to_it
+                continue
+            assert digest != ANOTHER
+            if call.status is Status.WAITING:
+                assert is_bound_to_it
+                assert call.why is not None
+                assert kind.kind in TAKES[call.why]
+            else:  # it repeats the decision that was taken, and was bound as that was
+                assert call.decision is not None
+                assert call.decision.kind == kind.kind
+                assert is_bound_to_it or call.decision.digest == digest
+                assert {name: call for name, _, _, call in open_calls(after)} == calls
+
+
+def expired() -> State:
+    reply = m.replied("tool_use", m.call("c"))
+    state = go(begin(m.opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),)))
+    return step(state, ev.Ticked(at=10.0))
+
+
+def judged(result: PolicyResult | None) -> State:
+    """A loop with two calls; `d` waits, so the round stays open, and the policy says this about `c`."""
+    reply = m.replied("tool_use", m.call("c"), m.call("d"))
+    results = () if result is None else (("c", result),)
+    return go(begin(m.opened()), ev.Requested(), reply, ev.Judged((*results, ("d", Wait(Why.APPROVAL)))))
+
+
+STATUSES: dict[str, Callable[[], State]] = {
+    "proposed": lambda: go(begin(m.opened()), ev.Requested(), m.replied("tool_use", m.call("c"))),
+    "waits for approval": asked,
+    "waits for approval, edited": lambda: go(approved(EDITED), ev.Continued(), ev.Woken()),
+    "waits for an answer": lambda: judged(Wait(Why.EXTERNAL)),
+    "may run": lambda: judged(None),
+    "approved by a policy": lambda: judged(m.APPROVE),
+    "denied by a policy": lambda: judged(m.DENY),
+    "rejected": lambda: judged(Reject(Outcome.INVALID_INPUT, "bad input")),
+    "approved": lambda: approved(bound(m.APPROVE, asked())),
+    "approved with an edit": lambda: approved(bound(EDITED, asked())),
+    "approved, and woken": lambda: go(approved(), ev.Continued(), ev.Woken()),
+    "denied": lambda: decided(asked(), bound(m.DENY, asked())),
+    "answered": lambda: decided(asked(), bound(m.answer(), asked())),
+    "expired": expired,
+    **LATER,
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_decision_counts_only_for_a_call_as_it_is(status: str) -> None:
+    """Whatever the call went through, whatever is decided, and whatever it is bound to."""
+    state = STATUSES[status]()
+    name, setup, iteration, call = open_calls(state)[0]
+    versions = [evolve(call, attempts=attempts, edited=edit) for attempts in range(3) for edit in (None, '{"a":2}')]
+    check_decisions(
+        state, name, digest_of(setup, iteration, call), {digest_of(setup, iteration, each) for each in versions}
+    )
+
+
+@examples(40)
+@given(lives)
+def test_a_decision_made_earlier_in_any_life_counts_only_for_a_call_as_it_is(world: World) -> None:
+    """In whole trees of loops: bound to any earlier version of the call, or of another call of that name."""
+    seen: dict[str, set[str]] = {}
+    for state in world.states:
+        for name, setup, iteration, call in open_calls(state):
+            now = digest_of(setup, iteration, call)
+            earlier = seen.setdefault(name, set())
+            if now not in earlier or call.status is Status.SETTLED:
+                check_decisions(state, name, now, earlier - {now})
+            earlier.add(now)
+
+
+@examples(40)
+@given(lives)
+def test_a_call_whose_denial_was_accepted_by_somebody_who_saw_it_unstarted_never_starts(world: World) -> None:
+    """In the rest of its round."""
+    denied = set()
+    for event, state in zip(world.journal, world.states, strict=True):
+        decisions = dict(event.decisions) if isinstance(event, ev.Decided) else {}
+        for name, setup, iteration, call in open_calls(state):
+            was = decisions.get(name)
+            if (
+                was is not None
+                and was.kind == "deny"
+                and was.digest == digest_of(setup, iteration, evolve(call, attempts=0))
+            ):
+                denied.add((name, setup.within, iteration))
+            assert (name, setup.within, iteration) not in denied or not call.started

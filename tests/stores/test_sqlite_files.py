@@ -159,6 +159,29 @@ def test_reading_needs_no_write_permission(store: SqliteStore, path: Path, folde
         assert worker.ask(APPEND_BIG) == "2"
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o660])
+def test_a_file_that_is_there_keeps_its_mode(path: Path, mode: int) -> None:
+    """The log beside it gets the same: who may read one may read the other."""
+    path.touch()
+    path.chmod(mode)
+    with SqliteStore(path) as store:
+        store.create("loop", entries("a"), head=READY)
+        assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {mode}
+        assert len(list(path.parent.iterdir())) == 3
+
+
+def test_reading_without_write_permission_creates_nothing(store: SqliteStore, path: Path) -> None:
+    """Not even where the folder allows it: a file of another user beside the store would shut its owner out."""
+    with tempfile.TemporaryDirectory() as copies:
+        Path(copies).chmod(0o777)
+        for file in (path, log_of(path)):
+            Path(shutil.copy(file, copies)).chmod(0o444)
+        before = sorted(Path(copies).iterdir())
+        with Worker(Path(copies) / path.name, "--as-nobody", busy_timeout=0.05) as worker:
+            assert worker.ask("store.list()").startswith("StoreError")
+        assert sorted(Path(copies).iterdir()) == before
+
+
 def test_a_reader_without_write_permission_reads_while_a_writer_comes_and_goes(path: Path) -> None:
     """The log appears and disappears between its looks: it tries again, and finds nothing damaged."""
     with SqliteStore(path) as store:

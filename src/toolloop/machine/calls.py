@@ -156,13 +156,11 @@ def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup,
 
     A digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call that
     waited for approval is refused once the call has run, even if the call then became uncertain and was denied as
-    such. The one other digest that counts is that of the decision which was taken, if both say the same: a caller who
-    repeats a decision cannot know what became of the call.
+    such. The one other digest that counts is that of the decision which was taken: a caller who repeats a decision
+    cannot know what became of the call. A call that waits has none.
     """
-    if decision.digest is None or decision.digest == digest_of(setup, iteration, call):
-        return
-    taken = call.decision
-    if taken is not None and taken.digest == decision.digest and _says_same(call, taken, decision):
+    taken = None if call.decision is None else call.decision.digest
+    if decision.digest is None or decision.digest in (taken, digest_of(setup, iteration, call)):
         return
     raise DecisionConflict(
         f"{decision.kind} of the call {name!r} was made for the call as it was, and it has changed since (the digests "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 from attrs import evolve
@@ -18,12 +19,11 @@ from toolloop.machine.jsontext import JSON, canonical, decode
 from toolloop.machine.loop import Loop, Round
 from toolloop.machine.values import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Wait, Why, same_json
 
-_PARTS = re.compile(r"\*\*+|[*?]|[^*?]")
-_PREFIX = re.compile(r"[^*?]*")
+_PARTS = re.compile(r"\*+|.", re.DOTALL)
 _SEPARATORS = frozenset("/\\")
 _SEGMENTS = re.compile(r"[/\\]")
-_CODED = re.compile("%(2e|2f|5c)", re.IGNORECASE)  # an encoded dot or slash
-_ADDRESS = re.compile("(.*?://[^/]*)(.*)", re.DOTALL)  # a pattern up to its host, and the rest
+_NOT_TAKEN = frozenset(";&|<>$()`%")  # they end or expand a command, or encode a character
+_ADDRESS = re.compile("(.*?://[^/]*)(.*)", re.DOTALL)  # a pattern up to its host and port, and the rest
 _HOST = re.compile("[^:/?#]+://[^/?#\\\\]*")
 
 
@@ -160,55 +160,59 @@ def _fits(wanted: JSON, given: JSON) -> bool:
 def matches(pattern: str, text: str) -> bool:
     """Return whether a whole text fits a pattern; see `Grant`.
 
-    A path with `.` or `..` can lead anywhere, and so can an address that hides its host. Only a pattern without
-    wildcards matches such texts.
+    Only a pattern without wildcards matches a path that can lead anywhere. The host of an address is matched apart from
+    the rest, and no wildcard takes a character that ends a host.
     """
     if "*" not in pattern and "?" not in pattern:
         return pattern == text
-    if _leads_anywhere(text):
+    wanted = _ADDRESS.fullmatch(pattern)
+    if wanted is None:
+        return _stays(text) and _takes(pattern, text, _is_plain)
+    found = _HOST.match(text)
+    if found is None or not _takes(wanted[1], found[0], _is_in_host):
         return False
-    if "://" not in pattern:
-        return _takes(pattern, text)
-    wanted, found = _ADDRESS.fullmatch(pattern), _HOST.match(text)
-    if wanted is None or found is None or "@" in found[0]:
-        return False
-    return _takes(wanted[1], found[0]) and _takes(wanted[2], text[found.end() :])
+    path = text[found.end() :]
+    return _stays(path) and _takes(wanted[2], path, _is_plain)
 
 
-def _leads_anywhere(text: str) -> bool:
-    plain = unicodedata.normalize("NFKC", text)  # some characters are normalized to dots and slashes
-    segments = {segment.strip() for each in (text, plain) for segment in _SEGMENTS.split(each)}
-    return not segments.isdisjoint({".", ".."}) or "\0" in text or _CODED.search(plain) is not None
+def _stays(path: str) -> bool:
+    """Return whether each part of a path leads into the part before it: none is empty, or only dots and spaces."""
+    parts = _SEGMENTS.split(path.lstrip("/\\"))
+    if not parts[-1]:  # a slash at the end
+        parts.pop()
+    return all(part.strip(". ") for part in parts)
 
 
-def _takes(pattern: str, text: str) -> bool:
-    prefix = _PREFIX.match(pattern)[0]  # type: ignore[index]  # it always matches
-    if not text.startswith(prefix):  # compared at once, because a text may be long
-        return False
-    pattern, text = pattern[len(prefix) :], text[len(prefix) :]
-    if pattern == "**":
-        return True
+def _is_plain(char: str) -> bool:
+    """Return whether a wildcard takes a character: no shell, decoder or Unicode normalization makes another of it."""
+    return char.isprintable() and char not in _NOT_TAKEN and unicodedata.is_normalized("NFKC", char)
+
+
+def _is_in_host(char: str) -> bool:
+    return char.isascii() and (char.isalnum() or char in "-._")
+
+
+def _takes(pattern: str, text: str, is_taken: Callable[[str], bool]) -> bool:
+    """Return whether a pattern fits a text, if its wildcards take only such characters."""
     parts = _PARTS.findall(pattern)
-    places = _over_stars(parts, {0})
+    places = {0}
     for char in text:
-        places = _over_stars(parts, _after(parts, places, char))
+        places = _after(parts, places, char, is_taken=is_taken(char))
         if not places:
             return False
     return len(parts) in places
 
 
-def _over_stars(parts: list[str], places: AbstractSet[int]) -> set[int]:
-    """Return the places, and the one after each star, which may match nothing. No two stars are neighbours."""
-    return {*places, *(place + 1 for place in places if place < len(parts) and parts[place].startswith("*"))}
-
-
-def _after(parts: list[str], places: AbstractSet[int], char: str) -> set[int]:
+def _after(parts: list[str], places: AbstractSet[int], char: str, *, is_taken: bool) -> set[int]:
     """Return the places in a pattern that can be reached with one more character."""
     after = set()
     for place in places:
         part = parts[place] if place < len(parts) else ""
-        if part.startswith("**") or (part == "*" and char not in _SEPARATORS):
-            after.add(place)
-        elif part == char or (part == "?" and char not in _SEPARATORS):
+        is_wild = part.startswith(("*", "?"))
+        if is_wild and (not is_taken or (len(part) == 1 and char in _SEPARATORS)):
+            continue
+        if is_wild or part == char:
             after.add(place + 1)
+        if is_wild and part != "?":
+            after.add(place)
     return after

@@ -208,9 +208,11 @@ class Grant:
     Args:
         tool: the name of the tool; None is that of the call. Another one needs a `match`.
         match: what the input must match, by key; keys that are not named are free, so `{}` takes any input. In a
-            string, `*` stands for any run of characters but slashes and backslashes, `**` for any run at all, and `?`
-            for one character but those; a string with such a place never matches a path with `.` or `..` as a part.
-            Any other value must be equal.
+            string, `*` stands for one or more characters but slashes and backslashes, `**` for one or more of any kind,
+            and `?` for one character but slashes. These never stand for a shell's control characters
+            (`; & | < > $ ( )`, backticks, newlines), for `%`, or for characters that Unicode normalization changes; in
+            the host of an address they stand for letters, digits, `-`, `.` and `_`. A string with such a place never
+            matches a path with `.`, `..` or nothing between two slashes. Any other value must be equal.
         uses: how many calls it lets run; None means no limit.
         expires_at: until when, aware; None means for ever.
 

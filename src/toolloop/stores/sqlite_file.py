@@ -241,7 +241,7 @@ def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
         return not has_log and (log.exists() or path.stat().st_mtime_ns != changed)
 
     try:
-        with closing(_connect(path, "ro" if has_log else "ro&immutable=1")) as connection:
+        with closing(_connect(path, "ro&readonly_shm=1" if has_log else "ro&immutable=1")) as connection:
             if _is_new(connection, path):
                 raise StoreError(  # noqa: TRY301 - a writer may be creating the store, as with any failure here
                     f"{path} is empty, and this process may not write to it or its folder"
