@@ -241,11 +241,10 @@ def _decide(state: State, path: Path, decisions: Decisions, event: ev.Decided) -
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
     for name, decision in decisions:
-        # The ids of a custom provider may contain a slash, so the whole name is looked up first.
-        above = None if round_.find(name) else next((each for each in loops if name.startswith(f"{each}/")), None)
-        if above is not None:
-            deeper.setdefault(above, []).append((name.removeprefix(f"{above}/"), decision))
-        elif ("/" in name or loops) and round_.find(name) is None:
+        above, _, below = name.partition("/")  # no id contains a slash
+        if below and above in loops:
+            deeper.setdefault(above, []).append((below, decision))
+        elif (below or loops) and round_.find(name) is None:
             raise _unknown(state, path, name, decision)
         else:
             own.append((name, decision))
