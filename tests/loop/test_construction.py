@@ -252,6 +252,7 @@ def test_an_invalid_history_tells_all_its_problems() -> None:
 
 CONFIGS: list[tuple[str, Any]] = [
     *[(name, value) for name in ("max_iterations", "max_pauses", "max_depth") for value in (-1, 1.5, "3", True)],
+    *[("max_calls_per_reply", value) for value in (0, -1, 1.5, "3", True)],
     *[("max_parallel_tools", value) for value in (0, -1, 2.0, "8", False)],
     *[("timeout", value) for value in (-0.1, "1", True, float("nan"), float("inf"))],
     ("budget", 5),
@@ -298,8 +299,11 @@ def test_none_is_no_limit_and_the_defaults_are_those_of_the_contract() -> None:
     """Every limit may be None; the defaults are documented."""
     config = LoopConfig()
     assert (config.max_iterations, config.max_pauses, config.timeout, config.max_depth) == (10, 10, None, 3)
+    assert config.max_calls_per_reply == 1000
     assert (config.budget, config.max_parallel_tools, config.execution) == (None, 8, "barrier")
-    free = LoopConfig(max_iterations=None, max_pauses=None, max_depth=None, max_parallel_tools=None)
+    free = LoopConfig(
+        max_iterations=None, max_pauses=None, max_calls_per_reply=None, max_depth=None, max_parallel_tools=None
+    )
     assert made(config=free, context=LoopContext(depth=99)).depth == 99
 
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from tests import inside
 from tests.each import each
 from tests.loop.concurrency import either_kind, run_async
-from tests.loop.support import HUNDRED, failed, params, results_in, scene, user
+from tests.loop.support import HUNDRED, TOOLS, failed, params, results_in, scene, user
 from toolloop import (
     Ask,
     AsyncToolLoopHandle,
@@ -26,7 +26,7 @@ from toolloop import (
     Yielded,
     tool,
 )
-from toolloop.errors import IllegalCommand, MaxDepthExceeded
+from toolloop.errors import IllegalCommand, MaxDepthExceeded, ProtocolError
 from toolloop.terminations import BudgetExceeded, MaxIterations, NaturalEnd, Timeout
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, fault, reply
 
@@ -41,6 +41,35 @@ def test_exactly_limit_requests_are_answered(limit: int | None, asked: int) -> N
         done = at.handle.run().unwrap()
         assert (at.count, done.iterations) == (asked, asked)
         assert done.termination == (MaxIterations(limit) if limit is not None and limit < 3 else NaturalEnd())
+
+
+@each("stop_reason", ["tool_use", "pause_turn", "end_turn"])
+@each(("limit", "runs"), [(2, False), (3, True), (None, True)])
+def test_a_reply_with_too_many_calls_is_an_error_and_none_of_them_runs(
+    limit: int | None, runs: bool, stop_reason: str
+) -> None:
+    """It counts in usage and iterations; another reply can be asked for."""
+    calls = [("add", {"a": 1, "b": number}) for number in range(3)]
+    many = reply("adding", calls=calls, stop_reason=stop_reason, usage=HUNDRED)
+    with scene([many, END, END], max_calls_per_reply=limit) as at:
+        turn = at.handle.run()
+        if not runs:
+            error = failed(turn)
+            assert isinstance(error.error, ProtocolError)
+            assert "3 calls, and the limit is 2" in str(error.error)
+            assert (error.iterations, error.total_usage.input_tokens, at.ran) == (1, 100, [])
+            assert at.handle.messages == (user(),)
+            at.handle.retry()
+        assert at.handle.run().unwrap().text == ("adding" if runs and stop_reason == "end_turn" else "end")
+        assert len(at.ran) == (3 if runs and stop_reason != "end_turn" else 0)
+
+
+def test_the_limit_of_calls_in_a_reply_is_stored() -> None:
+    """A loop that wakes up has the limit that it was given."""
+    with scene([], max_calls_per_reply=1) as at:
+        both = reply(calls=[("add", {"a": 1, "b": 2}), ("add", {"a": 1, "b": 3})])
+        copy = ToolLoopHandle.restore(at.handle.snapshot(), ScriptedProvider([both]), tools=TOOLS)
+        assert isinstance(failed(copy.run()).error, ProtocolError)
 
 
 def test_iterations_count_per_user_turn_and_the_budget_counts_the_whole_loop() -> None:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.each import each
-from tests.loop.support import assistant, completed, failed, params, results_in, scene, user
-from toolloop import ToolLoopHandle
+from tests.effort import examples
+from tests.loop.support import (
+    TOOLS,
+    assistant,
+    completed,
+    failed,
+    params,
+    results_in,
+    scene,
+    user,
+    yielded,
+)
+from toolloop import Deny, ToolLoopHandle
 from toolloop.errors import ModelError, ProtocolError
-from toolloop.events import BlocksLeftOut
+from toolloop.events import BlocksLeftOut, InputDelta
+from toolloop.history import check
 from toolloop.providers import Request
 from toolloop.terminations import NaturalEnd, Refused, Truncated
 from toolloop.testing import ScriptedProvider, call, reply, server_call, server_result, verbatim
@@ -182,6 +197,61 @@ def test_what_is_left_out_is_told(content: str, kinds_out: tuple[str, ...]) -> N
     with scene([reply(**CONTENTS[content])]) as at:
         left = [event for event in at.done().events if isinstance(event, BlocksLeftOut)]
         assert left == [BlocksLeftOut(1, kinds_out)]
+
+
+@given(st.text(min_size=1, max_size=60))
+@example("functions.pay:0")
+@example("call|1")
+@example("toolu_1\n")
+@example("\ud800")
+@example("a" * 5000)
+@examples(30)
+def test_an_id_that_the_api_would_refuse_is_replaced_before_anything_runs(given_id: str) -> None:
+    """The calls run once, the request with their results is accepted, and so is an edit of the history after that."""
+    calls = [call("picture", {"kind": "png"}, id=given_id), call("add", {"a": 1, "b": 2}, id="other")]
+    with scene([reply(calls=calls), reply("fine"), reply("more")]) as at:
+        turn = at.turn()
+        assert [each.id for each in turn.calls] == [block["id"] for block in turn.message["content"]]
+        assert (turn.calls[0].id == given_id) == bool(re.fullmatch("[a-zA-Z0-9_-]+", given_id))
+        assert [result is not None and result.is_error for result in turn.results] == [False, False]
+        turn.continue_loop()
+        at.done()
+        assert sorted(name for name, *_ in at.ran) == ["add", "picture"]
+        at.handle.messages_mut()[0] = user("edited")
+        at.handle.follow_up([user("and now?")])
+        assert at.handle.run().unwrap().text == "more"
+        assert check(at.sent()) == []
+
+
+@each("streams", [False, True])
+def test_a_replaced_id_is_the_same_wherever_it_is_shown(streams: bool) -> None:
+    """In pieces of the reply, in events, in the response and after waking up; it begins with what is readable of it."""
+    with scene([reply(calls=[call("write", {"path": "a", "text": "b"}, id="functions.pay:0")]), reply("fine")]) as at:
+        pieces: list[Any] = []
+        if streams:
+            with at.handle.stream_turn() as stream:
+                pieces = [event for event in stream if isinstance(event, InputDelta)]
+        turn = yielded(at.handle.pending_turn if streams else at.handle.next_turn())
+        (name,) = {turn.calls[0].id, turn.message["content"][0]["id"], *(piece.call_id for piece in pieces)}
+        assert re.fullmatch("functions_pay_0_[0-9a-f]{12}", name)
+        assert bool(pieces) == streams
+        copy = ToolLoopHandle.restore(at.handle.snapshot(), ScriptedProvider([reply("fine")]), tools=TOOLS)
+        copy.decide({name: Deny("no")})
+        assert completed(copy.run()).text == "fine"
+
+
+def test_the_id_of_a_server_call_is_replaced_with_that_of_its_result_in_a_later_reply() -> None:
+    """A pause may come between them."""
+    paused = reply(content=[server_call("web_search", {"query": "x"}) | {"id": "search:0"}], stop_reason="pause_turn")
+    ending = reply(content=[server_result("web_search") | {"tool_use_id": "search:0"}, text("found")])
+    with scene([paused, ending, reply("fine")], asked=SEARCHING) as at:
+        at.turn().continue_loop()
+        assert at.done().text == "found"
+        at.handle.follow_up([user("and now?")])
+        at.done()
+        assert check(at.sent()) == []
+        ids = {block.get("id", block.get("tool_use_id")) for m in at.sent()[1:3] for block in m["content"]} - {None}
+        assert [name.startswith("srvtoolu_search_0_") for name in ids] == [True]
 
 
 class Gives:

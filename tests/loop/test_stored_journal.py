@@ -190,13 +190,14 @@ def test_nothing_waits_for_the_lock_of_a_journal_that_defers_while_the_store_wor
     free: list[bool] = []
 
     def take() -> None:
-        free.append(journal.lock.acquire(timeout=10))
-        journal.lock.release()
+        with journal.lock:
+            pass
 
     def look(_: int) -> None:
         thread = threading.Thread(target=take)
         thread.start()
-        thread.join()
+        thread.join(10)
+        free.append(not thread.is_alive())
 
     store.before_append = look
     journal.say(change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from tests.machine import making as m
@@ -227,7 +227,7 @@ class Drawing:
         setup = m.setup(**self.some_setup() | {"depth": above.depth + 1, "within": within, "loop_id": above.loop_id})
         return ev.Opened(setup, (m.user(self.new("task")),), path=(*self.path, call_id))
 
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> Sequence[Call]:
         round_ = open_round(self.here)
         return round_.calls if round_ else ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,7 +38,7 @@ from toolloop.machine.values import Call, Outcome, Status
 from toolloop.messages.check import check_order
 
 
-def open_calls(loop: Loop | None) -> tuple[Call, ...]:
+def open_calls(loop: Loop | None) -> Sequence[Call]:
     """The calls of the open round."""
     round_ = open_round(loop) if loop else None
     return round_.calls if round_ else ()

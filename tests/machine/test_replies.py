@@ -72,7 +72,7 @@ def test_a_reply_is_read() -> None:
     body = {
         "model": "claude",
         "stop_reason": "tool_use",
-        "content": [m.text("so"), m.call("c1"), m.server_call("s"), m.code_call("c2", "look")],
+        "content": [m.text("so"), m.call("c1"), m.server_call("srvtoolu_s"), m.code_call("c2", "look")],
         "usage": {"output_tokens": 3},
         "stop_details": {"category": None},
     }

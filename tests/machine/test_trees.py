@@ -214,17 +214,6 @@ def test_one_decision_that_names_no_call_refuses_those_beside_it(name: str) -> N
     assert the_call(inside(asking), "a").status is Status.WAITING
 
 
-def test_an_id_with_a_slash_is_a_name_like_any_other() -> None:
-    """In the outermost loop, where it may even begin like the path of another call, and in a loop inside a call."""
-    state = m.go(m.after(), *asked("", "a/b"), m.asks("a/b"))
-    assert the_call(step(state, ev.Decided((("a/b", m.APPROVE),))), "a/b").status is Status.DECIDED
-    beside = m.go(m.after(execution="ready"), *asked("", "p", "p/x"), m.asks("p/x"), ev.Continued())
-    beside = m.go(step(beside, m.child(beside, "p")), ev.Decided((("p/x", m.APPROVE),)))
-    assert the_call(beside, "p/x").status is Status.DECIDED
-    nested = m.go(begun("p"), *asked("p", "a/b"), *at("p", m.asks("a/b")), ev.Decided((("p/a/b", m.DENY),)))
-    assert the_call(inside(nested), "a/b").status is Status.SETTLED
-
-
 def decided_before(*decisions: tuple[str, DecisionRecord]) -> State:
     return m.go(begun("p"), *asked("p", "a", "b"), *at("p", m.asks("a", "b")), ev.TurnEnded(), ev.Decided(decisions))
 

@@ -11,11 +11,14 @@ import pytest
 from tests import inside
 from tests.speed.growing import grown, growth, turn_of
 from tests.speed.loops import FACES, Face, Rote, after, config, sync
+from tests.speed.work import stepping
+from toolloop import LoopConfig, ToolLoopHandle, tool
 from toolloop.events import CallFinished
 from toolloop.face.decisions import refuse_invalid
 from toolloop.machine.chain import Chain
 from toolloop.providers.protocol import Request
 from toolloop.requests.params import RequestMaker
+from toolloop.testing import ScriptedProvider, reply
 
 # In SQLite the disk takes most of the time, so this face stops at round 150. To round 1,000 its writes and statements
 # are counted in tests/loop/test_stored_counts.py. What no face shows here: work inside of C over a whole history that
@@ -28,6 +31,30 @@ def test_a_turn_costs_what_is_new(name: str) -> None:
     """Calls, lines of Python, items of histories, texts read, written and judged, bytes in use: none grows."""
     with FACES[name]() as face:
         assert growth(face, ROUNDS.get(name, 1000)) == {}
+
+
+def steps_with(calls: int, *, ask: bool) -> int:
+    """The lines of Python that a loop takes in which the model makes so many calls at once."""
+
+    @tool(needs_approval=ask)
+    def look(number: int) -> str:
+        """Look."""
+        return "so"
+
+    many = reply(calls=[("look", {"number": number}) for number in range(calls)])
+    asked = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Look."}]}
+    limits = LoopConfig(max_parallel_tools=1)
+    loop = ToolLoopHandle(ScriptedProvider([many, reply("done")]), params=asked, tools=[look], config=limits)
+    with stepping() as stepped:
+        assert loop.run(lambda turn: turn.approve_all()).unwrap().text == "done"
+    return stepped.steps
+
+
+@pytest.mark.parametrize("ask", [False, True])
+def test_a_call_costs_the_same_however_many_are_beside_it(ask: bool) -> None:
+    """Each start and each end does the work of one call; only places and references are copied for the others."""
+    few, many = steps_with(20, ask=ask), steps_with(200, ask=ask)
+    assert many <= 10 * few
 
 
 # --- an O(n) copy that is put in is seen ---
@@ -125,7 +152,7 @@ def test_a_copy_that_is_put_in_is_seen(name: str | None) -> None:
     make, seen_in = (lambda params: sync(params=params), set[str]()) if name is None else COPIES[name]
     with make(after(1)) as face:
         early = turn_of(face)
-    with make(after(500)) as face:
+    with make(after(700)) as face:
         found = grown(early, turn_of(face))
     assert found.keys() >= seen_in
     assert bool(found) is (name is not None)

@@ -123,6 +123,8 @@ class LoopConfig:
     Args:
         max_iterations: answered requests in one user turn.
         max_pauses: how many times in a row a pause is resumed.
+        max_calls_per_reply: client calls in one reply. A reply with more gives an `Error` with a `ProtocolError`, and
+            none of its calls runs.
         timeout: active seconds in one user turn; waiting for the caller does not count.
         max_depth: the first depth at which no loop runs.
         budget: what the whole loop may use.
@@ -156,6 +158,7 @@ class LoopConfig:
 
     max_iterations: int | None = field(default=10, validator=_whole(0))
     max_pauses: int | None = field(default=10, validator=_whole(0))
+    max_calls_per_reply: int | None = field(default=1000, validator=_whole(1))
     timeout: float | None = field(default=None, validator=_seconds)
     max_depth: int | None = field(default=3, validator=_whole(0))
     budget: Budget | None = field(default=None, validator=_budget)
@@ -199,6 +202,7 @@ class LoopConfig:
         return Limits(
             max_iterations=self.max_iterations,
             max_pauses=self.max_pauses,
+            max_calls_per_reply=self.max_calls_per_reply,
             timeout=self.timeout,
             max_depth=self.max_depth,
             budget=self.budget or Budget(),

@@ -21,7 +21,7 @@ from toolloop.loop.opening import LoopParts, WakeUp
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.stored_journal import StoredJournal
 from toolloop.loop.tool_runs import ToolRuns
-from toolloop.machine.errors import Conflict, ToolLoopError
+from toolloop.machine.errors import Conflict, StoreError
 from toolloop.machine.events import Woken
 from toolloop.machine.queries import under_way
 from toolloop.providers import provider_for
@@ -163,7 +163,7 @@ def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
     """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
     try:
         journal.commit()
-    except ToolLoopError:
+    except StoreError:
         LOG.exception("the end of a call is not stored yet", extra={"loop_id": journal.state.root.setup.loop_id})
     finally:
         if lease is not None:

@@ -372,10 +372,9 @@ def _found(state: State, named: Named) -> Path:
     """
     if isinstance(named, tuple):
         return named
-    open_calls = [
-        (*path, call.id) for path, loop in driven(state) if (round_ := open_round(loop)) for call in round_.calls
-    ]
-    having = [path for path in open_calls if named in (path[-1], _joined(path), f"/{_joined(path)}")]
+    call_id = named.rpartition("/")[2]
+    open_calls = [(*path, call_id) for path, loop in driven(state) if _open_call(loop, call_id)]
+    having = [path for path in open_calls if named in (call_id, _joined(path), f"/{_joined(path)}")]
     if len(having) > 1:
         names = ", ".join(f"/{_joined(each)}" for each in having)
         raise UnknownCall(

@@ -123,7 +123,7 @@ class HandleBase:
         self._commands = assembly.commands
         self._driver = assembly.driver
         self._issuer = assembly.issuer
-        self._driving = Driving()
+        self._driving = Driving(self._journal)
         self._turns = Turns(self._journal, self._issuer, assembly.requests.errors)
 
     # --- reads: safe from any thread at any time ---

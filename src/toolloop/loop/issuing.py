@@ -58,7 +58,7 @@ class CommandIssuer:
 
         `said`: the command before which this happens.
         """
-        with self.edits.lock:  # of two threads, one takes the edit over
+        with self._journal.lock:  # of two threads, one takes the edit over
             edit = self.edits.edit(self._journal.state.root)
             if edit is None:
                 return

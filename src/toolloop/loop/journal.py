@@ -20,6 +20,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from itertools import count
 from typing import Literal
@@ -31,7 +32,7 @@ from toolloop.loop.event_bus import EventBus
 from toolloop.loop.reporting import watch
 from toolloop.machine import events as ev
 from toolloop.machine.calls import LATEST
-from toolloop.machine.errors import Conflict
+from toolloop.machine.errors import Conflict, IllegalCommand
 from toolloop.machine.loop import round_of
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
@@ -111,7 +112,7 @@ class Journal:
     store: Store | None = None
     remote_drives = 0
     lost: Conflict | None = None
-    lock: threading.RLock
+    lock: AbstractContextManager[object]
 
     def __init__(self, state: State, clock: Callable[[], float], bus: EventBus) -> None:
         """Start from a state. `clock`: seconds since the epoch, for the record; no limit is counted with it."""
@@ -119,12 +120,12 @@ class Journal:
         self.turn = 0
         self.bus = bus
         self._clock = clock
-        self.make_locks()
+        self.lock = threading.RLock()
         _JOURNALS.add(self)
 
-    def make_locks(self) -> None:
-        """Make the locks. In a child of a fork again: a thread that is not there may have held the old ones."""
-        self.lock = threading.RLock()
+    def close(self) -> None:
+        """Refuse everything that takes a lock from now on: this is the copy of a journal in the child of a fork."""
+        self.lock = _INHERITED
 
     def now(self) -> float:
         """Return the time in seconds since the epoch. If the clock fails, the time has not changed."""
@@ -250,14 +251,35 @@ def _round_at(state: State, path: tuple[str, ...]) -> object:
 
 # --- fork ------------------------------------------------------------------------------------------------------------
 
+
+class _InheritedLock:
+    """The lock of a journal in the child of a fork.
+
+    Only the parent records: a loop has one history, and what its threads had begun is not here.
+    """
+
+    def __enter__(self) -> None:
+        raise IllegalCommand(
+            "this handle was opened in another process, which forked this one, and can be used only there. Open the "
+            "loop again here: from its store, or with restore() from a snapshot that was taken before the fork",
+            state="inherited",
+            asked="a handle of the parent process",
+            allowed=("state", "messages", "pending", "view()"),
+        )
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing: it is never entered."""
+
+
 _JOURNALS: weakref.WeakSet[Journal] = weakref.WeakSet()
+_INHERITED = _InheritedLock()
 
 
 def _after_fork() -> None:
-    """In a child: ids of its own, and locks that no thread of the parent holds."""
+    """In a child: ids of its own, and no use of what the parent opened."""
     _ids.cache_clear()
     for journal in tuple(_JOURNALS):
-        journal.make_locks()
+        journal.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from toolloop.loop.journal import LOG
-from toolloop.loop.stored_journal import StoredJournal, is_held, safely
+from toolloop.loop.stored_journal import StoredJournal, safely
 from toolloop.machine.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
 from toolloop.stores.process import describe, standing, this_process
 from toolloop.stores.protocol import Lease
@@ -78,8 +78,7 @@ class DriverLease:
         with self._journal.io:
             self.holders.append(holder)
             try:
-                lease = self._journal.lease
-                if lease is None or not is_held(lease):
+                if self._journal.lease is None:
                     self._claim()
             except BaseException:
                 self.forget_holder(holder)

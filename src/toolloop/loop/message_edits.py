@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
@@ -76,7 +75,6 @@ class MessageEdits:
 
     def __init__(self) -> None:
         """Start without a list; `working` makes it."""
-        self.lock = threading.Lock()  # held while the edit is taken over
         self._list: WorkingList | None = None
         self._base: Chain[str] = Chain()
 

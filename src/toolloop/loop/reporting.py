@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -192,9 +192,7 @@ def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> li
         return []
     seen: list[WatchEvent] = []
     took = event.took if isinstance(event, ev.Ended) else 0.0
-    for was, call in zip(old.calls, new.calls, strict=True):
-        if call is was:
-            continue
+    for was, call in new.calls.changes(old.calls):
         if call.decision is not None and call.decision is not was.decision:
             seen.append(CallDecided(iteration, call.id, call.name, call.decision.kind, call.decision.by))
         if call.status is was.status:
@@ -209,7 +207,7 @@ def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> li
     return seen
 
 
-def _proposed(calls: list[Call] | tuple[Call, ...], iteration: int) -> list[WatchEvent]:
+def _proposed(calls: Sequence[Call], iteration: int) -> list[WatchEvent]:
     return [CallProposed(iteration, call.id, call.name) for call in calls]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 
@@ -22,7 +23,6 @@ from toolloop.machine.errors import CallerError, Conflict, StaleRevision, StoreE
 from toolloop.machine.queries import implied, next_deadline, status_of
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
-from toolloop.stores.process import this_process
 from toolloop.stores.protocol import Entry, Head, Lease, Store
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class StoredJournal(Journal):
     """
 
     store: Store
-    io: threading.RLock
+    io: AbstractContextManager[object]
 
     def __init__(  # noqa: PLR0913 - what a stored journal is made of
         self,
@@ -71,6 +71,7 @@ class StoredJournal(Journal):
         """
         self._defers = defers
         super().__init__(state, clock, bus)
+        self.io = threading.RLock() if defers else self.lock  # one lock where all callers wait while the store works
         self.store = store
         self.loop_id = state.root.setup.loop_id
         self.rev = rev
@@ -86,10 +87,10 @@ class StoredJournal(Journal):
             record.encode()
             self._buffer = (record,)
 
-    def make_locks(self) -> None:
-        """Make the locks. They are one lock where all callers wait while the store works."""
-        super().make_locks()
-        self.io = threading.RLock() if self._defers else self.lock
+    def close(self) -> None:
+        """See `Journal.close`."""
+        super().close()
+        self.io = self.lock
 
     # --- what is recorded ---
 
@@ -255,8 +256,6 @@ class StoredJournal(Journal):
             raise conflict
 
     def _append(self, entries: Sequence[Entry], after: State, lease: Lease | None) -> int:
-        if lease is not None and not is_held(lease):
-            raise taken_over(self.loop_id)
         head = Head(status_of(after), next_deadline(after))
         if self.rev == 0:
             return safely(self.loop_id, partial(self.store.create, self.loop_id, entries, head=head))
@@ -365,11 +364,6 @@ class StoredJournal(Journal):
             if item.lease is not None and not outlives_lease(item.event):
                 item.rejection = conflict
             item.lease = None
-
-
-def is_held(lease: Lease) -> bool:
-    """Return whether this process holds a lease: the child of a fork holds nothing that its parent does."""
-    return lease.owner.rpartition(" ")[0] == this_process()
 
 
 def safely(loop_id: str, ask: Callable[[], T]) -> T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
@@ -154,9 +153,9 @@ class Driving:
     There is no flag to be reset, so an interrupt cannot leave a handle busy for ever.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
         """Start without a turn."""
-        self._lock = threading.Lock()
+        self._journal = journal
         self._steps: weakref.ref[Steps] | None = None
 
     @property
@@ -179,7 +178,7 @@ class Driving:
             IllegalCommand: another caller drives.
 
         """
-        with self._lock:
+        with self._journal.lock:
             if self.is_active:
                 raise IllegalCommand(
                     f"{asked}: another caller drives this loop right now; one caller drives, any may decide",

@@ -126,19 +126,19 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
         IllegalCommand: the call does not wait, or does not take this kind of decision.
 
     """
-    calls = {call.id: call for call in round_.calls}
+    changed: dict[str, Call] = {}
     for call_id, decision in decisions:
         name = "/".join((*setup.path, call_id))
-        call = calls.get(call_id)
+        call = changed.get(call_id) or round_.find(call_id)
         if call is None:
-            known = tuple("/".join((*setup.path, each.id)) for each in calls.values() if each.status is Status.WAITING)
+            known = tuple("/".join((*setup.path, each.id)) for each in round_.having(Status.WAITING))
             raise unknown_call(decision.kind, name, known)
         _check_digest(name, call, decision, setup, round_.iteration)
         if call.status is Status.WAITING:
-            calls[call_id] = _decided(name, call, decision, setup.texts)
+            changed[call_id] = _decided(name, call, decision, setup.texts)
         else:
             _check_repeat(name, call, decision)
-    return with_calls(round_, calls.values())
+    return replace_calls(round_, changed.values())
 
 
 def unknown_call(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
@@ -246,20 +246,21 @@ def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
 
 def cleared(round_: Round) -> Round:
     """Return the round in which the calls may start that the caller decided to run."""
-    calls = round_.calls
-    return with_calls(
-        round_, [evolve(call, status=Status.CLEARED) if call.status is Status.DECIDED else call for call in calls]
-    )
+    decided = round_.having(Status.DECIDED)
+    return replace_calls(round_, [evolve(call, status=Status.CLEARED) for call in decided]) if decided else round_
 
 
 # --- starts and ends -------------------------------------------------------------------------------------------------
 
 
+def may_start(setup: Setup, round_: Round) -> bool:
+    """Return whether calls may start now. Under `barrier` none may while a call waits."""
+    return setup.execution != "barrier" or not round_.having(Status.WAITING)
+
+
 def startable(setup: Setup, round_: Round) -> list[Call]:
-    """Return the calls that may start now. Under `barrier` none may while a call waits."""
-    if setup.execution == "barrier" and any(call.status is Status.WAITING for call in round_.calls):
-        return []
-    return [call for call in round_.calls if call.status is Status.CLEARED]
+    """Return the calls that may start now."""
+    return round_.having(Status.CLEARED) if may_start(setup, round_) else []
 
 
 def ends(call: Call, attempt: int, result: Result | None) -> bool:
@@ -295,7 +296,7 @@ def error_result(text: str, outcome: Outcome) -> Result:
 
 def settle_open(round_: Round, texts: Texts) -> Round:
     """Return the round with every open call settled: as not run, cancelled, or uncertain."""
-    return with_calls(round_, [_settle_open(call, texts) for call in round_.calls])
+    return replace_calls(round_, [_settle_open(call, texts) for call in round_.calls])
 
 
 def _settle_open(call: Call, texts: Texts) -> Call:
@@ -347,16 +348,11 @@ def ask_again(call: Call, setup: Setup, now: float) -> Call:
 # --- rounds ----------------------------------------------------------------------------------------------------------
 
 
-def replace_call(round_: Round, call: Call) -> Round:
-    """Return the round with another version of one of its calls."""
-    return with_calls(round_, [call if call.id == other.id else other for other in round_.calls])
-
-
-def with_calls(round_: Round, calls: Iterable[Call]) -> Round:
-    """Return the round with other calls, or other versions of them."""
-    return Round(round_.iteration, round_.reply, tuple(calls))
+def replace_calls(round_: Round, changed: Iterable[Call]) -> Round:
+    """Return the round with other versions of some of its calls."""
+    return Round(round_.iteration, round_.reply, round_.calls.replace(changed))
 
 
 def is_settled(round_: Round) -> bool:
     """Return whether every call has its result."""
-    return all(call.status is Status.SETTLED for call in round_.calls)
+    return len(round_.having(Status.SETTLED)) == len(round_.calls)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from toolloop.machine.calls import error_result, settle, with_calls
+from toolloop.machine.calls import error_result, replace_calls, settle
 from toolloop.machine.grants import ask_where_gone
 from toolloop.machine.loop import Judging, Loop, Running, Waiting
 from toolloop.machine.setup import Texts
@@ -25,11 +25,8 @@ def expire(loop: Loop) -> Loop:
     if loop.round is None or not isinstance(loop.phase, Judging | Waiting | Running):
         return loop
     round_ = loop.round
-    if any(is_expired(call, loop.now) for call in round_.calls):
-        texts = loop.setup.texts
-        round_ = with_calls(
-            round_, [_expired(call, texts) if is_expired(call, loop.now) else call for call in round_.calls]
-        )
+    if expired := [call for call in round_.having(Status.WAITING) if is_expired(call, loop.now)]:
+        round_ = replace_calls(round_, [_expired(call, loop.setup.texts) for call in expired])
     if loop.grants:
         round_ = ask_where_gone(loop, round_)
     return loop if round_ is loop.round else evolve(loop, round=round_)

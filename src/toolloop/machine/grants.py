@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 
 from attrs import evolve
 
-from toolloop.machine.calls import deadline
+from toolloop.machine.calls import deadline, replace_calls
 from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import JSON, canonical, decode
 from toolloop.machine.loop import Loop, Round
@@ -36,7 +36,7 @@ def remember(loop: Loop, before: Round, after: Round) -> Loop:
     """
     given = [
         _given(loop, after, call, call.decision, call.decision.remember)
-        for was, call in zip(before.calls, after.calls, strict=True)
+        for was, call in after.calls.changes(before.calls)
         if was.status is Status.WAITING and call.decision is not None
         if call.decision.kind == "approve" and call.decision.remember is not None
     ]
@@ -89,11 +89,9 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
 def ask_where_gone(loop: Loop, round_: Round) -> Round:
     """Return the round in which calls wait for the caller whose grant was revoked or has expired."""
     standing = {None, *(grant.id for grant in _standing(loop))}
-    if all(_cleared_by(call) in standing for call in round_.calls):
-        return round_
+    gone = [call for call in round_.having(Status.CLEARED) if _cleared_by(call) not in standing]
     expires_at = deadline(loop.setup, loop.now)
-    calls = (call if _cleared_by(call) in standing else _asking(call, expires_at) for call in round_.calls)
-    return evolve(round_, calls=tuple(calls))
+    return replace_calls(round_, [_asking(call, expires_at) for call in gone]) if gone else round_
 
 
 def _asking(call: Call, expires_at: float | None) -> Call:
@@ -102,7 +100,7 @@ def _asking(call: Call, expires_at: float | None) -> Call:
 
 def _cleared_by(call: Call) -> str | None:
     """Return the id of the grant by which a call may start."""
-    return call.decision.grant if call.status is Status.CLEARED and call.decision is not None else None
+    return None if call.decision is None else call.decision.grant
 
 
 def _standing(loop: Loop) -> list[StandingGrant]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from attrs import fields, frozen
 
+from toolloop.machine.errors import ProtocolError
 from toolloop.machine.loop import Loop
+from toolloop.machine.replies import Reply
 from toolloop.machine.setup import Budget
 from toolloop.machine.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
 
@@ -47,6 +49,22 @@ def before_request(loop: Loop) -> Termination | None:
     if limits.max_pauses is not None and loop.pauses > limits.max_pauses:
         return PauseLimit(limits.max_pauses)
     return None
+
+
+def refuse_too_many_calls(loop: Loop, reply: Reply) -> None:
+    """Refuse a reply with more client calls than the loop allows.
+
+    Raises:
+        ProtocolError: it has more.
+
+    """
+    limit = loop.setup.limits.max_calls_per_reply
+    count = sum(block["type"] == "tool_use" for block in reply.blocks)
+    if limit is not None and count > limit:
+        raise ProtocolError(
+            f"the reply has {count} calls, and the limit is {limit}; none of them runs. Call retry() for another "
+            "reply, or open the loop with a higher max_calls_per_reply in its LoopConfig"
+        )
 
 
 def out_of_time(loop: Loop) -> Timeout | None:

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from operator import is_not
+from typing import Literal, overload
 
 from attrs import field, frozen
 
@@ -17,6 +21,90 @@ from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Call, StandingGrant, Status
 
 WaitReason = Literal["decision_required", "tools_executed", "paused"]
+
+
+class RoundCalls(Sequence[Call]):
+    """The calls of a round, in the model's order: an immutable sequence that finds calls without a search.
+
+    Each start and each end of a call makes another version. It copies places and references, so that an event costs
+    what it changes, also in a round of many calls.
+
+    Args:
+        calls: the calls.
+
+    Raises:
+        ValueError: two calls have the same id.
+
+    """
+
+    __slots__ = ("_by_status", "_calls", "_places")
+
+    def __init__(self, calls: Iterable[Call] = ()) -> None:
+        """Index the calls."""
+        self._calls = list(calls)
+        self._places = {call.id: place for place, call in enumerate(self._calls)}
+        self._by_status: dict[Status, list[int]] = {}  # the places of the calls in each status, ascending
+        for place, call in enumerate(self._calls):
+            self._by_status.setdefault(call.status, []).append(place)
+        if len(self._places) < len(self._calls):
+            raise ValueError("two calls of a round have the same id")
+
+    def find(self, call_id: str) -> Call | None:
+        """Return the call with this id, if there is one."""
+        place = self._places.get(call_id)
+        return None if place is None else self._calls[place]
+
+    def having(self, status: Status) -> list[Call]:
+        """Return the calls in a status, in the model's order."""
+        return list(map(self._calls.__getitem__, self._by_status.get(status, ())))
+
+    def replace(self, changed: Iterable[Call]) -> RoundCalls:
+        """Return the calls with other versions of some of them."""
+        new = RoundCalls.__new__(RoundCalls)
+        new._places = self._places  # noqa: SLF001 - it is made here
+        new._calls = calls = self._calls.copy()  # noqa: SLF001 - likewise
+        new._by_status = by_status = {status: places.copy() for status, places in self._by_status.items()}  # noqa: SLF001 - likewise
+        for call in changed:
+            place = self._places[call.id]
+            before, calls[place] = calls[place].status, call
+            if before is not call.status:
+                del by_status[before][bisect_left(by_status[before], place)]
+                insort(by_status.setdefault(call.status, []), place)
+        return new
+
+    def changes(self, older: RoundCalls) -> Iterator[tuple[Call, Call]]:
+        """Return each call that is another object than in an older version of these calls: as it was, and as it is."""
+        changed = compress(self, map(is_not, older, self))
+        return ((older._calls[self._places[call.id]], call) for call in changed)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._calls)
+
+    @overload
+    def __getitem__(self, index: int) -> Call: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Call]: ...
+    def __getitem__(self, index: int | slice) -> Call | list[Call]:
+        return self._calls[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RoundCalls) and self._calls == other._calls
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._calls))
+
+    def __reduce__(self) -> tuple[type[RoundCalls], tuple[list[Call]]]:
+        return RoundCalls, (self._calls,)
+
+    def __repr__(self) -> str:
+        return f"RoundCalls({self._calls})"
+
+
+def _round_calls(calls: Iterable[Call]) -> RoundCalls:
+    return calls if isinstance(calls, RoundCalls) else RoundCalls(calls)
 
 
 @frozen
@@ -32,15 +120,15 @@ class Round:
 
     iteration: int
     reply: str | None
-    calls: tuple[Call, ...] = ()
+    calls: RoundCalls = field(factory=RoundCalls, converter=_round_calls)
 
     def find(self, call_id: str) -> Call | None:
         """Return the call with this id, if it is in this round."""
-        return next((call for call in self.calls if call.id == call_id), None)
+        return self.calls.find(call_id)
 
-    def having(self, *statuses: Status) -> list[Call]:
-        """Return the calls in one of these statuses, in the model's order."""
-        return [call for call in self.calls if call.status in statuses]
+    def having(self, status: Status) -> list[Call]:
+        """Return the calls in this status, in the model's order."""
+        return self.calls.having(status)
 
 
 @frozen

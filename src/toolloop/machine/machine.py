@@ -47,11 +47,11 @@ from toolloop.machine.calls import (
     ends,
     is_settled,
     judge,
+    may_start,
     refuse_strangers,
-    replace_call,
+    replace_calls,
     startable,
     to_judge,
-    with_calls,
     woken,
 )
 from toolloop.machine.chain import Chain
@@ -119,6 +119,7 @@ def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
         "turn_iterations": loop.turn_iterations + 1,
     }
     try:
+        limits.refuse_too_many_calls(loop, reply)
         action = action_of(reply)
     except ProtocolError as error:
         return evolve(loop, phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
@@ -180,13 +181,11 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     results, round_ = dict(event.results), loop.round or _NO_ROUND
     if results:
         refuse_strangers(round_, results)
-    asked, calls = len(round_.having(Status.WAITING)), []
-    for call in round_.calls:
-        judged = call
-        if to_judge(call):
-            loop, judged = _judged(loop, call, results.get(call.id))
-        calls.append(judged)
-    round_ = with_calls(round_, calls)
+    asked, judged = len(round_.having(Status.WAITING)), []
+    for call in filter(to_judge, round_.calls):
+        loop, after = _judged(loop, call, results.get(call.id))
+        judged.append(after)
+    round_ = replace_calls(round_, judged)
     waits = len(round_.having(Status.WAITING))
     # An edit or a grant can satisfy a policy that asks. Then no further call waits, and the others go on.
     if 0 < waits <= asked and (startable(loop.setup, round_) or round_.having(Status.RUNNING)):
@@ -218,11 +217,11 @@ def start(loop: Loop, event: ev.Started) -> Loop:
     if isinstance(loop.phase, Judging):
         loop = take_judgement(loop, _ALL_MAY_RUN)
     round_ = loop.round if loop.round and isinstance(loop.phase, Running) else _NO_ROUND
-    call = next((call for call in startable(loop.setup, round_) if call.id == event.call_id), None)
-    if call is None:
+    call = round_.find(event.call_id)
+    if call is None or call.status is not Status.CLEARED or not may_start(loop.setup, round_):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
     started = evolve(call, status=Status.RUNNING, attempts=call.attempts + 1)
-    return evolve(loop, started=loop.started.append(call.id), round=replace_call(round_, started))
+    return evolve(loop, started=loop.started.append(call.id), round=replace_calls(round_, [started]))
 
 
 def end_call(loop: Loop, event: ev.Ended) -> Loop:
@@ -238,7 +237,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
             raise not_possible(loop, event, f"{event.call_id!r} is not a call that runs")
     elif call is None or event.iteration != round_.iteration or not ends(call, event.attempt, event.result):
         return loop
-    return with_round(loop, replace_call(round_, ended(call, event.result, loop.setup)))
+    return with_round(loop, replace_calls(round_, [ended(call, event.result, loop.setup)]))
 
 
 def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] = ()) -> Loop:
@@ -414,7 +413,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
         edited_at=loop.iterations,
     )
     if event.reply:
-        after = _shown(after, Round(loop.iterations, event.reply, tuple(edits.run_again(calls, event.rerun, loop.now))))
+        after = _shown(after, Round(loop.iterations, event.reply, edits.run_again(calls, event.rerun, loop.now)))
     else:
         if edits.has_joined(old, loop.messages, after.messages):  # it still counts as a round that may be repeated
             repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)
@@ -447,7 +446,7 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         return fail(loop, ev.RequestFailed())
     if (round_ := round_of(loop)) is None:
         return loop
-    loop = with_round(loop, with_calls(round_, [woken(call, setup) for call in round_.calls]))
+    loop = with_round(loop, replace_calls(round_, [woken(call, setup) for call in round_.calls]))
     return proceed(loop) if isinstance(loop.phase, Running) else loop
 
 

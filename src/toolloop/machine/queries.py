@@ -54,7 +54,7 @@ def children(state: State, path: Path, round_: Round | None) -> list[tuple[Path,
     """Return the loops inside the running calls of a round of the loop at `path`, in the model's order."""
     if len(state.loops) == 1 or round_ is None:
         return []
-    below = [(*path, call.id) for call in round_.calls if call.has_loop and call.status is Status.RUNNING]
+    below = [(*path, call.id) for call in round_.having(Status.RUNNING) if call.has_loop]
     return [(each, state.loops[each]) for each in below]
 
 

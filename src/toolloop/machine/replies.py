@@ -2,12 +2,15 @@
 
 A reply joins verbatim: every block, known or not, keeps its type, place, key order and integer sizes. The exceptions
 are blocks that the API would refuse (source: rules 12 to 14 and 23 of the Messages API): blank text, thinking at the
-end, and, once the turn is closed, server calls without a result.
+end, and, once the turn is closed, server calls without a result. Ids of calls that it would refuse are replaced.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard
 
 from attrs import field, frozen
 
@@ -20,8 +23,12 @@ from toolloop.machine.values import Call
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SERVER_WORDS = tuple(f'"{kind}"' for kind in sorted(_SERVER_CALLS))
 _RESUMED = ('_tool_use"', '"code_execution')  # one of them is in each message that only a resumption may follow
+_CALLS = _SERVER_CALLS | {"tool_use"}
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ASSISTANT = '{"role":"assistant","content":'
+_ID, _SERVER_ID = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
+_CLIENT_IDS = frozenset({"tool_use", "mcp_tool_use", "mcp_tool_result"})
+_KEPT_OF_ID = 40  # characters of an id that is replaced
 
 
 @frozen
@@ -81,7 +88,11 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
             are malformed; they stay in the text.
 
     """
-    blocks = _checked(body.get("content") if isinstance(body, Mapping) else None)
+    given = _checked(body.get("content") if isinstance(body, Mapping) else None)
+    blocks = [with_accepted_id(block) for block in given]
+    _refuse_equal_ids(blocks)
+    if blocks != given:
+        body, text = {**body, "content": blocks}, None
     stop_reason = body.get("stop_reason")
     if not (stop_reason is None or isinstance(stop_reason, str)):
         raise ProtocolError("the reply has a stop reason that is not a string", retryable=True)
@@ -107,22 +118,41 @@ def _checked(blocks: JSON) -> list[JSON]:
         raise ProtocolError(
             "the reply has no list of content blocks, so it is not a message of the API", retryable=True
         )
-    calls = []
     for block in blocks:
         kind = block["type"]
         if kind == "text":
             if not isinstance(block.get("text"), str):
                 raise ProtocolError("the reply has a text block without a text", retryable=True)
-        elif kind == "tool_use" or kind in _SERVER_CALLS:
-            calls.append(block)
+        elif kind in _CALLS:
+            named = _filled(block.get("id")) and _filled(block.get("name"))
+            if not (named and isinstance(block.get("input"), Mapping)):
+                raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
         elif not isinstance(block.get("tool_use_id"), str | None):
             raise ProtocolError("the reply has a result of a call whose id is not a string", retryable=True)
-    for block in calls:
-        if not (_filled(block.get("id")) and _filled(block.get("name")) and isinstance(block.get("input"), Mapping)):
-            raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
-    if len(calls) > 1 and len({block["id"] for block in calls}) < len(calls):
-        raise ProtocolError("the reply has two calls with the same id", retryable=True)
     return blocks
+
+
+def with_accepted_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    """Return a block of a reply with an id that the API accepts back: its own, or one that is made of it.
+
+    Other servers that speak the protocol give ids such as `functions.pay:0` (source: rule 20). The new id depends on
+    the given one alone, so that a result in a later reply names the same call.
+    """
+    kind = block["type"]
+    member = "id" if kind in _CALLS else "tool_use_id"
+    given = block.get(member)
+    pattern, prefix = (_ID, "") if kind in _CLIENT_IDS else (_SERVER_ID, "srvtoolu_")
+    if not _filled(given) or pattern.fullmatch(given):
+        return block
+    readable = re.sub("[^a-zA-Z0-9]+", "_", given)[:_KEPT_OF_ID]
+    digest = hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()[:12]
+    return {**block, member: f"{prefix}{readable}_{digest}"}
+
+
+def _refuse_equal_ids(blocks: Iterable[JSON]) -> None:
+    ids = [block["id"] for block in blocks if block["type"] in _CALLS]
+    if len(set(ids)) < len(ids):
+        raise ProtocolError("the reply has two calls with the same id", retryable=True)
 
 
 def _is_block(value: JSON) -> bool:
@@ -151,7 +181,7 @@ def _words(value: JSON) -> Mapping[str, JSON]:
     return {name: _word(text) for name, text in said.items()} if said else said
 
 
-def _filled(value: object) -> bool:
+def _filled(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value)
 
 

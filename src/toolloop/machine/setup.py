@@ -53,6 +53,7 @@ class Limits:
 
     max_iterations: int | None = 10
     max_pauses: int | None = 10
+    max_calls_per_reply: int | None = 1000
     timeout: float | None = None
     max_depth: int | None = 3
     budget: Budget = field(factory=Budget)

@@ -28,7 +28,7 @@ from attrs import evolve, field, frozen
 
 from toolloop.machine import events as ev
 from toolloop.machine import limits
-from toolloop.machine.calls import ask_again, startable, unknown_call, with_calls
+from toolloop.machine.calls import ask_again, replace_calls, startable, unknown_call
 from toolloop.machine.chain import Chain
 from toolloop.machine.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
 from toolloop.machine.errors import IllegalCommand, UnknownCall
@@ -220,8 +220,8 @@ def _open(state: State, event: ev.Opened) -> State:
     round_ = loop.round or Round(0, None)
     if event.setup.within != (*loop.setup.within, (round_.iteration, call_id, run_of(loop, call_id)[1])):
         raise not_possible(loop, event, f"the loop that begins is not of the call {call_id!r}")
-    calls = tuple(evolve(call, has_loop=True) if call.id == call_id else call for call in round_.calls)
-    loop = evolve(loop, round=evolve(round_, calls=calls))
+    calls = [evolve(call, has_loop=True) for call in (round_.find(call_id),) if call]
+    loop = evolve(loop, round=replace_calls(round_, calls))
     child = Loop(event.setup, Chain(event.messages), now=loop.now)
     return State({**_changed(state, path, loop).loops, event.path: child})
 
@@ -241,11 +241,10 @@ def _decide(state: State, path: Path, decisions: Decisions, event: ev.Decided) -
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
     for name, decision in decisions:
-        # The ids of a custom provider may contain a slash, so the whole name is looked up first.
-        above = None if round_.find(name) else next((each for each in loops if name.startswith(f"{each}/")), None)
-        if above is not None:
-            deeper.setdefault(above, []).append((name.removeprefix(f"{above}/"), decision))
-        elif ("/" in name or loops) and round_.find(name) is None:
+        above, _, below = name.partition("/")  # no id contains a slash
+        if below and above in loops:
+            deeper.setdefault(above, []).append((below, decision))
+        elif (below or loops) and round_.find(name) is None:
             raise _unknown(state, path, name, decision)
         else:
             own.append((name, decision))
@@ -393,5 +392,5 @@ def _copied(loop: Loop, loop_id: str) -> Loop:
     if isinstance(loop.phase, Judging) and round_ and all(call.status is Status.PROPOSED for call in round_.calls):
         return loop  # its calls are not judged yet
     if (asks := round_of(loop)) is not None:
-        loop = with_round(loop, with_calls(asks, [ask_again(call, loop.setup, loop.now) for call in asks.calls]))
+        loop = with_round(loop, replace_calls(asks, [ask_again(call, loop.setup, loop.now) for call in asks.calls]))
     return loop if round_ is None else evolve(loop, phase=Waiting("decision_required"))

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from toolloop.machine.errors import ModelError, ProtocolError
 from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.replies import with_accepted_id
 from toolloop.providers.failures import broken_off
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Accumulator:
             case "message_start":
                 self._message = dict(event["message"])
             case "content_block_start":
-                return self._start_block(event["index"], dict(event["content_block"]))
+                return self._start_block(event["index"], dict(with_accepted_id(event["content_block"])))
             case "content_block_delta":
                 return self._extend_block(event["index"], event["delta"])
             case "content_block_stop":

@@ -21,7 +21,7 @@ from toolloop.machine import events as ev
 from toolloop.machine.chain import Chain
 from toolloop.machine.errors import ToolLoopError, UnreadableSnapshot
 from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.loop import Loop, Phase, ResumePoint, Round
+from toolloop.machine.loop import Loop, Phase, ResumePoint, Round, RoundCalls
 from toolloop.machine.replies import Reply, read_reply
 from toolloop.machine.setup import Setup
 from toolloop.machine.splicing import Splice
@@ -128,6 +128,8 @@ def _converter(*, detailed: bool = False) -> Converter:
     _register_tagged(converter, Termination, "kind", attrgetter("kind"))
     _register_tagged(converter, PolicyResult, "result", attrgetter("__name__"))
     _register_tagged(converter, Phase, "name", attrgetter("__name__"))
+    converter.register_structure_hook(RoundCalls, lambda value, _: RoundCalls(converter.structure(value, list[Call])))
+    converter.register_unstructure_hook(RoundCalls, lambda calls: converter.unstructure(list(calls), list[Call]))
     converter.register_structure_hook(State, lambda value, _: _state(converter, value))
     converter.register_unstructure_hook(State, lambda state: _loops(converter, state))
     converter.register_structure_hook_factory(_JSON_FIELDS.__contains__, lambda kind: _checked(converter, kind))
