@@ -25,6 +25,8 @@ from toolloop.machine.values import Call, Outcome, Result, Status
 
 LOG = logging.getLogger("toolloop")
 
+_LENGTH = 16  # characters of a digest are enough for an audit
+
 
 class ToolRuns:
     """Starts calls, and records their ends."""
@@ -70,7 +72,9 @@ class ToolRuns:
             run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
         operation = Operation(path, ("run", *path, call.id), run)
         self._progress.add(operation)
-        digest = None if self._progress.journal.store is None else digest_of(loop.setup, iteration, call)
+        digest = None
+        if self._progress.journal.store is not None:
+            digest = digest_of(loop.setup, iteration, call)[:_LENGTH]
         operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
         return operation, run
 

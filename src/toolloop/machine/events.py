@@ -88,7 +88,7 @@ class Decided(Event):
 
 @frozen
 class Started(Event):
-    """A call was started. Recorded before its tool runs. `digest`: of the call as it starts, for an audit."""
+    """A call was started. Recorded before its tool runs. `digest`: how the digest of the call as it starts begins."""
 
     call_id: str
     digest: str | None = None
