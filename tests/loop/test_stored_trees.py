@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.loop.support import add, completed
 from tests.loop.test_sub_loop_calls import GATED, gate
 from toolloop import Ask, AsyncToolLoopHandle, ToolCall, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import Drift, StoreError
+from toolloop.stores.codec import decode_event, read_journal
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
 from toolloop.testing.promises import check_promises
@@ -110,6 +112,26 @@ def test_a_tree_outlives_a_store_that_fails_once_anywhere(kind: str, *, after: b
         if next(store.calls) <= number:
             return
     pytest.fail("the story never ends")
+
+
+def test_what_follows_by_itself_is_stored_without_a_time() -> None:
+    """The active seconds are counted all the same: with the next event that tells something, and in its own loop."""
+    policy = 0.03
+    began = time.monotonic()
+    said = {"go": parallel("one"), "one": [reply(calls=[call("add", {"a": 1, "b": 2}, id="c")]), reply("said")]}
+    handle = LoopTree(
+        "sync", said, [kid([add])], config={"on_tool_call": lambda *_: threading.Event().wait(policy) or None}
+    ).loop(store=(store := MemoryStore()), clock=lambda: 5.0)
+    assert completed(handle.run()).text == "all done"
+    entries = store.load("loop").entries
+    events = [decode_event(entry) for entry in entries]
+    assert {type(event).__name__ for event in events if event.at} == {"Opened", "Replied", "Ended", "Continued"}
+    assert all(event.seconds == 0 for event in events if not event.at)
+    assert next(event for event in events if event.path).seconds >= policy  # which passed before that loop began
+    root = read_journal(entries).root
+    assert root.active == pytest.approx(sum(event.seconds for event in events))
+    assert policy <= root.active <= time.monotonic() - began
+    assert sum(each.seconds for each in root.usage_log) + policy <= time.monotonic() - began
 
 
 def test_a_tool_that_nobody_waits_for_any_more_keeps_no_lease() -> None:

@@ -212,11 +212,11 @@ def test_what_the_next_event_implies_may_be_left_out(world: World) -> None:
 @pytest.mark.parametrize(
     ("event", "following", "left_out"),
     [
-        (ev.Judged(at=1.0), ev.Started("c", at=1.0), True),
+        (ev.Judged(), ev.Started("c", at=1.0), True),
         (ev.Judged(), ev.Opened(m.setup(), (), path=("c",)), True),
         (ev.Judged(path=("c",)), ev.Opened(m.setup(), (), path=("c",)), False),
         (ev.Judged(path=("c",)), ev.Started("c"), False),
-        (ev.Judged(at=2.0), ev.Started("c", at=1.0), False),
+        (ev.Judged(at=1.0), ev.Started("c", at=1.0), False),
         (ev.Judged(seconds=0.1), ev.Started("c"), False),
         (ev.Judged(stop=True), ev.Started("c"), False),
         (m.judged(c=m.APPROVE), ev.Started("c"), False),

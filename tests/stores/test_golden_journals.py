@@ -37,7 +37,7 @@ def asked(*calls: object, at: float = 101.0) -> tuple[ev.Event, ...]:
     """A request, and a reply with calls, in a layout that is not toolloop's own."""
     body = {"content": [m.text("Hm."), *calls], "stop_reason": "tool_use", "usage": {"input_tokens": 9}, "model": "m"}
     reply = read_reply(body, text=json.dumps(body, ensure_ascii=False), request_id="req_1")
-    return (ev.Requested(at=at), ev.Replied(reply, at=at + 1.5, seconds=1.5))
+    return (ev.Requested(at=at), ev.Replied(reply, 1.5, at=at + 1.5, seconds=1.5))
 
 
 def ran(call_id: str, iteration: int = 1, attempt: int = 1) -> tuple[ev.Event, ...]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -28,7 +27,7 @@ from toolloop.loop.tool_calls import CallRun
 from toolloop.loop.tool_runs import ToolRuns
 from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.loop import Loop, Requesting, Running
+from toolloop.machine.loop import Requesting, Running
 from toolloop.machine.queries import driven, everywhere, is_due, time_left
 from toolloop.machine.state import Path, State
 from toolloop.machine.tree import outstanding
@@ -293,7 +292,7 @@ class Engine:
                 self.requests.cancel(effect.path)
             case Judge():
                 judging = runtime.policies.judge(loop, effect, runtime.external(loop.setup), self.journal.now())
-                self._progress.ask(effect, judging, partial(self._judged, loop))
+                self._progress.ask(effect, judging, self._judged)
             case RunCall():
                 self._runs.begin(runtime, loop, effect)
             case Conclude():
@@ -301,10 +300,10 @@ class Engine:
             case EndTurn():
                 self._progress.record(ev.TurnEnded(path=effect.path))
 
-    def _judged(self, loop: Loop, event: ev.Judged) -> None:
-        if event.stop or event.results or not (loop.round and loop.round.calls):
+    def _judged(self, event: ev.Judged) -> None:
+        if event.stop or event.results:
             self._progress.record(event)
-        else:  # the journal leaves it out, so its seconds are counted with the first start
+        else:  # without a time, so that the journal can leave it out
             self.journal.record(event)
 
     def _runtime(self, path: Path) -> Runtime | None:

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.journal import Journal, PendingRecord
-from toolloop.loop.operations import Key, ModelRequest, Operation, Question
+from toolloop.loop.operations import DIGITS, Key, ModelRequest, Operation, Question
 from toolloop.loop.questions import Questions
 from toolloop.loop.tool_calls import CallRun
 from toolloop.machine import events as ev
@@ -24,7 +24,9 @@ from toolloop.machine.tree import outstanding
 from toolloop.machine.usage import IterationUsage
 from toolloop.machine.values import Call, Result, Status
 
-_DIGITS = 4  # of a second: every event of a journal has them
+# Events that follow by themselves have no time: it goes with the next event that tells something. `Opened` has one,
+# because the seconds before it are not those of its loop.
+_UNTIMED = (ev.Requested, ev.Started, ev.TurnEnded)
 
 
 class ActiveTimer:
@@ -52,7 +54,7 @@ class ActiveTimer:
 
     def split(self) -> float:
         """Return the seconds since the last split, and start again. What is rounded off counts in the next."""
-        seconds = max(0.0, round(self.so_far(), _DIGITS))
+        seconds = max(0.0, round(self.so_far(), DIGITS))
         self._last += seconds
         return seconds
 
@@ -84,9 +86,10 @@ class InProgress:
         return driven_at(self.journal.state, path)
 
     def record(self, event: ev.Event, kind: Any = None) -> PendingRecord:
-        """Record an event, with the time and the active seconds since the last one."""
+        """Record an event, with the time and the active seconds since the last one that has them."""
         known = len(self.state.root.usage_log)
-        event = evolve(event, at=self.journal.now(), seconds=self.timer.split())
+        if not isinstance(event, _UNTIMED):
+            event = evolve(event, at=self.journal.now(), seconds=self.timer.split())
         record = self.journal.record(event, kind)
         if self._report_usage is not None:
             for usage in self.state.root.usage_log[known:]:

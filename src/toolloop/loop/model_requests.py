@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from functools import partial
 from typing import Any
 
@@ -158,7 +157,7 @@ class ModelRequests:
 
     def ended(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
         """Record the end of a request that the loop waits for, or of one for a summary: that has its price anyway."""
-        path, took = operation.path, round(time.monotonic() - operation.begun, 6)
+        path, took = operation.path, operation.took
         if request.summary is not None:
             self._summary_ended(operation, request.summary, reply if error is None else error, took)
             return
@@ -172,7 +171,7 @@ class ModelRequests:
                 if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
                     what = "the stop reason %r is unknown: the loop ends, and no call runs"
                     LOG.warning(what, read.stop_reason, extra=self._progress.log_fields(path))
-                self._progress.record(ev.Replied(read, took if path else 0.0, path=path))
+                self._progress.record(ev.Replied(read, took, path=path))
                 return
         if not isinstance(error, OutsideError):
             wrapped = ModelError(f"the provider raised {describe(error)}")

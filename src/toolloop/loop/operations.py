@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("toolloop")
 
 Key = tuple[str, ...]
+DIGITS = 4  # of a second, in events
 
 
 @define(eq=False)
@@ -145,6 +146,11 @@ class Operation:
     def name(self) -> str:
         """Return the name of a thread that performs it; of a tool run, it is the path of the call."""
         return f"toolloop-{'/'.join(self.key[1:] if isinstance(self.work, CallRun) else self.key)}"
+
+    @property
+    def took(self) -> float:
+        """Return the seconds since it began."""
+        return round(time.monotonic() - self.begun, DIGITS)
 
     @property
     def has_thread(self) -> bool:

@@ -69,7 +69,7 @@ class Policies:
         if effect.stop_when and self.config.stop_when is not None:
             stop = yield self.config.stop_when, (View(loop),)
             if stop:
-                return ev.Judged(at=now, path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
+                return ev.Judged(path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
         results: list[tuple[str, PolicyResult]] = []
         calls = [] if loop.round is None else [each for each in loop.round.calls if each.id in effect.calls]
         for call in calls:
@@ -80,7 +80,7 @@ class Policies:
                 result = self._result_of(opinion, call, tool, external, now)
             if result is not None:
                 results.append((call.id, result))
-        return ev.Judged(at=now, path=effect.path, results=tuple(results))
+        return ev.Judged(path=effect.path, results=tuple(results))
 
     def _result_of(  # noqa: PLR0911 - one return for each opinion
         self, opinion: Opinion, call: Call, tool: AnyTool | None, external: frozenset[str], now: float

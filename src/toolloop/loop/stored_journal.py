@@ -19,7 +19,7 @@ from toolloop.loop.journal import Command, Journal, Kind, PendingRecord, id_of, 
 from toolloop.loop.rebasing import Rebase, follow, is_record_of, outlives_lease, superseded, taken_over, without_repeats
 from toolloop.loop.reporting import watch
 from toolloop.machine import events as ev
-from toolloop.machine.errors import CallerError, Conflict, StaleRevision, StoreError
+from toolloop.machine.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.machine.queries import implied, next_deadline, status_of
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
@@ -295,6 +295,11 @@ class StoredJournal(Journal):
         from toolloop.stores.codec import decode_event  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
         found = safely(self.loop_id, partial(self.store.load, self.loop_id, after=self.rev))
+        if found.rev < self.rev:
+            raise UnreadableSnapshot(
+                f"the store is damaged: the loop {self.loop_id!r} was at revision {self.rev}, and is at {found.rev} "
+                "now. Open it again if it was deleted, or its file replaced, on purpose"
+            )
         events = {entry.id: decode_event(entry) for entry in found.entries}
         with self.lock:
             known = [item for item in stored if item.id not in events]

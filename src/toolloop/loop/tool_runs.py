@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ from attrs import evolve
 
 from toolloop.face.watch_events import CallProgress, CallStarted
 from toolloop.loop.in_progress import InProgress, one_question
-from toolloop.loop.operations import Operation
+from toolloop.loop.operations import DIGITS, Operation
 from toolloop.loop.policies import filtering
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.sub_loops import SubLoop
@@ -25,6 +24,8 @@ from toolloop.machine.tree import outstanding
 from toolloop.machine.values import Call, Outcome, Result, Status
 
 LOG = logging.getLogger("toolloop")
+
+_LENGTH = 16  # characters of a digest are enough for an audit
 
 
 class ToolRuns:
@@ -71,7 +72,9 @@ class ToolRuns:
             run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
         operation = Operation(path, ("run", *path, call.id), run)
         self._progress.add(operation)
-        digest = None if self._progress.journal.store is None else digest_of(loop.setup, iteration, call)
+        digest = None
+        if self._progress.journal.store is not None:
+            digest = digest_of(loop.setup, iteration, call)[:_LENGTH]
         operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
         return operation, run
 
@@ -94,7 +97,7 @@ class ToolRuns:
 
     def ended(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
         """Record the result of a run, once the result filters have seen it."""
-        run.took = round(time.monotonic() - operation.begun, 6)
+        run.took = operation.took
         may_count = self._progress.may_count(run, result)
         runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
         filters = () if runtime is None else runtime.config.result_filters
@@ -111,7 +114,7 @@ class ToolRuns:
 
     def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
         """Record the end of a run. None: it was cancelled, and its effect is unknown."""
-        took = round(time.monotonic() - operation.begun, 6) if run.took is None else run.took
+        took = operation.took if run.took is None else run.took
         ended = ev.Ended(
             run.call.id,
             result,
@@ -127,7 +130,7 @@ class ToolRuns:
         """End a call whose loop is over, with what that came to."""
         call, nested = _call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
         result = answer_of(nested, loop.setup.texts)
-        finish = partial(self._concluded, effect, loop, call.attempts, round(nested.active, 6))
+        finish = partial(self._concluded, effect, loop, call.attempts, round(nested.active, DIGITS))
         if runtime.tools.get(call.name) is None:
             finish(result)
             return

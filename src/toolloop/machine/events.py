@@ -1,8 +1,10 @@
 """What happened to a loop: the only input of the machine, and the entries of its journal.
 
-Each event may say when it happened (`at`, seconds since the epoch) and how many active seconds passed (`seconds`, as
-measured by the driver, never the difference of two wall clocks). An event of a loop inside a call has the `path` to it:
-the ids of the calls from the outermost down. Messages, inputs and contents are JSON texts.
+Each event may say when it happened (`at`, seconds since the epoch) and how many active seconds passed since the last
+event that says so (`seconds`, as measured by the driver, never the difference of two wall clocks). Drivers leave both
+out of what follows by itself: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run. An event of
+a loop inside a call has the `path` to it: the ids of the calls from the outermost down. Messages, inputs and contents
+are JSON texts.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Requested(Event):
 
 @frozen
 class Replied(Event):
-    """A request was answered. `took`: its own seconds, if other operations ran beside it; 0.0 means `seconds`."""
+    """A request was answered. `took`: how many seconds it took."""
 
     reply: Reply
     took: float = 0.0
@@ -86,7 +88,7 @@ class Decided(Event):
 
 @frozen
 class Started(Event):
-    """A call was started. Recorded before its tool runs. `digest`: of the call as it starts, for an audit."""
+    """A call was started. Recorded before its tool runs. `digest`: how the digest of the call as it starts begins."""
 
     call_id: str
     digest: str | None = None
@@ -98,7 +100,7 @@ class Ended(Event):
 
     Attributes:
         result: None if it was cancelled, so that its effects are not known.
-        took: how many seconds this call took, if others ran at the same time.
+        took: how many seconds this call took.
         iteration, attempt: which run of which call it was, both counted from 1, so that a late end does no harm; 0 and
             0 mean the run in progress.
         above: the same of each call in `path`, because ids may repeat.

@@ -103,7 +103,7 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
 
 def take_reply(loop: Loop, event: ev.Replied) -> Loop:
     """Take a reply: its stop reason decides (`stop_reasons`). A stop that the caller asked for meanwhile follows it."""
-    then = _read(loop, event.reply, event.took or event.seconds)
+    then = _read(loop, event.reply, event.took)
     asked = loop.phase
     if isinstance(asked, Requesting) and asked.stopping and not isinstance(then.phase, Finished):
         return _stopped(then, asked.reason)

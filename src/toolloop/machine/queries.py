@@ -177,9 +177,8 @@ def is_empty(loop: Loop) -> bool:
 def implied(event: ev.Event, following: ev.Event) -> bool:
     """Return whether a journal may leave an event out, because the one that follows it implies it."""
     match event, following:
-        case ev.Judged(results=(), stop=False, seconds=0), ev.Started() | ev.Opened():
-            where = following.path[:-1] if isinstance(following, ev.Opened) else following.path  # inside its call
-            return following.at >= event.at and where == event.path
+        case ev.Judged(results=(), stop=False, at=0, seconds=0), ev.Started() | ev.Opened():
+            return event.path == (following.path[:-1] if isinstance(following, ev.Opened) else following.path)
     return False
 
 

@@ -228,7 +228,8 @@ class Store(Protocol):
     """Keep the journals of loops. Any object with these methods is a store.
 
     The revision of a loop is the number of its events. Each method may also raise `StoreError` when the store fails,
-    and `UnreadableSnapshot` when the stored content is damaged or foreign.
+    and `UnreadableSnapshot` when the stored content is damaged or foreign. `load` must not return other events than
+    were stored: the calls of a damaged journal might run twice.
     """
 
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:

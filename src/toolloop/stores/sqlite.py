@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from attrs import evolve
 
-from toolloop.machine.errors import UnreadableSnapshot
 from toolloop.stores import protocol, store_errors
+from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 from toolloop.stores.sqlite_file import SqliteFile
 
@@ -70,11 +70,12 @@ class SqliteStore:
         def act(db: sqlite3.Connection) -> int:
             if _look(db, loop_id) is not None:
                 raise store_errors.taken(loop_id)
+            digests = chain(first_digest(loop_id), entries)
             made = db.execute(
-                "INSERT INTO loops (loop_id, rev, status, deadline) VALUES (?, ?, ?, ?)",
-                (loop_id, len(entries), head.status, head.deadline),
+                "INSERT INTO loops (loop_id, rev, digest, status, deadline) VALUES (?, ?, ?, ?, ?)",
+                (loop_id, len(entries), digests[-1], head.status, head.deadline),
             )
-            _add(db, made.lastrowid or 0, 0, entries)
+            _add(db, made.lastrowid or 0, 0, entries, digests)
             return len(entries)
 
         return self._file.write(act)
@@ -92,7 +93,7 @@ class SqliteStore:
         protocol.check_append(loop_id, entries, expected_rev, head, lease)
 
         def act(db: sqlite3.Connection) -> int:
-            number, loop = _find(db, loop_id)
+            number, digest, loop = _find(db, loop_id)
             if lease is not None and not _is_current(lease, loop):
                 raise store_errors.lost(loop_id, loop.lease)
             new = [entry for entry in entries if not _has(db, number, entry.id)]
@@ -100,14 +101,15 @@ class SqliteStore:
                 return loop.rev
             if expected_rev is not None and expected_rev != loop.rev:
                 raise store_errors.stale(loop_id, expected_rev, loop.rev)
-            _add(db, number, loop.rev, new)
-            rev = loop.rev + len(new)
-            if head is None or (head.status, head.deadline) == (loop.status, loop.deadline):
-                db.execute("UPDATE loops SET rev = ? WHERE number = ?", (rev, number))  # which changes no index
+            digests = chain(digest, new)
+            _add(db, number, loop.rev, new, digests)
+            rev, last = loop.rev + len(new), digests[-1]
+            if head is None or (head.status, head.deadline) == (loop.status, loop.deadline):  # no index changes
+                db.execute("UPDATE loops SET rev = ?, digest = ? WHERE number = ?", (rev, last, number))
             else:
                 db.execute(
-                    "UPDATE loops SET rev = ?, status = ?, deadline = ? WHERE number = ?",
-                    (rev, head.status, head.deadline, number),
+                    "UPDATE loops SET rev = ?, digest = ?, status = ?, deadline = ? WHERE number = ?",
+                    (rev, last, head.status, head.deadline, number),
                 )
             return rev
 
@@ -119,18 +121,23 @@ class SqliteStore:
         protocol.check_integer("after", after)
 
         def act(db: sqlite3.Connection) -> StoredJournal:
-            number, loop = _find(db, loop_id)
+            number, digest, loop = _find(db, loop_id)
+            known = min(after, loop.rev)
+            last, entries = _digest_at(db, number, known) if known else first_digest(loop_id), list[Entry]()
             rows = db.execute(
-                "SELECT id, body, text FROM events WHERE place BETWEEN ? AND ? ORDER BY place",
-                (_place(number, after + 1), _place(number, _LAST)),
+                "SELECT place, digest, CAST(id AS BLOB), CAST(body AS BLOB), CAST(text AS BLOB) FROM events "
+                "WHERE place BETWEEN ? AND ? ORDER BY place",
+                (_place(number, known + 1), _place(number, _LAST)),
             )
-            entries = tuple([Entry(*row) for row in rows])
-            if len(entries) != max(0, loop.rev - after):
-                raise UnreadableSnapshot(
-                    f"the store is damaged: loop {loop_id!r} is at revision {loop.rev}, and some of its events are "
-                    "missing. It was left as it is"
-                )
-            return StoredJournal(loop.rev, entries)
+            for seq, (place, kept, *parts) in enumerate(rows, known + 1):
+                if place != _place(number, seq) or kept != next_digest(last, parts):
+                    raise store_errors.damaged(loop_id, seq)
+                entry_id, body, text = parts
+                entries.append(Entry(entry_id.decode(), body.decode(), None if text is None else text.decode()))
+                last = kept
+            if (loop.rev, digest) != (known + len(entries), last):
+                raise store_errors.damaged(loop_id, min(loop.rev, known + len(entries) + 1))
+            return StoredJournal(loop.rev, tuple(entries))
 
         return self._file.read(act)
 
@@ -160,7 +167,7 @@ class SqliteStore:
         protocol.check_text("loop_id", loop_id)
 
         def act(db: sqlite3.Connection) -> None:
-            number, _ = _find(db, loop_id)
+            number, *_ = _find(db, loop_id)
             db.execute("DELETE FROM events WHERE place BETWEEN ? AND ?", (_place(number, 0), _place(number, _LAST)))
             db.execute("DELETE FROM loops WHERE number = ?", (number,))
 
@@ -169,7 +176,7 @@ class SqliteStore:
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
         protocol.check_text("loop_id", loop_id)
-        return self._file.read(lambda db: _find(db, loop_id))[1].lease
+        return self._file.read(lambda db: _find(db, loop_id))[-1].lease
 
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
         """See `Store.acquire`."""
@@ -178,7 +185,7 @@ class SqliteStore:
         wanted = Lease(loop_id, owner, 0, until)
 
         def act(db: sqlite3.Connection) -> Lease:
-            number, loop = _find(db, wanted.loop_id)
+            number, _, loop = _find(db, wanted.loop_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise store_errors.leased(wanted.loop_id, loop.lease)
             db.execute("UPDATE tokens SET last = last + 1")
@@ -195,7 +202,7 @@ class SqliteStore:
         protocol.check_seconds("until", until)
 
         def act(db: sqlite3.Connection) -> Lease:
-            number, loop = _find(db, lease.loop_id)
+            number, _, loop = _find(db, lease.loop_id)
             if loop.lease is None or not _is_current(lease, loop):
                 raise store_errors.lost(lease.loop_id, loop.lease)
             renewed = evolve(loop.lease, until=until)
@@ -210,18 +217,19 @@ class SqliteStore:
 
         def act(db: sqlite3.Connection) -> None:
             found = _look(db, lease.loop_id)
-            if found is not None and _is_current(lease, found[1]):
+            if found is not None and _is_current(lease, found[-1]):
                 _set_lease(db, found[0], None)
 
         self._file.write(act)
 
 
-def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, StoredLoop] | None:
-    row = db.execute(f"SELECT {_COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
-    return None if row is None else (row[0], _stored(row))
+def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop] | None:
+    """Return the number of a loop, the digest of its last event, and its row in `list`."""
+    row = db.execute(f"SELECT digest, {_COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
+    return None if row is None else (row[1], row[0], _stored(row[1:]))
 
 
-def _find(db: sqlite3.Connection, loop_id: str) -> tuple[int, StoredLoop]:
+def _find(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop]:
     found = _look(db, loop_id)
     if found is None:
         raise store_errors.missing(loop_id)
@@ -239,9 +247,17 @@ def _has(db: sqlite3.Connection, number: int, entry_id: str) -> bool:
     return found.fetchone() is not None
 
 
-def _add(db: sqlite3.Connection, number: int, rev: int, entries: Sequence[Entry]) -> None:
-    rows = ((_place(number, seq), entry.id, entry.body, entry.text) for seq, entry in enumerate(entries, rev + 1))
-    db.executemany("INSERT INTO events (place, id, body, text) VALUES (?, ?, ?, ?)", rows)
+def _digest_at(db: sqlite3.Connection, number: int, seq: int) -> bytes:
+    found = db.execute("SELECT digest FROM events WHERE place = ?", (_place(number, seq),)).fetchone()
+    return found[0] if found is not None and isinstance(found[0], bytes) else b""  # which fits no event
+
+
+def _add(db: sqlite3.Connection, number: int, rev: int, entries: Sequence[Entry], digests: Sequence[bytes]) -> None:
+    rows = (
+        (_place(number, seq), entry.id, digest, entry.body, entry.text)
+        for seq, (digest, entry) in enumerate(zip(digests[1:], entries, strict=True), rev + 1)
+    )
+    db.executemany("INSERT INTO events (place, id, digest, body, text) VALUES (?, ?, ?, ?, ?)", rows)
 
 
 def _place(number: int, seq: int) -> int:

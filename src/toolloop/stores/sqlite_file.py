@@ -22,11 +22,12 @@ APPLICATION_ID: Final = int.from_bytes(b"tlop")
 
 _SCHEMA = (
     # AUTOINCREMENT: the cursor of a deleted loop must not become that of a later one. `rev` is the number of the loop's
-    # events. The three columns of a lease are all NULL, or none is.
+    # events, `digest` that of the last one. The three columns of a lease are all NULL, or none is.
     """CREATE TABLE loops (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         loop_id TEXT NOT NULL UNIQUE,
         rev INTEGER NOT NULL,
+        digest BLOB NOT NULL,
         status TEXT NOT NULL,
         deadline REAL,
         lease_owner TEXT,
@@ -35,8 +36,10 @@ _SCHEMA = (
     )""",
     "CREATE INDEX loops_by_status ON loops (status)",
     # `place` is loops.number times 2^32, plus the number of the event in its journal, counted from 1: the table itself
-    # is the index. It is not WITHOUT ROWID, which wastes space with rows of more than 1 KB.
-    "CREATE TABLE events (place INTEGER PRIMARY KEY, id TEXT NOT NULL, body TEXT NOT NULL, text TEXT)",
+    # is the index. It is not WITHOUT ROWID, which wastes space with rows of more than 1 KB. For digests see `digests`.
+    """CREATE TABLE events (
+        place INTEGER PRIMARY KEY, id TEXT NOT NULL, digest BLOB NOT NULL, body TEXT NOT NULL, text TEXT
+    )""",
     "CREATE UNIQUE INDEX events_by_id ON events (place >> 32, id)",
     # One counter for all loops: the tokens of a loop grow also when it is deleted and created again.
     "CREATE TABLE tokens (last INTEGER NOT NULL)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision
+from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.stores.process import describe
 from toolloop.stores.protocol import Lease
 
@@ -31,6 +31,15 @@ def stale(loop_id: str, expected: int, rev: int) -> StaleRevision:
         "and try again",
         loop_id=loop_id,
         rev=rev,
+    )
+
+
+def damaged(loop_id: str, seq: int) -> UnreadableSnapshot:
+    """Return the error for a journal with an event that does not fit its place. `seq`: its number, counted from 1."""
+    return UnreadableSnapshot(
+        f"the store is damaged: event {seq} of loop {loop_id!r} is not the one that was stored there. It was left as "
+        "it is; take the loop from a backup",
+        entry=seq,
     )
 
 

@@ -150,7 +150,7 @@ class _Checker:
             problem = "was started a second time"
         elif asks and call.decision is None:
             problem = "was started without the approval that its tool always needs"
-        elif digest is not None and digest != digest_of(setup, round_.iteration, call):
+        elif digest is not None and not digest_of(setup, round_.iteration, call).startswith(digest):
             problem = "was started with another name or input than was proposed and decided"
         if problem is not None:
             self.note(number, f"the call {call_id!r} ({call.name}) {problem}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision
+from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
 from toolloop.testing.store_checks import READY, MakeStore, emptied, entries, ids, listed, refused, same, with_loop
 from toolloop.testing.store_lease_rules import LEASE_RULES
@@ -235,6 +235,13 @@ def bad_arguments_are_refused(make: MakeStore) -> None:
     same("list() after it", store.list(), [StoredLoop("loop", "runnable", None, 1, None)])
 
 
+def damage_is_found(make: MakeStore, damage: Callable[[], object]) -> None:
+    """`load` of a journal with a damaged event raises `UnreadableSnapshot`."""
+    store = with_loop(make, *"abc")
+    damage()
+    refused("load() of a damaged journal", UnreadableSnapshot, partial(store.load, "loop"))
+
+
 _RULES = (
     a_journal_is_kept_as_it_was_stored,
     a_journal_is_read_from_a_revision_on,
@@ -252,7 +259,7 @@ _RULES = (
 )
 
 
-def check_store(make_store: Callable[[], Store]) -> None:
+def check_store(make_store: Callable[[], Store], *, damage: Callable[[], object] | None = None) -> None:
     """Check a store against the rules of `toolloop.stores.Store`.
 
     Everything in the store is deleted: give one for tests. It takes a few seconds, and needs no test framework.
@@ -260,15 +267,20 @@ def check_store(make_store: Callable[[], Store]) -> None:
     Args:
         make_store: opens the store. It is called many times. Each call may open what the calls before it wrote; then
             that must still be there. Or it may give a new, empty store each time, as `MemoryStore` does.
+        damage: changes a stored event of the loop named `loop`, not through the store. None: the store keeps nothing
+            outside of this process, and the rule is left out.
 
     Raises:
         AssertionError: the store breaks a rule. The message names the rule, the expected value and the actual one.
 
     """
-    for rule in _RULES:
+    checks: dict[Callable[..., None], Callable[[], None]] = {rule: partial(rule, make_store) for rule in _RULES}
+    if damage is not None:
+        checks[damage_is_found] = partial(damage_is_found, make_store, damage)
+    for rule, check in checks.items():
         says = f"{rule.__name__.replace('_', ' ')}. {rule.__doc__}"
         try:
-            rule(make_store)
+            check()
         except AssertionError as error:
             raise AssertionError(f"broken rule: {says} {error}") from error
         except Exception as error:

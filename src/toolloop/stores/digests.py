@@ -1,0 +1,34 @@
+"""Digests that find damage: each event of a journal has one, over itself and the digest of the event before it.
+
+The first event is chained to the id of the loop. So a changed, removed, moved or foreign event does not fit its place.
+They find damage, not attacks: a program that can write both can make them fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+
+from toolloop.stores.protocol import Entry
+
+Parts = Sequence[bytes | None]  # of an event: its id, body and text
+
+
+def first_digest(loop_id: str) -> bytes:
+    """Return what the digest of a loop's first event is chained to."""
+    return blake2b(loop_id.encode(), digest_size=8).digest()
+
+
+def next_digest(before: bytes, parts: Parts) -> bytes:
+    """Return the digest of an event after the event with the digest `before`. No part has a NUL in it."""
+    return blake2b(b"\0".join([before, *[part for part in parts if part is not None]]), digest_size=8).digest()
+
+
+def chain(before: bytes, entries: Iterable[Entry]) -> list[bytes]:
+    """Return `before`, and the digests of the events that follow."""
+    return list(accumulate(map(_parts, entries), next_digest, initial=before))
+
+
+def _parts(entry: Entry) -> Parts:
+    return entry.id.encode(), entry.body.encode(), None if entry.text is None else entry.text.encode()
