@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -32,6 +33,25 @@ from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, faul
 
 ADD = reply("adding", calls=[("add", {"a": 1, "b": 2})], usage=HUNDRED)
 END = reply("end", usage=HUNDRED)
+
+
+@each("ends", ["at a limit", "by the caller", "by itself"])
+def test_a_snapshot_after_the_end_holds_the_history_once(ends: str) -> None:
+    """Also if a limit ended the loop, so that it can be resumed."""
+    long = "word " * 2_000
+    with scene([END if ends == "by itself" else ADD, END], asked=params(messages=[user(long)]), max_iterations=1) as at:
+        turn = at.handle.next_turn()
+        if ends == "by the caller":
+            at.handle.stop()
+        elif isinstance(turn, Yielded):
+            turn.continue_loop()
+        at.done()
+        assert json.dumps(at.handle.snapshot()).count(long) == 1
+        if ends == "at a limit":
+            restored = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS)
+            restored.extend(max_iterations=2)
+            assert restored.run().text == "end"
+            assert restored.messages[: len(at.handle.messages)] == at.handle.messages
 
 
 @each(("limit", "asked"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (None, 3)])

@@ -9,7 +9,7 @@ from attrs import evolve
 from toolloop.machine.calls import is_settled
 from toolloop.machine.chain import Chain
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Finished, Judging, Loop, Round, Waiting
+from toolloop.machine.loop import Finished, Judging, Loop, ResumePoint, Round, Waiting
 from toolloop.machine.replies import calls_in, ends_in_reply
 from toolloop.machine.splicing import Splice, spliced
 from toolloop.machine.stop_reasons import PAUSE
@@ -21,8 +21,8 @@ def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
     """Return the loop with another closed history. After a limit it resumes from this history."""
     messages = Chain(spliced(loop.messages, splices))
     loop = evolve(loop, messages=messages, edited_at=loop.iterations)
-    if isinstance(phase := loop.phase, Finished) and (point := phase.resume_point):
-        point = evolve(point, messages=messages, unjoined=(), round=None, container=None, queued=loop.queued)
+    if isinstance(phase := loop.phase, Finished) and phase.resume_point:
+        point = ResumePoint(len(messages), (), (), loop.queued, None, None)
         loop = evolve(loop, phase=evolve(phase, resume_point=point))
     return mark_stale(loop, splices[0].start if splices else len(messages))
 

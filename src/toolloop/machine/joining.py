@@ -107,8 +107,21 @@ def end(loop: Loop, termination: Termination) -> Loop:
     """End a loop in any phase. After a limit it can be resumed from there."""
     point = None
     if isinstance(termination, LIMITS):
-        point = ResumePoint(loop.messages, loop.unjoined, loop.queued, loop.round, loop.container)
+        kept, parted = _part_system(loop.messages)
+        point = ResumePoint(len(kept), tuple(parted), loop.unjoined, loop.queued, loop.round, loop.container)
     return finish(settled_and_joined(loop), termination, point)
+
+
+def resumed(loop: Loop, point: ResumePoint) -> Loop:
+    """Return a loop as it was before a limit ended it, but for its phase."""
+    return evolve(
+        loop,
+        messages=Chain((*loop.messages[: point.kept], *point.parted)),
+        unjoined=point.unjoined,
+        queued=point.queued,
+        round=point.round,
+        container=point.container,
+    )
 
 
 def finish(loop: Loop, termination: Termination, resume_point: ResumePoint | None = None) -> Loop:

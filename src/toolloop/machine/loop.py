@@ -198,9 +198,16 @@ class Waiting:
 
 @frozen
 class ResumePoint:
-    """Where a limit ended the loop: `extend` continues from here. Calls of its round may still run."""
+    """Where a limit ended the loop: `extend` continues from here. Calls of its round may still run.
 
-    messages: Chain[str]
+    Attributes:
+        kept: so many messages of the history stay; what follows them joined at the end.
+        parted: the system messages that came next. A system message is always last, so they were moved.
+
+    """
+
+    kept: int
+    parted: tuple[str, ...]
     unjoined: tuple[str, ...]
     queued: tuple[str, ...]
     round: Round | None

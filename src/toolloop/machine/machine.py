@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 
 from toolloop.machine import events as ev
 from toolloop.machine import history_edits as edits
@@ -59,7 +59,16 @@ from toolloop.machine.effects import CancelRequest, Effect, EndTurn, Judge, RunC
 from toolloop.machine.errors import ProtocolError
 from toolloop.machine.grants import ask_where_gone, remember, satisfy, without_grant
 from toolloop.machine.impossible_events import commands_in, not_allowed, not_possible, undecided_calls
-from toolloop.machine.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
+from toolloop.machine.joining import (
+    close_round,
+    end,
+    finish,
+    is_system,
+    join,
+    last_user_turn,
+    resumed,
+    settled_and_joined,
+)
 from toolloop.machine.loop import (
     Failed,
     Failure,
@@ -359,7 +368,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
         loop = evolve(loop, container=None, phase=phase)
     if event.limits is None or not isinstance(phase, Finished) or phase.resume_point is None:
         return loop
-    return proceed(evolve(loop, **asdict(phase.resume_point, recurse=False)))
+    return proceed(resumed(loop, phase.resume_point))
 
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:

@@ -43,7 +43,7 @@ def _rows(loop: Loop) -> list[Sequence[str]]:
     """Return all messages of the loop; after a limit, also those with which it resumes."""
     rows: list[Sequence[str]] = [all_messages(loop)]
     if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
-        rows.append([*point.messages, *point.unjoined, *_reply(point.round)])
+        rows.append([*loop.messages[: point.kept], *point.parted, *point.unjoined, *_reply(point.round)])
     return rows
 
 

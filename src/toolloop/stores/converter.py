@@ -44,7 +44,7 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     Splice: ("messages",),
     Setup: ("params",),
     Loop: ("messages", "unjoined", "queued", "response"),
-    ResumePoint: ("messages", "unjoined", "queued"),
+    ResumePoint: ("parted", "unjoined", "queued"),
     Round: ("reply",),
     DecisionRecord: ("content",),
     Result: ("content",),
