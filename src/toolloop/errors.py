@@ -1,6 +1,7 @@
 """The errors of toolloop, split by who must act."""
 
 from toolloop.machine.errors import (
+    AlreadyDecided,
     BadTool,
     CallerError,
     Conflict,
@@ -22,6 +23,7 @@ from toolloop.machine.errors import (
 )
 
 __all__ = [
+    "AlreadyDecided",
     "BadTool",
     "CallerError",
     "Conflict",

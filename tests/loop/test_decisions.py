@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from attrs import fields
 from tests.each import each
 from tests.loop.support import TOOLS, params, refused, results_in, scene, user
 from toolloop import Answer, Approve, Continue, Deny, Rerun, Stop, Texts, ToolLoopHandle
-from toolloop.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.testing import call, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
@@ -154,6 +155,34 @@ def test_errors_of_decisions_carry_their_parts() -> None:
         with pytest.raises(UndecidedCalls) as undecided:
             at.handle.resume(Continue())
         assert undecided.value.calls == ("toolu_w", "toolu_o", "toolu_e")
+
+
+def test_a_decision_of_a_call_that_is_settled_says_by_whom_how_and_when() -> None:
+    """While its round is open, after it was closed, and when the history alone knows the call."""
+    with scene([reply(calls=[WRITE, OTHER]), reply("end"), reply("and more")]) as at:
+        turn = at.turn()
+        turn.deny("toolu_w", "not today", by="ana")
+        turn.deny("toolu_w", "not today", by="ana")  # it says the same again
+        turn.approve("toolu_o", by="bob")
+        with pytest.raises(AlreadyDecided, match="deny by ana at") as open_:
+            turn.approve("toolu_w", by="bob")
+        with pytest.raises(DecisionConflict, match="cannot be taken back") as other:
+            turn.deny("toolu_o", "no")
+        assert (type(other.value), other.value.decision, other.value.by) == (DecisionConflict, "approve", "bob")
+        turn.continue_loop()
+        at.turn()
+        with pytest.raises(AlreadyDecided, match=r"approve by bob at .*returned") as closed:
+            at.handle.decide({"toolu_o": Deny("no")})
+        for caught, decision, by in ((open_, "deny", "ana"), (closed, "approve", "bob")):
+            assert (caught.value.decision, caught.value.by) == (decision, by)
+            assert caught.value.at is not None
+            assert abs(caught.value.at - datetime.now(UTC)) < timedelta(minutes=5)
+        at.handle.resume(Continue())
+        at.done()
+        with pytest.raises(AlreadyDecided, match="its result"):
+            at.handle.decide({"toolu_w": Approve()})
+        with pytest.raises(UnknownCall):
+            at.handle.decide({"toolu_x": Approve()})
 
 
 def test_a_decision_is_bound_to_what_was_shown() -> None:

@@ -16,7 +16,7 @@ from tests.loop.stepping import assert_sound
 from tests.loop.stored import APPROVED, LOOK, PAY, SEND, World, approve_all
 from tests.loop.support import results_in, yielded
 from toolloop import Answer, Approve, Ask, Completed, Deny, Grant, Yielded
-from toolloop.errors import CallerError, UnknownCall
+from toolloop.errors import AlreadyDecided, CallerError
 from toolloop.machine.setup import Texts
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Store
@@ -78,7 +78,7 @@ def test_a_deadline_binds_without_a_tick() -> None:
     clock.now += 60
     for other in (party, at.open()):
         for decision in (APPROVED, Deny("no"), Answer("sent")):
-            with pytest.raises(UnknownCall, match="expired"):
+            with pytest.raises(AlreadyDecided, match="expired"):
                 other.decide(t2=decision)
     assert "Decided" not in at.journal()
     assert party.text() == "done"
@@ -157,7 +157,7 @@ def test_a_driver_finds_its_way_whenever_the_clock_jumps(jumps: list[float], dat
     for _ in range(9):
         try:
             result = peer.run(ask)
-        except UnknownCall:  # it expired while it was decided, and that is told
+        except AlreadyDecided:  # it expired while it was decided, and that is told
             continue
         if isinstance(result, Completed):
             break

@@ -14,7 +14,7 @@ from tests.machine.making import the_call
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.effects import Judge, RunCall
-from toolloop.machine.errors import CallerError, IllegalCommand, UnknownCall
+from toolloop.machine.errors import AlreadyDecided, CallerError, IllegalCommand, UnknownCall
 from toolloop.machine.jsontext import encode
 from toolloop.machine.loop import Judging
 from toolloop.machine.queries import next_deadline
@@ -229,7 +229,7 @@ def test_a_deadline_binds_whether_anybody_ticked_or_not(event: ev.Event) -> None
 def test_a_decision_that_comes_too_late_is_refused(decision: DecisionRecord, *, ticked: bool) -> None:
     """It says that the call expired, and when; one in time counts however late it is carried out."""
     state = step(timed(), ev.Ticked(at=105.0)) if ticked else timed()
-    with pytest.raises(UnknownCall, match=r"'c' expired at 1970-01-01T00:01:45\+00:00") as refused:
+    with pytest.raises(AlreadyDecided, match=r"'c' expired at 1970-01-01T00:01:45\+00:00") as refused:
         step(state, evolve(m.decided(c=decision), at=105.0))
     assert refused.value.call == "c"
     in_time = m.go(timed(), evolve(m.decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))

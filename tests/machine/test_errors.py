@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,7 +15,8 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.CallerError("m"),
     e.IllegalCommand("m", state="Ready", asked="stop()", allowed=("retry()",)),
     e.UnknownCall("m", call="c", known=("d",)),
-    e.DecisionConflict("m", call="c"),
+    e.DecisionConflict("m", call="c", decision="deny", by="ana", at=datetime(2030, 1, 1, tzinfo=UTC)),
+    e.AlreadyDecided("m", call="c", decision=None, by=None, at=None),
     e.UndecidedCalls("m", calls=("c",)),
     e.InvalidHistory("m", problems=("p",), messages=[{"role": "user"}]),
     e.BadTool("m", tool="look"),
@@ -29,7 +31,12 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.UnreadableSnapshot("m", format=9),
     e.MaxDepthExceeded(3, 3),
 )
-CALLERS = {"IllegalCommand", "UnknownCall", "DecisionConflict", "UndecidedCalls", "InvalidHistory", "BadTool", "Drift"}
+CALLERS = {"IllegalCommand", "UnknownCall", "DecisionConflict", "AlreadyDecided"} | {
+    "UndecidedCalls",
+    "InvalidHistory",
+    "BadTool",
+    "Drift",
+}
 OUTSIDES = {
     "ModelError",
     "ProtocolError",

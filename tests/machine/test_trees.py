@@ -12,7 +12,14 @@ from tests.machine.worlds import BELOW, EVENTS
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.errors import CallerError, DecisionConflict, IllegalCommand, UndecidedCalls, UnknownCall
+from toolloop.machine.errors import (
+    AlreadyDecided,
+    CallerError,
+    DecisionConflict,
+    IllegalCommand,
+    UndecidedCalls,
+    UnknownCall,
+)
 from toolloop.machine.loop import Failed, Failure
 from toolloop.machine.queries import driven, driven_at, everywhere, is_over, waiting
 from toolloop.machine.setup import Limits
@@ -224,6 +231,11 @@ def expired() -> State:
     return step(asking, ev.Ticked(at=asking.root.now + 6.0))
 
 
+def settled() -> State:
+    """A call inside has its result, and another waits."""
+    return m.go(begun("p"), *asked("p", "a", "b"), *at("p", ev.Started("a"), m.ended("a")))
+
+
 @pytest.mark.parametrize(
     ("state", "name", "decision", "kind"),
     [
@@ -231,9 +243,9 @@ def expired() -> State:
         (decided_before(), "p/a", DecisionRecord("approve", digest="of another"), DecisionConflict),
         (decided_before(), "p/a", m.RERUN, IllegalCommand),
         (decided_before(("p/a", m.APPROVE)), "p/a", m.DENY, DecisionConflict),
-        (expired(), "p/a", m.APPROVE, UnknownCall),
+        (expired(), "p/a", m.APPROVE, AlreadyDecided),
         (m.go(begun("p"), *asked("p", "a"), *at("p", ev.Started("a"))), "p/a", m.DENY, IllegalCommand),
-        (m.go(begun("p"), *asked("p", "a", "b"), *at("p", ev.Started("a"), m.ended("a"))), "p/a", m.DENY, UnknownCall),
+        (settled(), "p/a", m.DENY, AlreadyDecided),
         (m.go(begun("p"), *asked("p", "a")), "p/a/b", m.DENY, UnknownCall),
         (m.go(begun("p"), *over("p")), "p/a", m.DENY, UnknownCall),
     ],

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from toolloop.machine.calls import LATEST
-from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.machine.calls import LATEST, already_decided
+from toolloop.machine.errors import AlreadyDecided, IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.jsontext import JSON, decode, encode, plain, well_formed
-from toolloop.machine.loop import Loop
+from toolloop.machine.loop import Loop, Waiting
 from toolloop.machine.values import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.messages.blocks import RESULT_KINDS
 from toolloop.messages.check import check
@@ -79,6 +79,26 @@ def nothing_waits(call_id: str, loop: Loop) -> UnknownCall:
         call=call_id,
         known=(),
     )
+
+
+def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None:
+    """Return the error for a decision on a call whose round is closed; None if the loop has had no such call.
+
+    Args:
+        loop: the loop of the call.
+        name: of the call, for the error.
+        call_id: its id.
+
+    """
+    closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
+    if closed is not None and (call := closed.find(call_id)) is not None:
+        return already_decided(name, call)
+    texts = (text for text in reversed(loop.messages) if encode(call_id) in text)
+    contents = (message["content"] for message in map(decode, texts) if message["role"] == "assistant")
+    if any(block.get("id") == call_id for content in contents if isinstance(content, list) for block in content):
+        what = f"the round of the call {name!r} is closed, and the call has its result; nothing is left to decide"
+        return AlreadyDecided(what, call=name, decision=None, by=None, at=None)
+    return None
 
 
 def to_grant_spec(grant: Grant) -> GrantSpec:

@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 
 from toolloop.face.config import LoopConfig
 from toolloop.face.decisions import (
+    already_closed,
     nothing_waits,
     refuse_invalid,
     refuse_last_word,
@@ -108,7 +109,8 @@ class Commands:
         """Decide calls: all of them, or none. None: it was decided so before.
 
         Raises:
-            UnknownCall: a call that is not there, or that has its result; or an id that several calls have.
+            UnknownCall: a call that is not there; or an id that several calls have.
+            AlreadyDecided: a call that has its result, unless the decision says the same again.
             DecisionConflict: another call than the one shown, or decided otherwise already.
             IllegalCommand: a call that does not wait, or does not take such a decision.
 
@@ -116,7 +118,8 @@ class Commands:
         if not decisions:
             return None
         if open_round(state.root) is None:
-            raise nothing_waits(_joined(_found(state, decisions[0][0])), state.root)
+            path = _found(state, decisions[0][0])
+            raise already_closed(state.root, _joined(path), path[0]) or nothing_waits(_joined(path), state.root)
         now = self._now()
         try:
             records = [self._record_of(state, named, decision, now) for named, decision in decisions]
@@ -134,6 +137,8 @@ class Commands:
         loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
         call = None if loop is None else _open_call(loop, path[-1])
         name, kinds = _joined(path), RESULT_KINDS if call is None else kinds_for(call)
+        if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
+            raise closed
         known = None
         if loop is not None and runtime is not None and _may_refer(decision):
             known = runtime.known_tools(loop)

@@ -232,7 +232,8 @@ class HandleBase:
         that is made while a turn is in progress joins the next one.
 
         Raises:
-            UnknownCall: a call that is not there, or that has its result; or an id that several calls have.
+            UnknownCall: a call that is not there; or an id that several calls have.
+            AlreadyDecided: a call that has its result, unless the decision says the same again.
             DecisionConflict: another call than the one shown, or decided otherwise already.
             IllegalCommand: a call that does not wait, or does not take such a decision.
 

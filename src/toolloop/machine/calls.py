@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine.errors import DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.machine.errors import AlreadyDecided, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.loop import Round
 from toolloop.machine.setup import Setup, Texts
@@ -121,8 +122,9 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
     """Return the round after decisions of the caller.
 
     Raises:
-        UnknownCall: the call is not in this round, has its result, or expired.
-        DecisionConflict: the call is not as it was shown, or was decided otherwise.
+        UnknownCall: the call is not in this round.
+        AlreadyDecided: it has its result, or expired.
+        DecisionConflict: it is not as it was shown, or was decided otherwise.
         IllegalCommand: the call does not wait, or does not take this kind of decision.
 
     """
@@ -165,7 +167,7 @@ def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup,
     raise DecisionConflict(
         f"{decision.kind} of the call {name!r} was made for the call as it was, and it has changed since (the digests "
         "differ); look at handle.pending and decide on the calls that are there",
-        call=name,
+        **_standing(name, call),
     )
 
 
@@ -189,24 +191,15 @@ def _decided(name: str, call: Call, decision: DecisionRecord, texts: Texts) -> C
 
 def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     """Refuse a decision on a call that does not wait, unless it repeats the one that was taken."""
-    if call.decision is not None:
-        if _says_same(call, call.decision, decision):
-            return
-        raise DecisionConflict(
-            f"the call {name!r} was decided already ({call.decision.kind}); {decision.kind} says something else, "
-            "and a decision cannot be taken back",
-            call=name,
-        )
-    if call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None:
-        when = datetime.fromtimestamp(call.expires_at, UTC).isoformat(timespec="seconds")
-        raise UnknownCall(
-            f"the call {name!r} expired at {when}: it was not decided in time, so {decision.kind} is too late. "
-            "It does not run; continue the loop",
-            call=name,
-            known=(),
-        )
+    if call.decision is not None and _says_same(call, call.decision, decision):
+        return
     if call.status is Status.SETTLED:
-        raise UnknownCall(f"the call {name!r} has its result; nothing is left to decide", call=name, known=())
+        raise already_decided(name, call)
+    if call.decision is not None:
+        raise DecisionConflict(
+            f"{_told(name, call)}; {decision.kind} says something else, and a decision cannot be taken back",
+            **_standing(name, call),
+        )
     raise IllegalCommand(
         f"{decision.kind} of the call {name!r} is not possible: it is {call.status}, and does not wait for you. "
         "Continue with next_turn(), or stop the loop",
@@ -214,6 +207,39 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
         asked=decision.kind,
         allowed=(),
     )
+
+
+def already_decided(name: str, call: Call) -> AlreadyDecided:
+    """Make the error for a decision of a call that has its result."""
+    is_late = call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None
+    if is_late and call.expires_at is not None:
+        when = _moment(call.expires_at).isoformat(timespec="seconds")
+        what = f"the call {name!r} expired at {when}: it was not decided in time. It does not run; continue the loop"
+    else:
+        what = f"{_told(name, call)}; nothing is left to decide"
+    return AlreadyDecided(what, **_standing(name, call))
+
+
+def _told(name: str, call: Call) -> str:
+    """Return what was decided on a call, by whom and when, for an error."""
+    outcome = "" if call.result is None else f", and has its result ({call.result.outcome})"
+    if (taken := call.decision) is None:
+        return f"the call {name!r} needed no decision{outcome}"
+    by = "" if taken.by is None else f" by {taken.by}"
+    when = _moment(taken.at).isoformat(timespec="seconds")
+    return f"the call {name!r} was decided already ({taken.kind}{by} at {when}){outcome}"
+
+
+def _standing(name: str, call: Call) -> dict[str, Any]:
+    """Return the parts of an error about the decision that stands."""
+    taken = call.decision
+    if taken is None:
+        return {"call": name, "decision": None, "by": None, "at": None}
+    return {"call": name, "decision": taken.kind, "by": taken.by, "at": _moment(taken.at)}
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _says_same(call: Call, taken: DecisionRecord, decision: DecisionRecord) -> bool:

@@ -6,6 +6,7 @@ attributes and survives pickling.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 
@@ -42,16 +43,31 @@ class IllegalCommand(CallerError):
 
 
 class UnknownCall(CallerError):
-    """A decision names a call that is not there, or that has its result already."""
+    """A decision names a call that is not there."""
 
     call: str
     known: tuple[str, ...]
 
 
 class DecisionConflict(CallerError):
-    """A decision for another call than the one shown, or a second decision that differs from the first."""
+    """A decision for another call than the one shown, or a second decision that differs from the first.
+
+    Attributes:
+        call: the call, by its path.
+        decision: the kind of the decision that stands (`approve`, `deny`, `answer`, `rerun`); None: there is none.
+        by: who made it, as far as that is known.
+        at: when, an aware UTC time; None if there is none.
+
+    """
 
     call: str
+    decision: str | None
+    by: str | None
+    at: datetime | None
+
+
+class AlreadyDecided(DecisionConflict):
+    """A decision for a call that has its result."""
 
 
 class UndecidedCalls(CallerError):

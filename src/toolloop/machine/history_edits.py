@@ -27,6 +27,18 @@ def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
     return mark_stale(loop, splices[0].start if splices else len(messages))
 
 
+def resumed(loop: Loop, point: ResumePoint) -> Loop:
+    """Return a loop as it was before a limit ended it, but for its phase."""
+    return evolve(
+        loop,
+        messages=Chain((*loop.messages[: point.kept], *point.parted)),
+        unjoined=point.unjoined,
+        queued=point.queued,
+        round=point.round,
+        container=point.container,
+    )
+
+
 # --- the server's compaction -----------------------------------------------------------------------------------------
 
 

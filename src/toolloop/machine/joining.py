@@ -112,18 +112,6 @@ def end(loop: Loop, termination: Termination) -> Loop:
     return finish(settled_and_joined(loop), termination, point)
 
 
-def resumed(loop: Loop, point: ResumePoint) -> Loop:
-    """Return a loop as it was before a limit ended it, but for its phase."""
-    return evolve(
-        loop,
-        messages=Chain((*loop.messages[: point.kept], *point.parted)),
-        unjoined=point.unjoined,
-        queued=point.queued,
-        round=point.round,
-        container=point.container,
-    )
-
-
 def finish(loop: Loop, termination: Termination, resume_point: ResumePoint | None = None) -> Loop:
     """Return the finished loop. A system message may follow only a user turn, so a last one is queued for the next."""
     messages, last = _part_system(loop.messages)

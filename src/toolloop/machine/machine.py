@@ -59,16 +59,7 @@ from toolloop.machine.effects import CancelRequest, Effect, EndTurn, Judge, RunC
 from toolloop.machine.errors import ProtocolError
 from toolloop.machine.grants import ask_where_gone, remember, satisfy, without_grant
 from toolloop.machine.impossible_events import commands_in, not_allowed, not_possible, undecided_calls
-from toolloop.machine.joining import (
-    close_round,
-    end,
-    finish,
-    is_system,
-    join,
-    last_user_turn,
-    resumed,
-    settled_and_joined,
-)
+from toolloop.machine.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
 from toolloop.machine.loop import (
     Failed,
     Failure,
@@ -368,7 +359,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
         loop = evolve(loop, container=None, phase=phase)
     if event.limits is None or not isinstance(phase, Finished) or phase.resume_point is None:
         return loop
-    return proceed(resumed(loop, phase.resume_point))
+    return proceed(edits.resumed(loop, phase.resume_point))
 
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:
