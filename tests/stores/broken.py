@@ -51,7 +51,8 @@ class Careless(MemoryStore):
 class Forgetful(MemoryStore):
     def append(self, loop_id: str, *args: Any, **kwargs: Any) -> int:
         if loop_id in self._loops:
-            self._loops[loop_id].ids.clear()
+            loop = self._loops[loop_id]
+            loop.entries = {str(number): entry for number, entry in enumerate(loop.entries.values())}
         return super().append(loop_id, *args, **kwargs)
 
 

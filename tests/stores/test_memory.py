@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from tests.loop.support import params
 from tests.stores.support import READY, contents, entries
+from toolloop import Completed, Stop, ToolLoopHandle
+from toolloop.errors import StoreError
 from toolloop.stores import MemoryStore
-from toolloop.testing import check_store
+from toolloop.testing import ScriptedProvider, check_store, reply
 
 
 def test_it_keeps_the_rules_of_a_store() -> None:
@@ -33,3 +43,40 @@ def test_what_it_gave_and_took_can_be_changed_without_harm() -> None:
     store.list().clear()
     assert [entry.id for entry in store.load("loop").entries] == ["a", "b"]
     assert len(store.list()) == 1
+
+
+@pytest.fixture
+def on_alarm() -> Iterator[None]:
+    """Restore the signal handler and the profile hook."""
+    usual, hook = signal.getsignal(signal.SIGALRM), sys.getprofile()
+    yield
+    sys.setprofile(hook)
+    signal.signal(signal.SIGALRM, usual)
+
+
+@pytest.mark.usefixtures("on_alarm")
+@pytest.mark.parametrize("number", [1, 2])  # to take the lease, and to store the request
+def test_a_signal_handler_in_the_middle_of_a_transaction_is_told(number: int) -> None:
+    """A stop that is said there raises, hangs nowhere, and harms nothing: the turn goes on to its end."""
+    handle = ToolLoopHandle(ScriptedProvider([reply("done")]), params=params(), store=MemoryStore(), loop_id="loop")
+    told, seen = list[StoreError](), list[FrameType]()
+
+    def stop(_signal: int, _frame: object) -> None:
+        with pytest.raises(StoreError, match="do not use a store in a signal handler") as refused:
+            handle.resume(Stop())
+        told.append(refused.value)
+
+    def strike(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code is MemoryStore._find.__code__:
+            seen.append(frame)
+            if len(seen) == number:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGALRM)
+
+    signal.signal(signal.SIGALRM, stop)
+    sys.setprofile(strike)
+    turn = handle.next_turn()
+    sys.setprofile(None)
+    assert isinstance(turn, Completed)
+    assert turn.text == "done"
+    assert len(told) == 1

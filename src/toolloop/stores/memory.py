@@ -10,27 +10,34 @@ from itertools import count, islice
 
 from attrs import define, evolve, field
 
+from toolloop.machine.errors import StoreError
 from toolloop.stores import protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+_TRANSACTION = threading.Lock()  # held as well; so a signal handler in the middle of a transaction is seen
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+def _transaction() -> threading.Lock:
+    """Return the lock of a transaction, unless this thread is in one."""
+    if _TRANSACTION.locked():
+        raise StoreError("the store is in use by this thread: do not use a store in a signal handler")
+    return _TRANSACTION
 
 
 @define
 class _Loop:
     number: int
     head: Head
-    entries: list[Entry] = field(factory=list)
-    ids: set[str] = field(factory=set)
+    entries: dict[str, Entry] = field(factory=dict)  # by id, in their order
     lease: Lease | None = None
 
     def add(self, entries: Sequence[Entry]) -> int:
-        self.entries += entries
-        self.ids.update(entry.id for entry in entries)
+        self.entries |= {entry.id: entry for entry in entries}  # all at once, wherever an interrupt strikes
         return len(self.entries)
 
     def is_leased_by(self, lease: Lease) -> bool:
@@ -52,11 +59,13 @@ class MemoryStore:
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
         """See `Store.create`."""
         protocol.check_create(loop_id, entries, head)
-        with _LOCK:
+        with _LOCK, _transaction():
             if loop_id in self._loops:
                 raise store_errors.taken(loop_id)
-            loop = self._loops[loop_id] = _Loop(next(self._numbers), head)
-            return loop.add(entries)
+            loop = _Loop(next(self._numbers), head)
+            rev = loop.add(entries)
+            self._loops[loop_id] = loop
+            return rev
 
     def append(
         self,
@@ -69,11 +78,11 @@ class MemoryStore:
     ) -> int:
         """See `Store.append`."""
         protocol.check_append(loop_id, entries, expected_rev, head, lease)
-        with _LOCK:
+        with _LOCK, _transaction():
             loop = self._find(loop_id)
             if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
                 raise store_errors.lost(loop_id, loop.lease)
-            new = [entry for entry in entries if entry.id not in loop.ids]
+            new = [entry for entry in entries if entry.id not in loop.entries]
             rev = len(loop.entries)
             if not new:
                 return rev
@@ -86,16 +95,16 @@ class MemoryStore:
         """See `Store.load`."""
         protocol.check_text("loop_id", loop_id)
         protocol.check_integer("after", after)
-        with _LOCK:
+        with _LOCK, _transaction():
             entries = self._find(loop_id).entries
-            return StoredJournal(len(entries), tuple(entries[after:]))
+            return StoredJournal(len(entries), tuple(entries.values())[after:])
 
     def list(
         self, status: str | None = None, *, limit: int = 100, before: str | None = None
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
         end = protocol.check_page(status, limit, before)
-        with _LOCK:
+        with _LOCK, _transaction():
             found = (
                 StoredLoop(
                     loop_id, loop.head.status, loop.head.deadline, len(loop.entries), loop.lease, str(loop.number)
@@ -108,14 +117,14 @@ class MemoryStore:
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
         protocol.check_text("loop_id", loop_id)
-        with _LOCK:
+        with _LOCK, _transaction():
             self._find(loop_id)
             del self._loops[loop_id]
 
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
         protocol.check_text("loop_id", loop_id)
-        with _LOCK:
+        with _LOCK, _transaction():
             return self._find(loop_id).lease
 
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
@@ -123,7 +132,7 @@ class MemoryStore:
         lease = Lease(loop_id, owner, 0, until)
         if instead_of is not None:
             protocol.check_integer("instead_of", instead_of)
-        with _LOCK:
+        with _LOCK, _transaction():
             loop = self._find(loop_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise store_errors.leased(loop_id, loop.lease)
@@ -134,7 +143,7 @@ class MemoryStore:
         """See `Store.renew`."""
         protocol.check_kind("lease", lease, Lease)
         protocol.check_seconds("until", until)
-        with _LOCK:
+        with _LOCK, _transaction():
             loop = self._find(lease.loop_id)
             if loop.lease is None or not loop.is_leased_by(lease):
                 raise store_errors.lost(lease.loop_id, loop.lease)
@@ -144,7 +153,7 @@ class MemoryStore:
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
         protocol.check_kind("lease", lease, Lease)
-        with _LOCK:
+        with _LOCK, _transaction():
             loop = self._loops.get(lease.loop_id)
             if loop is not None and loop.is_leased_by(lease):
                 loop.lease = None
