@@ -8,8 +8,8 @@ the caller, as a function with its arguments: so one order of steps serves both 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from toolloop.face.decisions import refuse_invalid, refuse_last_word
@@ -79,7 +79,7 @@ class RunnerSteps:
         self._stops_before: type[Effect] = Judge
         self._asked = self.loop  # as it was when the last reply was asked for
         self._seen = 0  # how many replies the caller has seen
-        self._is_busy = False
+        self._busy = threading.Lock()
         self._is_over = False  # the caller was told that the loop has ended
         assembly.engine.holds = self._holds
 
@@ -95,20 +95,18 @@ class RunnerSteps:
 
     # --- what the caller says ---
 
-    @contextmanager
-    def at_work(self, asked: str) -> Iterator[None]:
-        """Let one caller at a time work with the runner."""
+    def at_work(self, asked: str) -> threading.Lock:
+        """Return the lock of the one caller who works with the runner.
+
+        `with` and the lock are C: an interrupt cannot leave it locked.
+        """
         self._refuse_at_work(asked, "One may at a time")
-        self._is_busy = True
-        try:
-            yield
-        finally:
-            self._is_busy = False
+        return self._busy
 
     def _refuse_at_work(
         self, asked: str, how: str = "Change the history between two steps, in the body of the loop"
     ) -> None:
-        if self._is_busy:
+        if self._busy.locked():
             may = ("params", "pending", "decide()")
             raise not_possible(f"{asked}: the runner is at work. {how}", self.phase, asked, *may)
 
