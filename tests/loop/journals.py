@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from attrs import define, field
@@ -107,6 +108,34 @@ RUNNING = (ev.Requested(), ev.Replied(STORY[0]), ev.Judged(), ev.Started("t1"), 
 WAITING = (ev.Requested(), ev.Replied(STORY[1]), ev.Judged((("t3", Wait(Why.APPROVAL)),)))
 
 
+def hold(lease: DriverLease) -> Callable[[], None]:
+    """Take a lease, and need it as a turn does. Return what ends that: call it, or forget it."""
+
+    def steps() -> Iterator[None]:
+        lease.acquire()
+        yield
+
+    turn: Any = steps()
+    lease.keep(turn)
+    next(turn)
+
+    def release() -> None:
+        turn.close()
+        lease.give_back_if_free()
+
+    return release
+
+
+@contextmanager
+def held(lease: DriverLease) -> Iterator[None]:
+    """Hold a lease inside of a `with`."""
+    release = hold(lease)
+    try:
+        yield
+    finally:
+        release()
+
+
 @define(eq=False)
 class Driver:
     """A journal with its lease; a test records what a driver would."""
@@ -114,9 +143,14 @@ class Driver:
     journal: StoredJournal
     take_over: bool = False
     lease: DriverLease = field(init=False)
+    release: Callable[[], None] = lambda: None
 
     def __attrs_post_init__(self) -> None:
         self.lease = DriverLease(self.journal, take_over=self.take_over)
+
+    def hold(self) -> None:
+        """Take the lease, until `release()`."""
+        self.release = hold(self.lease)
 
     def record(self, *events: ev.Event) -> None:
         """Record and store these events."""
@@ -128,7 +162,7 @@ class Driver:
 def running_loop(store: Store) -> Driver:
     """A loop whose first round runs; its driver holds the lease."""
     driver = Driver(new_journal(store))
-    driver.lease.acquire()
+    driver.hold()
     driver.record(*RUNNING)
     return driver
 
@@ -136,7 +170,7 @@ def running_loop(store: Store) -> Driver:
 def waiting_loop(store: Store) -> Driver:
     """A loop that waits for a decision on `t3`; nobody drives it."""
     driver = Driver(new_journal(store))
-    with driver.lease.held():
+    with held(driver.lease):
         driver.record(*WAITING)
     return driver
 
@@ -144,7 +178,7 @@ def waiting_loop(store: Store) -> Driver:
 def take_over(store: Store) -> None:
     """Let another driver take the loop over."""
     driver = Driver(open_journal(store), take_over=True)
-    with driver.lease.held():
+    with held(driver.lease):
         driver.record(ev.Woken())
 
 

@@ -173,7 +173,7 @@ from toolloop.stores import SqliteStore
 store = SqliteStore(sys.argv[1])
 driver = Driver(new_journal(store))
 journal, lease = driver.journal, driver.lease
-lease.acquire()
+driver.hold()
 driver.record(*RUNNING)
 held, forked = threading.Event(), threading.Event()
 
@@ -195,7 +195,7 @@ if child:
     journal.record(ev.Ended("t2", Result(encode("looked")), iteration=1, attempt=1))
     journal.commit()
     assert journal.lost is None
-    lease.release()
+    driver.release()
     print(end.stored, names(store).count("Ended"), store.lease("loop"), os.getpid() != child)
     assert_sound(store)
 else:
@@ -297,7 +297,7 @@ def unsure(fails: Moment) -> tuple[FailingStore, Driver, PendingRecord]:
     """A driver that recorded a start; nobody knows whether it is stored, for the store fails altogether."""
     store = FailingStore(MemoryStore())
     driver = Driver(new_journal(store))
-    driver.lease.acquire()
+    driver.hold()
     driver.record(*RUNNING[:3])
     start = driver.journal.record(ev.Started("t1", "digest"))
     appended = len(store.asked) + 1

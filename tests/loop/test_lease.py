@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.journals import FailingStore, names, new_journal, open_journal, running_loop
+from tests.loop.journals import FailingStore, held, hold, names, new_journal, open_journal, running_loop
 from toolloop.errors import Conflict, LoopNotFound, StoreError
 from toolloop.loop import lease as leases
 from toolloop.loop.lease import DriverLease, has_ended, renew_all
@@ -52,28 +52,28 @@ def works(store: FailingStore) -> None:
 def test_it_is_taken_for_the_first_holder_and_given_back_after_the_last() -> None:
     """A turn inside a `run()` takes nothing."""
     store, lease = failing()
-    with lease.held():
-        with lease.held():
-            lease.acquire()
-            assert lease.join("tool")
+    with held(lease):
+        assert not lease.is_shared
+        with held(lease):
+            release = hold(lease)
+            assert lease.is_shared
         assert lease.owner == store.inner.lease("loop").owner
-        lease.release()
     assert store.inner.lease("loop") is not None
-    lease.release("tool")
+    release()
     assert store.inner.lease("loop") is None
     assert store.asked == ["create", "acquire", "release"]
 
 
-def test_a_holder_may_leave_without_waiting_for_the_store() -> None:
-    """Where an event loop is gone. The thread that renews leases gives it back."""
+def test_a_holder_that_is_collected_does_not_wait_for_the_store() -> None:
+    """The thread that renews leases gives the lease back."""
     store, lease = failing()
-    lease.acquire()
-    lease.forget_holder()
-    lease.forget_holder()  # it is none any more
-    assert store.inner.lease("loop") is not None
+    release = hold(lease)
+    assert lease.is_needed
+    del release
+    assert not lease.is_needed
+    assert store.asked == ["create", "acquire"]
     renew_all()
     assert store.inner.lease("loop") is None
-    assert not lease.join()
 
 
 def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
@@ -81,7 +81,7 @@ def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
     store, lease = failing()
     runs = [True]
     lease.in_use = lambda: bool(runs)
-    with lease.held():
+    with held(lease):
         pass
     renew_all()
     assert store.inner.lease("loop") is not None
@@ -95,21 +95,21 @@ def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
 def test_whoever_is_interrupted_holds_nothing(error: type[BaseException]) -> None:
     """In the block, or while the store gives the lease."""
     store, lease = failing()
-    with pytest.raises(error), lease.held():
+    with pytest.raises(error), held(lease):
         raise error("stop")
     assert store.inner.lease("loop") is None
     store.error = lambda: error("stop")
     fail(store, "acquire", "after")
-    with pytest.raises(error), lease.held():
+    with pytest.raises(error), held(lease):
         raise AssertionError("it got in")
-    assert lease.holders == []
+    assert not lease.is_needed
 
 
 def test_a_loop_that_is_not_there_is_created_first() -> None:
     """A lease is of a loop in the store."""
     store = MemoryStore()
     lease = DriverLease(new_journal(store))
-    with lease.held():
+    with held(lease):
         assert names(store) == ["Opened"]
 
 
@@ -119,22 +119,23 @@ def test_a_loop_that_is_not_there_is_created_first() -> None:
 def test_another_driver_is_named_and_is_not_disturbed() -> None:
     """Unless it is taken over by name, and that once."""
     store, first = failing()
-    first.acquire()
+    release = hold(first)
     second = DriverLease(open_journal(store))
     with pytest.raises(Conflict, match=r"'loop' is being driven by process \d+ on .*, with a lease until") as caught:
         second.acquire()
     assert (caught.value.owner, caught.value.loop_id) == (first.owner, "loop")
-    assert second.holders == []
+    assert not second.is_needed
     third = DriverLease(open_journal(store), take_over=True)
-    third.acquire()
+    release_third = hold(third)
     renew_all()
-    first.release()
+    release()
     assert store.inner.lease("loop").owner == third.owner
     fourth = DriverLease(open_journal(store), take_over=True)
-    fourth.acquire()
-    third.release()
+    release_fourth = hold(fourth)
+    release_third()
     with pytest.raises(Conflict):
         third.acquire()
+    release_fourth()
 
 
 def owner_of(**parts: Any) -> str:
@@ -188,12 +189,12 @@ def test_a_lease_that_may_have_been_given_is_found_and_given_back(moment: str) -
 def test_a_lease_that_could_not_be_given_back_is_given_back_later(moment: str) -> None:
     """Or taken up again, before or after that."""
     store, lease = failing()
-    lease.acquire()
+    release = hold(lease)
     fail(store, "release", moment)
-    lease.release()
+    release()
     renew_all()
     works(store)
-    with lease.held():
+    with held(lease):
         lease._journal.record(ev.Requested())
         lease._journal.commit()
         assert lease._journal.lost is None
@@ -206,7 +207,7 @@ def test_what_happened_is_stored_before_the_lease_is_given_back() -> None:
     driver = running_loop(store)
     driver.journal.record(ev.Ended("t1", Result(encode("paid")), iteration=1, attempt=1))
     fail(store, "append", "before")
-    driver.lease.release()
+    driver.release()
     assert store.inner.lease("loop") is not None
     works(store)
     renew_all()
@@ -227,7 +228,7 @@ def due(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lease_that_is_held_is_renewed() -> None:
     """Its holder notices nothing."""
     store, lease = failing()
-    with lease.held():
+    with held(lease):
         until = store.inner.lease("loop").until
         renew_all()
         assert store.inner.lease("loop").until > until
@@ -241,7 +242,7 @@ def test_a_lease_that_is_held_is_renewed() -> None:
 def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
     """Its driver learns that with its next event."""
     store, lease = failing()
-    with lease.held():
+    with held(lease):
         store.inner.release(store.inner.lease("loop"))
         renew_all()
         assert not leases._LEASES
@@ -249,7 +250,7 @@ def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
         lease._journal.commit()
         assert isinstance(request.rejection, Conflict)
         assert isinstance(lease._journal.lost, Conflict)
-    with lease.held():
+    with held(lease):
         assert lease._journal.lost is None
 
 
@@ -257,25 +258,22 @@ def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
 def test_a_renewal_that_fails_is_tried_again() -> None:
     """Also one whose store raises what no store should; but that one is given up."""
     store, lease = failing()
-    lease.acquire()
+    release = hold(lease)
     fail(store, "renew", "before")
     renew_all()
     works(store)
     renew_all()
     assert store.asked[-2:] == ["renew", "renew"]
-    lease.release()
+    release()
 
 
 def test_one_thread_renews_all_leases_and_ends_when_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a daemon: no program waits for it."""
     monkeypatch.setattr(leases, "_LOOK_EVERY", 0.001)
-    held = [failing()[1] for _ in range(3)]
-    for lease in held:
-        lease.acquire()
+    releases = [hold(failing()[1]) for _ in range(3)]
     (thread,) = (each for each in threading.enumerate() if each.name == "leases-of-toolloop")
     assert thread.daemon
-    for lease in held:
-        lease.forget_holder()
+    releases.clear()
     thread.join(DEADLINE)
     assert not thread.is_alive()
     assert not leases._LEASES
@@ -284,9 +282,9 @@ def test_one_thread_renews_all_leases_and_ends_when_there_is_none(monkeypatch: p
 def test_a_loop_that_was_deleted_holds_nobody() -> None:
     """There is nothing to give back."""
     store, lease = failing()
-    lease.acquire()
+    release = hold(lease)
     store.inner.delete("loop")
-    lease.release()
+    release()
     assert not leases._LEASES
     with pytest.raises(LoopNotFound):
         lease.acquire()

@@ -14,6 +14,7 @@ from tests.loop.journals import (
     Driver,
     FailingStore,
     decide,
+    held,
     names,
     new_journal,
     open_journal,
@@ -38,7 +39,7 @@ def test_a_fact_is_recorded_again_behind_what_others_stored() -> None:
     """It happened."""
     store = MemoryStore()
     driver = Driver(new_journal(store))
-    with driver.lease.held():
+    with held(driver.lease):
         request = driver.journal.record(ev.Requested())
         driver.journal.commit()
         open_journal(store).say(stop, firm=False)
@@ -55,7 +56,7 @@ def test_a_step_is_dropped_when_others_were_first() -> None:
     driver = Driver(new_journal(store))
     driver.journal.commit()
     open_journal(store).say(change)
-    with driver.lease.held():
+    with held(driver.lease):
         open_journal(store).say(change)
         step = driver.journal.record(ev.Requested())
         driver.journal.commit()
@@ -168,7 +169,7 @@ def test_a_command_that_seems_impossible_is_asked_again_after_a_look_at_the_stor
     driver = Driver(new_journal(store))
     driver.journal.commit()
     other = open_journal(store)
-    with driver.lease.held():
+    with held(driver.lease):
         driver.record(*WAITING)
     other.say(decide(("t3", "approve")), firm=False)
     assert names(store)[-1] == "Decided"

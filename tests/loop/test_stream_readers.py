@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests import inside
+from tests.loop.journals import FailingStore, names
 from tests.loop.streams import read, reading, text_in
 from tests.loop.support import completed, params, yielded
 from tests.loop.talking import either_driver, play, talking
-from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, tool
+from toolloop import (
+    AsyncToolLoopHandle,
+    LoopConfig,
+    MemoryStore,
+    SqliteStore,
+    ToolContext,
+    ToolLoopHandle,
+    ToolRunner,
+    tool,
+)
 from toolloop.errors import IllegalCommand
-from toolloop.events import CallStarted, TextDelta
+from toolloop.events import CallProgress, CallStarted, TextDelta
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 LONG = "some words that come in several pieces"
@@ -230,3 +243,112 @@ def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFi
         assert caplog.text.count("could not be closed") == 2
 
     play(driver, story)
+
+
+# --- readers who are gone, and readers who do not go on ---------------------------------------------------------------
+
+
+def pieces(of: ToolLoopHandle | ToolRunner) -> Iterator[Any]:
+    """Yield the events of a stream, out of its `with` statement."""
+    with of.stream_turn() if isinstance(of, ToolLoopHandle) else next(of) as stream:
+        yield from stream
+
+
+@pytest.mark.parametrize("events", [1, 3])
+def test_a_stream_that_is_collected_waits_for_no_lock_and_asks_no_store(events: int) -> None:
+    """It is collected in any thread, between any two bytecodes. The next turn and the renewal of leases clean up."""
+    store = FailingStore(MemoryStore())
+    script = [reply(LONG), reply(LONG)]
+    handle = ToolLoopHandle(ScriptedProvider(script), params=params(), store=store, loop_id="loop")
+    runner = ToolRunner(ScriptedProvider(script), params=params(), stream=True)
+    for driven in (handle, runner):
+        reader = pieces(driven)
+        for _ in range(events):
+            next(reader)
+        asking, free, locked = set[str](), threading.Event(), threading.Event()
+        store.fails = lambda _, asking=asking: asking.add(threading.current_thread().name)  # type: ignore[misc]  # fails never
+        lock = inside.lock_of(driven if driven is handle else inside.loop_of(runner))
+
+        def hold(lock: Any = lock, locked: Any = locked, free: Any = free) -> None:
+            with lock:
+                locked.set()
+                free.wait(30)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert locked.wait(30)
+        del reader
+        gc.collect()
+        is_held = thread.is_alive()
+        free.set()
+        thread.join()
+        assert is_held
+        assert asking <= {"leases-of-toolloop"}
+    inside.renew_leases()
+    assert store.inner.lease("loop") is None
+    assert completed(handle.next_turn()).text == LONG
+    runner.close()
+    last = runner.until_done()
+    assert last is not None
+    assert last["content"][0]["text"] == LONG
+
+
+@pytest.mark.parametrize("kind", ["sync", "thread", "task"])
+def test_what_ends_while_the_reader_is_busy_is_stored(kind: str, tmp_path: Path) -> None:
+    """A process that is killed then loses no end of a call that happened."""
+    store, go = SqliteStore(tmp_path / "loops.db"), threading.Event()
+
+    @tool
+    def plain(context: ToolContext) -> str:
+        """Say something, wait, and end."""
+        context.report("on the way")
+        assert go.wait(30)
+        return "done"
+
+    @tool
+    async def task(context: ToolContext) -> str:
+        """The same in a task."""
+        context.report("on the way")
+        while not go.is_set():
+            await anyio.lowlevel.checkpoint()
+        return "done"
+
+    each = task if kind == "task" else plain
+    calls = [call(each.name, {}, id="t1"), call(each.name, {}, id="t2")]
+    parts: Any = {"params": params(), "tools": [each], "store": store, "loop_id": "loop"}
+
+    def are_stored() -> bool:
+        return names(store).count("Ended") == 2
+
+    async def story() -> None:
+        handle: Any = (
+            ToolLoopHandle(ScriptedProvider([reply(calls=calls)]), **parts)
+            if kind == "sync"
+            else AsyncToolLoopHandle(AsyncScriptedProvider([reply(calls=calls)]), **parts)
+        )
+        async with reading(handle) as reader:
+            await reader.until(CallProgress)
+            go.set()
+            with anyio.fail_after(30):
+                while not are_stored():
+                    await anyio.lowlevel.checkpoint()
+            assert yielded(await reader.finish()).results[0] is not None
+
+    anyio.run(story)
+
+
+def test_the_end_of_a_call_is_stored_before_its_progress_is_read(tmp_path: Path) -> None:
+    """A tool that is alone runs in the thread of the reader, who may not go on after that."""
+    store = SqliteStore(tmp_path / "loops.db")
+
+    @tool
+    def plain(context: ToolContext) -> str:
+        """Say something, and end."""
+        context.report("on the way")
+        return "done"
+
+    script = [reply(calls=[call("plain", {}, id="t1")])]
+    handle = ToolLoopHandle(ScriptedProvider(script), params=params(), tools=[plain], store=store, loop_id="loop")
+    with handle.stream_turn() as stream:
+        assert any(isinstance(event, CallProgress) for event in stream)
+        assert names(store).count("Ended") == 1

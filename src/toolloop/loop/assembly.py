@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -18,6 +18,7 @@ from toolloop.loop.journal import LOG, Journal
 from toolloop.loop.lease import DriverLease
 from toolloop.loop.model_requests import ModelRequests
 from toolloop.loop.opening import LoopParts, WakeUp
+from toolloop.loop.operations import exhaust
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.stored_journal import StoredJournal
 from toolloop.loop.tool_runs import ToolRuns
@@ -58,7 +59,7 @@ class Assembly:
         commands: what a caller says, as functions of the state.
         issuer: brings them to the journal.
         driver: performs the operations of the engine, sync or async.
-        late: stores the ends of calls that came after the turn.
+        late: stores the ends of calls that no driver stores.
 
     """
 
@@ -81,36 +82,67 @@ class Assembly:
             StoreError: the store failed.
 
         """
-        journal, parts = self.journal, self.parts
-        journal.commit()
-        if self.lease is None or not parts.rev:
+        self.journal.commit()
+        if self.lease is None or not self.parts.rev:
             return
         self.issuer.tick()
-        if not (under_way(journal.state) or parts.take_over):
+        if not self._is_to_be_taken_over():
             return
+        steps = self._take_over(self.lease)
+        self.lease.keep(steps)
         try:
-            with self.lease.held():
-                if parts.take_over or under_way(journal.state):  # else its driver has ended the turn meanwhile
-                    self.engine.wake()
-                    self.engine.leave()
-                journal.commit()
-            journal.bus.tell()
+            exhaust(steps)
         except Conflict:
             return  # its driver lives: this handle reads and decides
-
-    @contextmanager
-    def read_by(self, unread: Any) -> Iterator[None]:
-        """Let an `Unread` or `AsyncUnread` read what happens inside a `with`; None: there is no reader."""
-        try:
-            self._tell(unread)
-            yield
         finally:
-            self._tell(None)
+            self.lease.give_back_if_free()
+        self.journal.bus.tell()
 
-    def _tell(self, unread: Any) -> None:
+    def _take_over(self, lease: DriverLease) -> Generator[None]:
+        """Take the loop over; the lease is kept while this generator is on its way."""
+        lease.acquire()
+        if self._is_to_be_taken_over():  # else its driver has ended the turn meanwhile
+            self.engine.wake()
+            self.engine.leave()
+        self.journal.commit()
+        yield
+
+    def _is_to_be_taken_over(self) -> bool:
+        return self.parts.take_over or under_way(self.journal.state)
+
+    def turn(self, unread: Any) -> AbstractContextManager[None]:
+        """Return what is around a turn. `unread`: an `Unread` or `AsyncUnread` of its reader; None: there is none.
+
+        It takes its reader from the turn before, so nothing has to be undone after an interrupt.
+        """
         self.journal.bus.reader = None if unread is None else unread.tell
         self.requests.streams = unread is not None
         self.driver.read_by(unread)
+        return _Leaving(self.engine, unread)
+
+
+class _Leaving:
+    """Gives up what is in progress at the end of a turn, and its reader; not where the turn's generator is closed.
+
+    The garbage collector closes a generator in any thread, between any two bytecodes: whatever is locked may be locked
+    by that very thread. So nothing is locked or stored there. `Engine.wake` ends what such a turn left behind, and the
+    thread that renews leases gives back its lease.
+    """
+
+    def __init__(self, engine: Engine, unread: Any) -> None:
+        self._engine = engine
+        self._unread = unread
+
+    def __enter__(self) -> None:
+        """Begin; there is nothing to undo."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is GeneratorExit:
+            return
+        self._engine.leave()
+        if self._unread is not None:
+            self._unread.close()
+        self._engine.journal.bus.tell()
 
 
 def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:

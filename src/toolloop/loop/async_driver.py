@@ -28,11 +28,12 @@ class AsyncDriver:
     is_async: ClassVar[bool] = True
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ends between two turns."""
+        """`when_late`: stores the end of a call, in a thread, where no driver does."""
         self.engine = engine
         self.notifier = AsyncNotifier(self._cancel_left_behind)
         self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
         self.threads = OperationThreads(engine, self.notifier, when_late)
+        self._when_late = when_late
 
     def read_by(self, unread: AsyncUnread | None) -> None:
         """Wait for the reader of a streamed turn; None: there is no reader."""
@@ -45,17 +46,12 @@ class AsyncDriver:
             result: gives what the turn came to; None if there is more to do.
 
         """
-        self.threads.is_driving = True
         try:
             self.engine.wake()
             with self.notifier.listening():
                 return await self._drive(result, None)
         except BaseExceptionGroup as errors:  # no task lets an exception out, so it is the driver's own
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
-        finally:
-            self.threads.is_driving = False
-            self.engine.leave()
-            self.engine.journal.bus.tell()
 
     async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
         engine, journal = self.engine, self.engine.journal
@@ -113,8 +109,7 @@ class AsyncDriver:
             value = await operation.work.perform_async(self._was_read)
         except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
             self.engine.complete(operation, error=error)
-        except GeneratorExit:  # the event loop was closed
-            self.engine.cut(operation)
+        except GeneratorExit:  # the event loop is gone: `wake` ends the operation
             raise
         except BaseException as error:
             # A tool that raises a cancellation of its own is a cancelled call; of others, the driver raises it.
@@ -132,6 +127,8 @@ class AsyncDriver:
                 self.engine.complete(operation, value)
         finally:
             self.notifier.notify()
+        if self.engine.timer.is_paused and self.engine.journal.is_behind:  # the driver may wait for the reader
+            await in_thread(self._when_late)
 
     def _cancel_left_behind(self) -> None:
         for operation in self.engine.left_behind():

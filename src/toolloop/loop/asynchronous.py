@@ -107,33 +107,33 @@ class AsyncToolLoopHandle(HandleBase):
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller can act. See `ToolLoopHandle.next_turn`."""
-        return await self._driving.steps(self._turning, "next_turn()")
+        return await self._drive("next_turn()")
 
-    @asynccontextmanager
-    async def stream_turn(self) -> AsyncIterator[AsyncTurnStream]:
+    def stream_turn(self) -> AsyncTurnStream:
         """Drive like `next_turn()`, and read what happens while it happens. See `ToolLoopHandle.stream_turn`.
 
         `async with handle.stream_turn() as stream:`, then `async for event in stream`. The turn runs in a task of its
         own, in step with the reader. A generator around it may be closed by another task.
         """
         unread = AsyncUnread()
-        stream = AsyncTurnStream(
-            partial(self._driving.steps, self._turning, "stream_turn()", unread), unread, self._engine.timer
-        )
-        with unread.notifier.listening():
-            try:
-                yield stream
-            finally:
-                await stream.leave()
-        stream.raise_error()
+        drive = partial(self._drive, "stream_turn()", unread)
+        return AsyncTurnStream(drive, unread, self._engine.timer, self._store_ends)
+
+    async def _store_ends(self) -> None:
+        if self._journal.is_behind:
+            await self._in_thread(self._assembly.late)
+
+    async def _drive(self, asked: str, unread: AsyncUnread | None = None) -> Turn:
+        async with self._letting_go():
+            turn: Turn = await self._steps(asked, unread)
+            return turn
 
     async def _turning(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
         """Drive one turn. `own`: see `Driving`."""
         # Other tasks run at least once in each turn, also if neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
-        holder = object()
-        async with self._holding(holder):
+        with self._assembly.turn(unread):
             self._issuer.take_edits(asked)
             if isinstance(self.state.root.phase, Waiting):
                 await self._catch_up()
@@ -141,44 +141,37 @@ class AsyncToolLoopHandle(HandleBase):
             self._issuer.edits.taken()
             if over is not None:
                 return self._turns.hand_over(over)
-            if self._lease is not None and not self._lease.join(holder):
-                await self._in_thread(partial(self._lease.acquire, holder))
-            with self._assembly.read_by(unread):
-                turn: Turn = self._turns.current() or await self._driver.drive(self._turns.current)
-            if self._journal.is_behind:
-                await self._in_thread(self._journal.commit)
-            return self._turns.hand_over(turn)
+            if self._lease is not None and not self._lease.is_shared:
+                await self._in_thread(self._lease.acquire)
+            return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.current))
 
     @asynccontextmanager
-    async def _holding(self, holder: object) -> AsyncIterator[None]:
-        """In the end `holder` needs the lease no longer. What happened is stored, and the lease given back."""
+    async def _letting_go(self) -> AsyncIterator[None]:
+        """In the end, store what happened, and give the lease back if it is not needed."""
         try:
             yield
         except GeneratorExit:  # the event loop is gone, and nothing can be awaited any more
-            if self._lease is not None:
-                self._lease.forget_holder(holder)
             raise
         except BaseException:
-            await self._let_go(holder)
+            await self._let_go()
             raise
-        await self._let_go(holder)
+        await self._let_go()
 
-    async def _let_go(self, holder: object) -> None:
-        if self._lease is not None:
-            self._lease.forget_holder(holder)
-            if self._journal.is_behind or not self._lease.is_needed:
-                await self._in_thread(self._assembly.late)
+    async def _let_go(self) -> None:
+        if self._lease is not None and (self._journal.is_behind or not self._lease.is_needed):
+            await self._in_thread(self._assembly.late)
 
     async def run(
         self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None
     ) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller; `ask` may be an async function. See `ToolLoopHandle.run`."""
         while True:
-            holder = object()
-            async with self._holding(holder):
-                if self._lease is not None:
-                    self._lease.keep(holder)
-                turn = await await_each(self._to_question(self.next_turn, self._catch_up))
+            questions = self._questions(self.next_turn, self._catch_up)
+            async with self._letting_go():
+                try:
+                    turn = await await_each(questions)
+                finally:
+                    questions.close()
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             await call_either(ask, turn)

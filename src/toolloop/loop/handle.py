@@ -37,6 +37,7 @@ class HandleBase:
     """A loop as its caller holds it. Not public: see `ToolLoopHandle` and `AsyncToolLoopHandle`."""
 
     _driver_class: ClassVar[type[Driver]]
+    _turning: Callable[..., Any]  # drives a turn
 
     def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
         self,
@@ -363,6 +364,20 @@ class HandleBase:
         return self._of(assemble(self._assembly.requests.provider, copied, self._driver_class))
 
     # --- turns ---
+
+    def _steps(self, *arguments: Any) -> Any:
+        """Return the generator or coroutine of a turn, of the handle's own `_turning`. It keeps the lease."""
+        steps = self._driving.steps(self._turning, *arguments)
+        if self._lease is not None:
+            self._lease.keep(steps)
+        return steps
+
+    def _questions(self, *ways: Callable[[], Any]) -> Questions[Turn]:
+        """Return the questions of a `run()`: see `_to_question`. They keep the lease until they are closed."""
+        questions = self._to_question(*ways)
+        if self._lease is not None:
+            self._lease.keep(questions)
+        return questions
 
     def _to_question(
         self, next_turn: Callable[[], Turn | Awaitable[Turn]], catch_up: Callable[[], object]

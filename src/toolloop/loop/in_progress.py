@@ -37,6 +37,11 @@ class ActiveTimer:
         self._last = time.monotonic()
         self._paused: float | None = self._last
 
+    @property
+    def is_paused(self) -> bool:
+        """Return whether no driver goes on: there is none, or it waits for the reader of a stream."""
+        return self._paused is not None
+
     def pause(self) -> None:
         """Stop counting: the caller reads, or there is no driver."""
         if self._paused is None:

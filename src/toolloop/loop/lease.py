@@ -8,14 +8,16 @@ thread of it renews them, and gives back those that could not be given back at o
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Coroutine, Generator
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from toolloop.loop.journal import LOG
 from toolloop.loop.stored_journal import StoredJournal, safely
@@ -23,12 +25,14 @@ from toolloop.machine.errors import Conflict, LoopNotFound, StoreError, ToolLoop
 from toolloop.stores.process import describe, standing, this_process
 from toolloop.stores.protocol import Lease
 
+Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+
 LEASE_SECONDS = 60.0
 _RENEW_EVERY = LEASE_SECONDS / 3
 _LOOK_EVERY = 2.0
 
 _LEASES: dict[str, DriverLease] = {}  # by owner; each may hold a lease in its store
-# The garbage collector may close a turn, and give its lease back, in a thread that holds this.
+# A signal handler may close a handle, in a thread that holds this.
 _LOCK = threading.RLock()
 _KEEPER: list[threading.Thread] = []
 _NEVER = threading.Event()
@@ -37,22 +41,22 @@ _NEVER = threading.Event()
 class DriverLease:
     """The lease of one handle.
 
-    It is held by everybody who needs it now: a turn, a `run()`. `acquire`, `release` and `give_back_if_free` block
+    It is needed as long as something is on its way that `keep` was told of: a turn, a `run()`. So nothing has to be
+    undone after an interrupt, or where the garbage collector closes a turn. `acquire` and `give_back_if_free` block
     while the store works; the other methods never wait.
 
     Attributes:
-        holders: who they are, once for each time. Who gives no name is None.
         in_use: whether something else needs it, such as a tool that still runs.
 
     """
 
     def __init__(self, journal: StoredJournal, *, take_over: bool = False) -> None:
         """Hold nothing yet. `take_over`: take the lease the first time although a driver that lives has it."""
-        self.holders: list[object] = []
         self.in_use: Callable[[], bool] = bool
         self._journal = journal
         self._take_over = take_over
         self._name = uuid.uuid4().hex[:12]
+        self._holders: list[weakref.ref[Steps]] = []  # each leaves the list when it is gone
         self._lease: Lease | None = None  # the one that is in the store, as far as is known
         self._until = 0.0
         self._is_late = False  # whether it is known that it could not be given back when it should
@@ -65,10 +69,23 @@ class DriverLease:
     @property
     def is_needed(self) -> bool:
         """Whether the lease is needed."""
-        return bool(self.holders) or self.in_use()
+        return self._count_holders() > 0 or self.in_use()
 
-    def acquire(self, holder: object = None) -> None:
-        """Become a holder, and take the lease if this handle does not have it.
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is taken, and two need it: so it is not about to be given back when one of them looks."""
+        return self._journal.lease is not None and self._count_holders() > 1
+
+    def _count_holders(self) -> int:
+        holders = [holder() for holder in tuple(self._holders)]  # a copy: any moment one may leave the list
+        return sum(steps is not None and is_on_its_way(steps) for steps in holders)
+
+    def keep(self, steps: Steps) -> None:
+        """Keep the lease, once it is taken, while a generator or coroutine is on its way."""
+        self._holders.append(weakref.ref(steps, self._holders.remove))
+
+    def acquire(self) -> None:
+        """Take the lease if this handle does not have it.
 
         Raises:
             Conflict: another driver has it; names the owner, and until when.
@@ -76,57 +93,8 @@ class DriverLease:
 
         """
         with self._journal.io:
-            self.holders.append(holder)
-            try:
-                if self._journal.lease is None:
-                    self._claim()
-            except BaseException:
-                self.forget_holder(holder)
-                raise
-
-    def join(self, holder: object = None) -> bool:
-        """Become a holder if that takes no store, because there is another holder. Return whether it worked."""
-        self.holders.append(holder)
-        if len(self.holders) > 1 and self._journal.lease is not None:  # so it is not about to be given back
-            return True
-        self.forget_holder(holder)
-        return False
-
-    def release(self, holder: object = None) -> None:
-        """Be a holder no longer. After the last one the lease is given back."""
-        self.forget_holder(holder)
-        self.give_back_if_free()
-
-    def forget_holder(self, holder: object = None) -> None:
-        """Be a holder no longer, where nothing can wait for the store. The lease is given back in time."""
-        if holder in self.holders:  # else it was interrupted before it was one
-            self.holders.remove(holder)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lease inside of a `with`."""
-        holder = object()
-        try:
-            self.acquire(holder)
-            yield
-        finally:
-            if holder in self.holders:  # here, and not in a method: an interrupt at its begin would leave the holder
-                self.holders.remove(holder)
-            self.give_back_if_free()
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep the lease inside of a `with`, from the moment in which it is taken."""
-        holder = object()
-        try:
-            self.keep(holder)
-            yield
-        finally:
-            self.release(holder)
-
-    def keep(self, holder: object) -> None:
-        """Become a holder who does not take the lease, but keeps it once it is taken."""
-        self.holders.append(holder)
+            if self._journal.lease is None:
+                self._claim()
 
     def give_back_if_free(self) -> None:
         """Give the lease back if it is not needed, once what happened under it is stored.
@@ -196,6 +164,15 @@ class DriverLease:
                 LOG.warning("a lease could not be renewed now; it is tried again", extra={"loop_id": lease.loop_id})
             else:
                 self._until = renewed.until
+
+
+def is_on_its_way(steps: Steps) -> bool:
+    """Return whether a generator or coroutine has begun, and has not ended."""
+    if inspect.isgenerator(steps):
+        return inspect.getgeneratorstate(steps) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
+    if inspect.iscoroutine(steps):
+        return inspect.getcoroutinestate(steps) in (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
+    return False
 
 
 def has_ended(owner: str, until: float) -> bool:

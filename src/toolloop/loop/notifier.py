@@ -53,13 +53,17 @@ class AsyncNotifier:
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._thread = 0
 
-    @contextlib.contextmanager
-    def listening(self) -> Generator[None, None, None]:
-        """Listen in the running event loop, for the time of this block."""
+    def listen(self) -> None:
+        """Listen in the running event loop from now on."""
         import anyio  # noqa: PLC0415 - loaded when it is first needed
 
         self._event, self._thread = anyio.Event(), threading.get_ident()
         self._call_soon = call_soon()
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[None, None, None]:
+        """Listen for the time of this block."""
+        self.listen()
         try:
             yield
         finally:

@@ -1,7 +1,8 @@
 """A turn that is read while it happens.
 
 The driver never runs ahead of its reader: it continues when everything it told was read. So a slow reader slows the
-turn down, and nothing piles up. A reader who leaves cancels the turn at the place that was read last.
+turn down, and nothing piles up. A reader who leaves cancels the turn at the place that was read last. What happened is
+stored before an event is given to the reader, and by the thread or task in which it happens while the reader is busy.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from toolloop.face.results import Completed, Error, Yielded
 from toolloop.face.watch_events import WatchEvent
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     import anyio
 
 Turn = Yielded | Completed | Error
+
+
+class _Left(BaseException):
+    """Ends the steps of a turn that is left: unlike `close`, they may take locks, and store what happened."""
 
 
 class _Stream:
@@ -70,19 +75,25 @@ class _Stream:
 
 
 class Unread:
-    """What a driver told, and its reader did not read yet. Any thread tells; one reads."""
+    """What a driver told, and its reader did not read yet. Any thread tells; one reads.
+
+    Attributes:
+        is_closed: the turn is over, or the reader has left: nothing more is kept.
+
+    """
 
     def __init__(self, notifier: Notifier) -> None:
         """`notifier`: wakes the driver, which hands over what other threads told."""
         self._notifier = notifier
         self._events: deque[WatchEvent] = deque()
         self._gates: deque[SimpleQueue[None]] = deque()
-        self._is_closed = False
+        self.is_closed = False
 
     def tell(self, event: WatchEvent) -> None:
         """Keep an event for the reader."""
-        self._events.append(event)
-        self._notifier.notify()
+        if not self.is_closed:
+            self._events.append(event)
+            self._notifier.notify()
 
     def read(self) -> WatchEvent | None:
         """Return the next event. None: everything was read, so the threads that wait for that continue."""
@@ -97,13 +108,13 @@ class Unread:
         """Wait in another thread until everything was read."""
         gate: SimpleQueue[None] = SimpleQueue()
         self._gates.append(gate)
-        if not self._is_closed:
+        if not self.is_closed:
             self._notifier.notify()
             gate.get()
 
     def close(self) -> None:
-        """Let every thread continue: the reader has left."""
-        self._is_closed = True
+        """Let every thread continue, and keep nothing more."""
+        self.is_closed = True
         with suppress(IndexError):
             while True:
                 self._gates.popleft().put(None)
@@ -116,12 +127,31 @@ class TurnStream(_Stream):
     the first event was read.
     """
 
-    def __init__(self, steps: Generator[None, None, Turn], unread: Unread, timer: ActiveTimer) -> None:
-        """`steps`: of the driver; `timer`: does not count while the reader is busy."""
+    def __init__(
+        self, steps: Generator[None, None, Turn], unread: Unread, timer: ActiveTimer, store: Callable[[], None]
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            steps: of the driver.
+            unread: what it told.
+            timer: does not count while the reader is busy.
+            store: stores what happened.
+
+        """
         self._steps = steps
         self._unread = unread
         self._timer = timer
+        self._store = store
         self._context: contextvars.Context | None = None
+
+    def __enter__(self) -> Self:
+        """Return the stream; nothing happens before it is read."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave the stream."""
+        self.leave(is_closing=kind is GeneratorExit)
 
     def __iter__(self) -> Iterator[WatchEvent]:
         return self
@@ -133,14 +163,16 @@ class TurnStream(_Stream):
             CallerError, StoreError: as `ToolLoopHandle.next_turn`.
 
         """
-        if self._context is not None:
+        if self._context is not None and not self._unread.is_closed:
             self._timer.resume()
         while (event := self._unread.read()) is None:
             if self._is_over or self._is_left:
                 self.raise_error()
                 raise StopIteration
             self._advance()
-        self._timer.pause()
+        if not self._unread.is_closed:
+            self._timer.pause()
+            self._store()
         return event
 
     def finish(self) -> Turn:
@@ -171,13 +203,29 @@ class TurnStream(_Stream):
         else:
             if self._is_left:  # meanwhile, by another thread
                 self.leave()
+        finally:
+            if self._is_over:
+                self._unread.close()
+                self._store()
 
-    def leave(self) -> None:
-        """Give up what is in progress: the reader leaves."""
+    def leave(self, *, is_closing: bool = False) -> None:
+        """Give up what is in progress: the reader leaves.
+
+        Args:
+            is_closing: a generator around the stream is closed, perhaps by the garbage collector. Then nothing is
+                locked or stored: what is in progress is left behind.
+
+        """
         self._is_left = True
         self._unread.close()
-        if inspect.getgeneratorstate(self._steps) != inspect.GEN_RUNNING:  # else the thread that reads closes it
-            (self._context or contextvars.copy_context()).run(self._steps.close)
+        if inspect.getgeneratorstate(self._steps) == inspect.GEN_RUNNING:
+            return  # the thread that reads leaves
+        if self._context is None or is_closing:
+            self._steps.close()
+            return
+        with suppress(_Left):
+            self._context.run(self._steps.throw, _Left())
+        self._store()
 
 
 class AsyncUnread:
@@ -188,19 +236,20 @@ class AsyncUnread:
         self.notifier = AsyncNotifier()
         self._events: deque[WatchEvent] = deque()
         self._gates: list[anyio.Event] = []
-        self._is_closed = False
+        self.is_closed = False
 
     def tell(self, event: WatchEvent) -> None:
         """Keep an event for the reader; from any thread."""
-        self._events.append(event)
-        self.notifier.notify()
+        if not self.is_closed:
+            self._events.append(event)
+            self.notifier.notify()
 
     async def was_read(self) -> None:
         """Wait until everything was read, and the reader asks for more."""
         import anyio  # noqa: PLC0415 - loaded already
 
         gate = anyio.Event()
-        if self._is_closed:
+        if self.is_closed:
             gate.set()  # the turn is cancelled
         self._gates.append(gate)
         self.notifier.notify()
@@ -218,8 +267,8 @@ class AsyncUnread:
             await self.notifier.wait(float("inf"))
 
     def close(self) -> None:
-        """Let everything continue: the reader has left."""
-        self._is_closed = True
+        """Let everything continue, and keep nothing more."""
+        self.is_closed = True
         self._open_gates()
         self.notifier.notify()
 
@@ -236,15 +285,32 @@ class AsyncTurnStream(_Stream):
     around the stream may be closed by another task.
     """
 
-    def __init__(self, drive: Callable[[], Awaitable[Turn]], unread: AsyncUnread, timer: ActiveTimer) -> None:
-        """`drive`: drives the turn; `timer`: does not count while the reader is busy."""
+    def __init__(
+        self,
+        drive: Callable[[], Awaitable[Turn]],
+        unread: AsyncUnread,
+        timer: ActiveTimer,
+        store: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Begin nothing yet. `drive`: drives the turn. For the rest see `TurnStream`."""
         import anyio  # noqa: PLC0415 - loaded already
 
         self._drive = drive
         self._unread = unread
         self._timer = timer
+        self._store = store
         self._task: Any = None  # begins with the reading
         self._scope, self._done = anyio.CancelScope(), anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Return the stream; nothing happens before it is read."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave the stream. After an exit of a tool, or an error that was not read, raise that."""
+        await self.leave()
+        if kind is None:
+            self.raise_error()
 
     def __aiter__(self) -> AsyncIterator[WatchEvent]:
         return self
@@ -254,14 +320,17 @@ class AsyncTurnStream(_Stream):
         if self._is_left:
             raise StopAsyncIteration
         if self._task is None:
+            self._unread.notifier.listen()
             self._task = spawn(self._run)
-        else:
+        elif not self._unread.is_closed:
             self._timer.resume()
         event = await self._unread.read(lambda: self._is_over or self._is_left)
         if event is None:
             self.raise_error()
             raise StopAsyncIteration
-        self._timer.pause()
+        if not self._unread.is_closed:
+            self._timer.pause()
+            await self._store()
         return event
 
     async def finish(self) -> Turn:
@@ -280,7 +349,7 @@ class AsyncTurnStream(_Stream):
         finally:
             self._is_over = True
             self._done.set()
-            self._unread.notifier.notify()
+            self._unread.close()
 
     def wake(self) -> None:
         """End the reading, in whatever task that is; the turn stays where it is until the stream is left."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from toolloop.face.config import LoopConfig, LoopContext
@@ -148,18 +147,21 @@ class ToolLoopHandle(HandleBase):
             StoreError: the store failed; what happened is kept, and stored by the next call.
 
         """
-        turn: Turn = exhaust(self._driving.steps(self._turning, "next_turn()"))
-        return turn
+        try:
+            turn: Turn = exhaust(self._steps("next_turn()"))
+            return turn
+        finally:
+            self._assembly.late()
 
-    @contextmanager
-    def stream_turn(self) -> Iterator[TurnStream]:
+    def stream_turn(self) -> TurnStream:
         """Drive like `next_turn()`, and read what happens while it happens.
 
         `with handle.stream_turn() as stream:` gives a stream. Iterate it for the events of the turn, in order: those of
         `toolloop.events` that observers are told, and the pieces of the reply as they come in. Then `stream.turn` is
         what `next_turn()` would have returned. Nothing happens until the stream is read, and the turn never runs ahead
         of its reader. Who leaves before the end gives the request up: the loop is as it was before. A call that has
-        started is left to the next turn.
+        started is left to the next turn. If a generator with the `with` statement in it is closed, the lease of a
+        stored loop is given back within seconds, and not at once.
 
         A provider without `stream` answers as a whole, and there are no pieces.
 
@@ -168,19 +170,15 @@ class ToolLoopHandle(HandleBase):
 
         """
         unread = Unread(self._driver.notifier)
-        steps = self._driving.steps(self._turning, "stream_turn()", unread)
-        stream = TurnStream(steps, unread, self._engine.timer)
-        try:
-            yield stream
-        finally:
-            stream.leave()
+        steps = self._steps("stream_turn()", unread)
+        return TurnStream(steps, unread, self._engine.timer, self._assembly.late)
 
     def _turning(
         self, own: list[weakref.ref[Any]], asked: str, unread: Unread | None = None
     ) -> Generator[None, None, Turn]:
         """Drive one turn. `own`: see `Driving`."""
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
-        try:
+        with self._assembly.turn(unread):
             self._issuer.take_edits(asked)
             if isinstance(self.state.root.phase, Waiting):
                 self._catch_up()
@@ -188,11 +186,10 @@ class ToolLoopHandle(HandleBase):
             self._issuer.edits.taken()
             if over is not None:
                 return self._turns.hand_over(over)
-            with nullcontext() if self._lease is None else self._lease.held(), self._assembly.read_by(unread):
-                turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.current))
+            if self._lease is not None:
+                self._lease.acquire()
+            turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.current))
             return self._turns.hand_over(turn)
-        finally:
-            self._assembly.late()
 
     def run(self, ask: Callable[[Yielded], object] | None = None) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller.
@@ -203,8 +200,12 @@ class ToolLoopHandle(HandleBase):
 
         """
         while True:
-            with nullcontext() if self._lease is None else self._lease.kept():
-                turn = ask_each(self._to_question(self.next_turn, self._catch_up))
+            questions = self._questions(self.next_turn, self._catch_up)
+            try:
+                turn = ask_each(questions)
+            finally:
+                questions.close()
+                self._assembly.late()
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             ask(turn)

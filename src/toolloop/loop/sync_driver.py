@@ -25,7 +25,7 @@ class SyncDriver:
     is_async: ClassVar[bool] = False
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ends between two turns."""
+        """`when_late`: stores the end of a call, in its thread, where no driver does."""
         self.engine = engine
         self.notifier = Notifier()
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
@@ -43,30 +43,24 @@ class SyncDriver:
 
         """
         engine, journal = self.engine, self.engine.journal
-        self.threads.is_driving = True
-        try:
-            engine.wake()
-            while True:
-                self.notifier.clear()
-                operations = engine.poll()
-                journal.commit()
-                journal.tell()
-                yield
-                for operation in operations:
-                    yield from self._perform(operation)
-                if operations:
-                    yield  # what came of them is read before anything follows from it
-                    continue
-                if engine.is_busy():
-                    self.notifier.wait(min(_LONGEST_WAIT, engine.patience()))
-                elif (error := engine.take_error()) is not None:
-                    raise error
-                elif (turn := result()) is not None:
-                    return turn
-        finally:
-            self.threads.is_driving = False
-            engine.leave()
+        engine.wake()
+        while True:
+            self.notifier.clear()
+            operations = engine.poll()
+            journal.commit()
             journal.tell()
+            yield
+            for operation in operations:
+                yield from self._perform(operation)
+            if operations:
+                yield  # what came of them is read before anything follows from it
+                continue
+            if engine.is_busy():
+                self.notifier.wait(min(_LONGEST_WAIT, engine.patience()))
+            elif (error := engine.take_error()) is not None:
+                raise error
+            elif (turn := result()) is not None:
+                return turn
 
     def _perform(self, operation: Operation) -> Steps:
         if not (isinstance(operation.work, Question) or self.engine.is_alone(operation)):
@@ -76,8 +70,5 @@ class SyncDriver:
                 value = yield from operation.work.perform()
             except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
                 self.engine.complete(operation, error=error)
-            except BaseException:
-                self.engine.cut(operation)
-                raise
             else:
                 self.engine.complete(operation, value)

@@ -18,14 +18,12 @@ class OperationThreads:
 
     Attributes:
         notifier: of the driver.
-        is_driving: a turn is in progress, whose driver stores the ends.
 
     """
 
     def __init__(self, engine: Engine, notifier: Notifier | AsyncNotifier, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ends between two turns."""
+        """`when_late`: stores the end of a call, in its thread, where no driver does."""
         self.notifier = notifier
-        self.is_driving = False
         self._engine = engine
         self._when_late = when_late
 
@@ -61,7 +59,7 @@ class OperationThreads:
         else:
             self._engine.complete(operation, value)
         self.notifier.notify()
-        if not self.is_driving:
+        if self._engine.timer.is_paused:  # there is no driver, or it waits for the reader of a stream
             self._when_late()
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.failures import error_of
 from toolloop.loop.issuing import ENDED, CommandIssuer
 from toolloop.loop.journal import Journal
+from toolloop.loop.lease import Steps, is_on_its_way
 from toolloop.machine.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.machine.jsontext import decode
 from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
@@ -21,7 +21,6 @@ from toolloop.machine.state import Path, State
 from toolloop.machine.terminations import Unfinished
 
 Turn = Yielded | Completed | Error
-Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 S = TypeVar("S", bound=Steps)
 
 
@@ -162,7 +161,7 @@ class Driving:
     def is_active(self) -> bool:
         """Return whether a turn is in progress."""
         steps = None if self._steps is None else self._steps()
-        return steps is not None and _is_on_its_way(steps)
+        return steps is not None and is_on_its_way(steps)
 
     def steps(self, turning: Callable[..., S], *arguments: Any) -> S:
         """Return the generator or coroutine of a turn. `turning` makes it, and gets a reference to it for `begin`."""
@@ -187,11 +186,3 @@ class Driving:
                     allowed=("decide()", "pending", "view()", "resume(Stop())"),
                 )
             (self._steps,) = own
-
-
-def _is_on_its_way(steps: Steps) -> bool:
-    if inspect.isgenerator(steps):
-        return inspect.getgeneratorstate(steps) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
-    if inspect.iscoroutine(steps):
-        return inspect.getcoroutinestate(steps) in (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
-    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, Self
 
@@ -39,13 +38,17 @@ async def drive_async(steps: RunnerSteps, unread: AsyncUnread | None = None) -> 
     import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
 
     await anyio.lowlevel.checkpoint()  # others have their turn, also if nothing ever waits
-    with steps.assembly.read_by(unread):
+    with steps.assembly.turn(unread):
         return await steps.assembly.driver.drive(steps.rests)
 
 
 def _driving(steps: RunnerSteps, unread: Unread | None = None) -> Generator[None, None, Any]:
-    with steps.assembly.read_by(unread):
+    with steps.assembly.turn(unread):
         return (yield from steps.assembly.driver.drive(steps.rests))
+
+
+async def _no_store() -> None:
+    """Store nothing: a runner has no store."""
 
 
 class _Reply:
@@ -89,7 +92,8 @@ class ReplyStream(_Reply):
         """Made by a runner; nothing is sent before it is read."""
         super().__init__(steps)
         unread = Unread(steps.assembly.driver.notifier)
-        self._events = TurnStream(_driving(steps, unread), unread, steps.assembly.engine.timer)
+        timer, late = steps.assembly.engine.timer, steps.assembly.late
+        self._events = TurnStream(_driving(steps, unread), unread, timer, late)
 
     def __iter__(self) -> Iterator[WatchEvent]:
         return self
@@ -140,12 +144,13 @@ class ReplyStream(_Reply):
         """Begin; nothing is sent by that."""
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Read the rest; or hang up, if an exception is raised."""
-        if error[0] is None:
+        if kind is None:
             self.finish()
         else:
-            self.hang_up()
+            self._is_over = True
+            self._events.__exit__(kind)
 
 
 class AsyncReplyStream(_Reply):
@@ -158,10 +163,11 @@ class AsyncReplyStream(_Reply):
     def __init__(self, steps: RunnerSteps) -> None:
         """Made by a runner; nothing is sent before it is read."""
         super().__init__(steps)
-        self._unread = AsyncUnread()
-        drives = partial(drive_async, steps, self._unread)
-        self._events = AsyncTurnStream(drives, self._unread, steps.assembly.engine.timer)
-        self._open: ExitStack | None = None  # while it may be read
+        unread = AsyncUnread()
+        self._events = AsyncTurnStream(
+            partial(drive_async, steps, unread), unread, steps.assembly.engine.timer, _no_store
+        )
+        self._is_open = False  # it may be read
 
     def __aiter__(self) -> AsyncIterator[WatchEvent]:
         return self
@@ -176,7 +182,7 @@ class AsyncReplyStream(_Reply):
         """
         if self._is_over:
             raise StopAsyncIteration
-        if self._open is None:
+        if not self._is_open:
             raise not_possible(_OUTSIDE, "streaming", _READING, "async with stream", "get_final_message()")
         with self._steps.at_work(_READING):
             self._steps.send()
@@ -197,7 +203,7 @@ class AsyncReplyStream(_Reply):
 
     async def finish(self) -> None:
         """Read the rest."""
-        if self._open is None:
+        if not self._is_open:
             async with self:  # to leave it is to read it
                 return
         async for _ in self:
@@ -215,23 +221,20 @@ class AsyncReplyStream(_Reply):
             IllegalCommand: somebody is in it already.
 
         """
-        if self._open is not None:
+        if self._is_open:
             text = "`async with stream:` is open already; read in there"
             raise not_possible(text, "streaming", "async with stream", "reading it")
-        if not self._is_over:
-            self._open = ExitStack()
-            self._open.enter_context(self._unread.notifier.listening())
+        self._is_open = not self._is_over
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Read the rest; or hang up, if an exception is raised."""
-        if self._open is None:
+        if not self._is_open:
             return
-        with self._open:
-            try:
-                if error[0] is None:
-                    await self.finish()
-            finally:
-                self._is_over = True
-                await self._events.leave()
-                self._open = None
+        try:
+            if error[0] is None:
+                await self.finish()
+        finally:
+            self._is_over = True
+            await self._events.leave()
+            self._is_open = False
