@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+import toolloop
 from tests.effort import stride
 from tests.loop.concurrency import DEADLINE, either_kind
 from toolloop import (
@@ -26,15 +28,20 @@ from toolloop import (
     Texts,
     ToolContext,
     ToolLoopHandle,
+    ToolRunner,
     Yielded,
     sub_loop,
     tool,
 )
+from toolloop.loop.engine import Engine
+from toolloop.loop.stored_journal import StoredJournal
 from toolloop.stores import Store
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.testing.promises import check_promises
 
 ROOT = Path(__file__).parents[2]
+SOURCE = str(Path(toolloop.__file__).parent)
+SWEEP = 797  # how far apart the sweeps strike in `make test`
 
 
 def interrupted(kind: str, where: str) -> dict[str, Any]:
@@ -162,9 +169,9 @@ class Run:
         await anyio.lowlevel.checkpoint()
         return self.answer(request)
 
-    def check(self, result: Any, store: Store | None) -> None:
+    def check(self, text: str | None, store: Store | None) -> None:
         """Check that the loop came to its end, no call ran twice, and the journal keeps the promises."""
-        assert result.unwrap().text == "done"
+        assert text == "done"
         assert all(times == 1 for times in self.ran.values()), self.ran
         if store is not None:
             assert not check_promises(store.load("loop").entries).broken
@@ -180,17 +187,57 @@ def decide(turn: Yielded) -> None:
 
 
 class Interrupt:
-    """A profile hook that raises SIGINT at the n-th call or return inside toolloop."""
+    """Raises SIGINT at the n-th call or return inside toolloop; or at the n-th line of some functions.
 
-    def __init__(self, number: int) -> None:
+    As a context manager it takes the interrupt, and keeps it with its traceback, as a debugger does.
+
+    Attributes:
+        seen: how many calls and returns, or lines, there were so far.
+        lines_of: the code of these functions.
+
+    """
+
+    def __init__(self, number: int, *functions: Any) -> None:
         self.number, self.seen = number, 0
+        self.lines_of = {function.__code__ for function in functions}
+        self.kept: BaseException | None = None
+        self._begun: FrameType | None = None
 
-    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
-        if "toolloop" in frame.f_code.co_filename and event in ("call", "return"):
-            self.seen += 1
-            if self.seen == self.number:
-                sys.setprofile(None)
-                signal.raise_signal(signal.SIGINT)
+    def __enter__(self) -> None:
+        self._before = sys.gettrace(), sys.getprofile()
+        if self.lines_of:
+            sys.settrace(self.trace)
+        else:
+            sys.setprofile(self.profile)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _: object) -> bool:
+        sys.settrace(self._before[0])
+        sys.setprofile(self._before[1])
+        self.kept = error
+        return isinstance(error, KeyboardInterrupt)
+
+    def profile(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event in ("call", "return") and frame.f_code.co_filename.startswith(SOURCE):
+            self.strike()
+
+    def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code not in self.lines_of:
+            return None
+        if event == "line":
+            # The first line has done nothing yet when it is reached. No signal can come between the events of `with` or
+            # `try` and what they do, and an exception of a trace function there releases no lock.
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            if self._begun is frame and not line.startswith(("with ", "try:")):
+                self.strike()
+            self._begun = frame
+        return self.trace
+
+    def strike(self) -> None:
+        self.seen += 1
+        if self.seen == self.number:
+            sys.setprofile(None)
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
 
 
 def made_store(kind: str, folder: Path, number: int) -> Store | None:
@@ -200,24 +247,89 @@ def made_store(kind: str, folder: Path, number: int) -> Store | None:
     return None if kind == "none" else MemoryStore()
 
 
+def drive(handle: ToolLoopHandle, way: str) -> Any:
+    """Drive a loop to its end: by `run()`, or turn by turn, each of them read as a stream."""
+    if way == "run":
+        return handle.run(decide)
+    while True:
+        if (turn := handle.pending_turn) is not None:
+            decide(turn)
+            turn.continue_loop()
+        with handle.stream_turn() as stream:
+            for _ in stream:
+                pass
+        if not isinstance(stream.turn, Yielded):
+            return stream.turn
+
+
+def release(handle: ToolLoopHandle, store: Store | None) -> None:
+    """Close a handle, and check that it gives the lease back."""
+    handle.close()
+    assert store is None or store.lease("loop") is None
+
+
+def goes_on(run: Run, number: int, handle: ToolLoopHandle, way: str, store: Store | None) -> Any:
+    """Let the loop go on: every other time through another handle, which opens it once the first one is closed."""
+    if store is not None and number // stride(SWEEP) % 2:
+        release(handle, store)
+        provider = ScriptedProvider(run.answer)
+        handle = ToolLoopHandle.open(store, "loop", provider, tools=run.tools, params=PARAMS)
+    result = drive(handle, way)
+    release(handle, store)
+    return result
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a finalizer may be struck, too
+@pytest.mark.parametrize("way", ["run", "stream"])
 @pytest.mark.parametrize("kind", ["none", "memory", "sqlite", "nested"])
-def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, tmp_path: Path) -> None:
-    """No call runs twice, nothing is lost, nothing hangs, and nothing but the interrupt is raised."""
-    for number in count(1, stride(197)):
+def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, way: str, tmp_path: Path) -> None:
+    """No call runs twice, nothing is lost, nothing hangs, nothing but the interrupt is raised, and no lease is kept."""
+    for number in count(1, stride(SWEEP)):
         run, store = Run(nested=kind == "nested"), made_store(kind, tmp_path, number)
         provider = ScriptedProvider(run.answer)
         handle = ToolLoopHandle(provider, params=PARAMS, tools=run.tools, store=store, loop_id="loop")
-        hook, before = Interrupt(number), sys.getprofile()
-        sys.setprofile(hook)
-        try:
-            handle.run(decide)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(before)
-        run.check(handle.run(decide), store)
-        if hook.seen < number:
+        interrupt = Interrupt(number)
+        with interrupt:
+            drive(handle, way)
+        run.check(goes_on(run, number, handle, way, store).unwrap().text, store)
+        if interrupt.seen < number:
+            return
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # likewise
+@pytest.mark.parametrize("streams", [False, True])
+def test_ctrl_c_anywhere_leaves_a_runner_that_goes_on_to_its_end(streams: bool) -> None:
+    """Its next step is the one that was interrupted."""
+    for number in count(1, stride(SWEEP)):
+        run = Run()
+        provider = ScriptedProvider(run.answer)
+        runner = ToolRunner(provider, params=PARAMS, tools=run.tools, ask=decide, stream=streams)
+        interrupt = Interrupt(number)
+        with interrupt:
+            runner.until_done()
+        last = runner.until_done()
+        assert last is not None
+        run.check(last["content"][0]["text"], None)
+        if interrupt.seen < number:
+            return
+
+
+@pytest.mark.parametrize("way", ["run", "stream"])
+def test_ctrl_c_at_any_line_where_a_call_starts_ends_or_is_stored_loses_no_result(way: str, tmp_path: Path) -> None:
+    """A call that has run has its own result, and nobody is asked how it ended."""
+    for number in count(1, stride(5)):
+        run, store = Run(), made_store("sqlite", tmp_path, number)
+        handle = ToolLoopHandle(
+            ScriptedProvider(run.answer), params=PARAMS, tools=run.tools, store=store, loop_id="loop"
+        )
+        interrupt = Interrupt(number, Engine.launch, Engine.complete, StoredJournal.commit)
+        with interrupt:
+            drive(handle, way)
+        run.check(drive(handle, way).unwrap().text, store)
+        release(handle, store)
+        results = {each["tool_use_id"]: each["content"] for each in handle.messages[2]["content"]}
+        assert results == {"t1": "paid 1" if run.ran["t1"] else "it was done"}
+        if interrupt.seen < number:
             return
 
 
@@ -243,7 +355,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
                 group.start_soon(cancel)
                 await handle.run(decide)
                 group.cancel_scope.cancel()
-        run.check(await handle.run(decide), store)
+        run.check((await handle.run(decide)).unwrap().text, store)
         await handle.close()
         return scope.cancelled_caught
 
