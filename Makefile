@@ -38,8 +38,9 @@ demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS
 test: $(READY_TEST) ## All tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, and mutants of the machine (hours)
+deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, all attacks, mutants (hours)
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m 'not bench' --hypothesis-profile=deep $(ARGS)
+	@$(BIN)/python -m tests.attack --write
 	@$(BIN)/python scripts/mutation.py
 
 check: lint types test cov ## Lint, types, tests, the coverage gate

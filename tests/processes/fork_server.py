@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -38,6 +39,10 @@ class Line:
         if not line:
             raise EOFError("the other end is gone")
         return cast("dict[str, Any]", json.loads(line))
+
+    def says_within(self, seconds: float) -> bool:
+        """Whether the other says something in this time."""
+        return bool(select.select([self._end], [], [], seconds)[0])
 
     def close(self) -> None:
         self._read.close()
@@ -71,6 +76,14 @@ class Child:
         self.signal(signal.SIGKILL)
         assert self._ended() == -signal.SIGKILL
 
+    def killed_within(self, seconds: float) -> bool:
+        """Kill it after so many seconds; False if it said something before, and lives."""
+        if self.line.says_within(seconds):
+            return False
+        self.signal(signal.SIGKILL)
+        self._ended()  # by the signal, or by itself in this moment
+        return True
+
     def kill_unburied(self) -> None:
         """Kill it, and let nobody take note: it stays a zombie until `bury`."""
         self.signal(signal.SIGKILL)
@@ -79,11 +92,11 @@ class Child:
     def bury(self) -> None:
         assert self._ended() == -signal.SIGKILL
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> Any:
         """Its last words, when it has come to its own end."""
         said = self.hear("end")
         assert self._ended() == 0
-        return cast("dict[str, Any]", said["end"])
+        return said["end"]
 
     def _ended(self) -> int:
         self._alive = False
@@ -98,15 +111,20 @@ class Child:
 
 
 class ForkServer:
-    """The process that forks, seen from the test."""
+    """The process that forks, seen from the test.
 
-    def __init__(self) -> None:
+    Args:
+        programs: the module that is run, and serves its programs.
+
+    """
+
+    def __init__(self, programs: str = "tests.processes.programs") -> None:
         mine, its = socket.socketpair()
         mine.settimeout(_DEADLINE)
         root = Path(__file__).parents[2]
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.processes.programs", str(its.fileno())],
+                [sys.executable, "-m", programs, str(its.fileno())],
                 pass_fds=[its.fileno()],
                 cwd=root,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *sys.path))},
