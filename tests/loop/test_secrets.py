@@ -14,7 +14,7 @@ import pytest
 from tests.each import each
 from tests.loop.support import TOOLS, params
 from toolloop import Approve, LoopConfig, LoopContext, ToolLoopHandle
-from toolloop.errors import Drift, InvalidHistory
+from toolloop.errors import Drift, InvalidHistory, ModelError
 from toolloop.testing import FakeMessagesAPI, call, dropped, fault, html, reply, verbatim
 
 KEY = "sk-ant-api03-kkkkkkkkkkkkkkkk"
@@ -104,6 +104,30 @@ def test_no_secret_is_shown_stored_or_logged(last: Any, caplog: pytest.LogCaptur
     ours = [record for record in caplog.records if record.name.split(".")[0] == "toolloop"]
     assert ours
     assert found_in(*[record.getMessage() for record in ours], *[vars(record) for record in ours]) == []
+
+
+@each("end", ["\n", "\r\nx: y", "\x00"])
+@each("place", ["key", "value", "name"])
+@each("streams", [False, True])
+def test_a_header_that_cannot_be_sent_is_in_no_traceback(place: str, end: str, streams: bool) -> None:
+    """The client's own error quotes it, so it is not shown as the cause."""
+    secret = HEADER + end
+    headers = {"value": {"x-gateway-key": secret}, "name": {secret: "x"}}.get(place, {})
+    with FakeMessagesAPI([reply("end")]) as api:
+        client = api.client(api_key=secret if place == "key" else KEY, max_retries=0)
+        handle = ToolLoopHandle(client, params=params(extra_headers=headers))
+        if streams:
+            with handle.stream_turn() as stream:
+                result: Any = stream.finish()
+        else:
+            result = handle.next_turn()
+        with pytest.raises(ModelError) as caught:
+            result.unwrap()
+        whole = traceback.format_exception(caught.value)
+        assert "did not send the request" in str(caught.value)
+        assert not result.retryable
+        assert found_in(*whole, repr(result), vars(result.error), pickle.dumps(result.error)) == []
+        check(handle)
 
 
 def test_what_was_left_out_comes_back_through_params() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,12 +17,12 @@ from tests.loop.concurrency import either_kind
 from tests.loop.stepping import assert_sound
 from tests.loop.stored import APPROVED, LOOK, PAY, SEND, World, approve_all
 from tests.loop.support import results_in, yielded
-from toolloop import Answer, Approve, Ask, Completed, Deny, Grant, Yielded
-from toolloop.errors import AlreadyDecided, CallerError
+from toolloop import Answer, Approve, Ask, Completed, Deny, Grant, LoopConfig, ToolLoopHandle, Yielded, tool
+from toolloop.errors import AlreadyDecided, CallerError, Conflict
 from toolloop.machine.setup import Texts
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Store
-from toolloop.testing import call, reply
+from toolloop.testing import ScriptedProvider, call, reply
 
 START = 1_800_000_000.0
 SCRIPT = (reply(calls=[SEND, LOOK]), reply("done"))
@@ -34,6 +36,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@tool(needs_approval=True)
+def ask() -> str:
+    """Ask."""
+    return "so"
 
 
 def moment(seconds: float) -> datetime:
@@ -102,6 +110,62 @@ def test_whoever_sleeps_elsewhere_ticks_by_the_list(kind: str) -> None:
     assert (at.listed().status, at.listed().deadline, waker.handle.next_deadline) == ("needs_command", None, None)
     assert waker.text() == "done"
     assert told(at)[0] == EXPIRED
+
+
+ASKED = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def ends_of_a_race(handles: int) -> list[object]:
+    """What came of handles that run at once, when the deadline of both calls has just passed."""
+    clock, store, ready = Clock(), MemoryStore(), threading.Barrier(handles)
+    came: list[object] = []
+    given: dict[str, Any] = {"tools": [ask], "config": LoopConfig(decision_timeout=60), "params": ASKED, "clock": clock}
+
+    def run(handle: ToolLoopHandle) -> None:
+        ready.wait()
+        try:
+            came.append(handle.run())
+        except Exception as error:  # noqa: BLE001 - the test looks at whatever it is
+            came.append(error)
+
+    calls = [call("ask", {}, id="one"), call("ask", {}, id="two")]
+    with ToolLoopHandle.open(store, "loop", ScriptedProvider([reply(calls=calls)]), **given) as first:
+        assert isinstance(first.run(), Yielded)
+    opened = [ToolLoopHandle.open(store, "loop", ScriptedProvider([reply("done")]), **given) for _ in range(handles)]
+    clock.now += 61
+    threads = [threading.Thread(target=run, args=(handle,)) for handle in opened]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return came
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.deep)])
+def test_handles_that_see_a_deadline_pass_at_once_end_or_conflict(rounds: int) -> None:
+    """One drives what follows the expiry, and no other is told that its own run was wrong."""
+    for _ in range(rounds):
+        kinds = {type(each) for each in ends_of_a_race(4)}
+        assert Completed in kinds
+        assert kinds <= {Completed, Conflict}
+
+
+@pytest.mark.parametrize("says", [math.nan, math.inf, -math.inf])
+def test_the_end_of_a_tool_is_stored_though_the_clock_says_no_time(says: float) -> None:
+    """The time stands still; nothing is raised, and nothing that happened is lost."""
+    clock, store = Clock(), MemoryStore()
+
+    @tool
+    def breaks_the_clock() -> str:
+        """Break the clock."""
+        clock.now = says
+        return "broken"
+
+    script = [reply(calls=[call("breaks_the_clock", {}, id="one")]), reply("done")]
+    given: dict[str, Any] = {"tools": [breaks_the_clock], "clock": clock, "store": store, "loop_id": "loop"}
+    assert ToolLoopHandle(ScriptedProvider(script), params=ASKED, **given).run().unwrap().text == "done"
+    woken = ToolLoopHandle.open(store, "loop", ScriptedProvider([]), tools=[breaks_the_clock], clock=clock)
+    assert [result["content"] for result in results_in(woken.messages[2])] == ["broken"]
 
 
 def test_what_one_handle_lets_expire_no_other_decides() -> None:

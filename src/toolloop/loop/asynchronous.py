@@ -135,7 +135,7 @@ class AsyncToolLoopHandle(HandleBase):
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
         with self._assembly.turn(unread):
             self._issuer.take_edits(asked)
-            if isinstance(self.state.root.phase, Waiting):
+            if self._journal.is_behind or isinstance(self.state.root.phase, Waiting):
                 await self._catch_up()
             over = self._turns.terminal()
             self._issuer.edits.taken()

@@ -347,8 +347,13 @@ def _opened(
             'Bring them back, or pass on_drift="accept" to go on with what there is now',
             changes=changes,
         )
-    if setup != loop.setup:
+    try:
         check_request(decode(setup.params), here.tools, asked=asked)
+    except (TypeError, ValueError) as error:
+        if params is not None:
+            raise
+        raise UnreadableSnapshot(f"the stored parameters cannot be used here: {error}") from error
+    if setup != loop.setup:
         refuse_unsendable(evolve(loop, setup=setup), here.tools, asked=asked)
     return evolve(parts, secrets=secrets), setup
 

@@ -65,8 +65,9 @@ class Turns:
     @property
     def is_finished(self) -> bool:
         """Return whether the terminal result was returned, and still is the result."""
-        turn = self._returned
-        return not isinstance(turn, Yielded | None) and self.current() is turn
+        turn_number, turn, _ = self._shown
+        is_returned = turn is self._returned and isinstance(turn, Completed | Error)
+        return is_returned and turn_number == self._journal.turn
 
     def terminal(self) -> Completed | Error | None:
         """Return the terminal result, if the loop has ended; None: there is something to drive.

@@ -51,7 +51,14 @@ def outside_errors() -> Iterator[None]:
     except Exception as error:
         if (own := _as_own(error)) is None:
             raise
-        raise own from error
+        # The text of the cause quotes a header that HTTP does not allow, which may be a key.
+        raise own from (None if _is_never_sent(error) else error)
+
+
+def _is_never_sent(error: Exception) -> bool:
+    import httpx2  # noqa: PLC0415 - `import toolloop` must not load it
+
+    return isinstance(error, httpx2.LocalProtocolError) or isinstance(error.__cause__, httpx2.LocalProtocolError)
 
 
 def _as_own(error: Exception) -> ModelError | ProtocolError | None:
@@ -62,6 +69,11 @@ def _as_own(error: Exception) -> ModelError | ProtocolError | None:
     match error:
         case anthropic.APIStatusError():
             return _refused(error)
+        case _ if _is_never_sent(error):
+            return ModelError(
+                "the client did not send the request: a header has a character that HTTP does not allow. Look at the "
+                "key of the client and at extra_headers"
+            )
         case anthropic.APIConnectionError() | httpx2.TransportError():
             return _unanswered(error)
         case json.JSONDecodeError() | UnicodeDecodeError():

@@ -19,16 +19,16 @@ import attrs
 
 from toolloop.machine import events as ev
 from toolloop.machine.chain import Chain
-from toolloop.machine.errors import ToolLoopError, UnreadableSnapshot
+from toolloop.machine.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
 from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.loop import Loop, Phase, ResumePoint, Round, RoundCalls
+from toolloop.machine.loop import Loop, Phase, ResumePoint, Round, RoundCalls, round_of
 from toolloop.machine.replies import Reply, read_reply
 from toolloop.machine.setup import Setup
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import Path, State
 from toolloop.machine.stop_reasons import ReplyAction
 from toolloop.machine.terminations import Termination
-from toolloop.machine.values import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant
+from toolloop.machine.values import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -52,6 +52,8 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     StandingGrant: ("match", "exact"),
     Call: ("input", "edited"),
 }
+
+_ROLES = ("user", "assistant", "system")
 
 Hook = Callable[[Any, Any], Any]
 
@@ -227,6 +229,9 @@ def _state(converter: Converter, value: JSON) -> State:
         loops[path] = converter.structure({name: part for name, part in item.items() if name != "path"}, Loop)
     if not loops:
         raise _Unfit("'loops' is empty")
+    running = [(path, round_.having(Status.RUNNING)) for path, loop in loops.items() if (round_ := round_of(loop))]
+    if {(), *((*path, call.id) for path, calls in running for call in calls if call.has_loop)} != loops.keys():
+        raise _Unfit("'loops' are not the outermost loop and those of the running calls that have one")
     return State(loops)
 
 
@@ -291,11 +296,21 @@ def _decoded(text: str) -> JSON:
 
 
 def _is_sound(value: JSON, name: str, kind: type) -> bool:
+    if name == "response":
+        return _is_reply(value)
     return (isinstance(value, dict) and kind is not Result) or (name == "content" and _is_content(value))
 
 
+def _is_reply(value: JSON) -> bool:
+    try:
+        read_reply(value, text="")
+    except ProtocolError:
+        return False
+    return True
+
+
 def _is_message(value: JSON) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("role"), str) and _is_content(value.get("content"))
+    return isinstance(value, dict) and value.get("role") in _ROLES and _is_content(value.get("content"))
 
 
 def _is_content(value: JSON) -> bool:
