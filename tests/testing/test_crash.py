@@ -256,7 +256,7 @@ def test_a_store_that_ignores_the_revision_is_found() -> None:
             handle.run(bank.decide)
 
     assert crash_everywhere(program, bank.anew(), check=bank.check).waiting == ()
-    assert "the call 'post' was decided already (approve)" in broken(program, bank.anew(Unfenced))
+    assert "the call 'post' was decided already (approve by ana" in broken(program, bank.anew(Unfenced))
 
 
 def test_a_program_that_does_not_get_on_is_found() -> None:

@@ -17,6 +17,7 @@ from toolloop.loop.assembly import Driver
 from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.event_loops import in_thread
 from toolloop.loop.handle import HandleBase
+from toolloop.loop.issuing import ENDED
 from toolloop.loop.journal import LOG
 from toolloop.loop.opening import Here
 from toolloop.loop.questions import await_each, call_either
@@ -135,7 +136,8 @@ class AsyncToolLoopHandle(HandleBase):
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
         with self._assembly.turn(unread):
             self._issuer.take_edits(asked)
-            if self._journal.is_behind or isinstance(self.state.root.phase, Waiting):
+            phase = self.state.root.phase
+            if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and self._journal.is_behind):
                 await self._catch_up()
             over = self._turns.terminal()
             self._issuer.edits.taken()
