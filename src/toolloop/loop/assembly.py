@@ -118,20 +118,19 @@ class Assembly:
         self.journal.bus.reader = None if unread is None else unread.tell
         self.requests.streams = unread is not None
         self.driver.read_by(unread)
-        return _Leaving(self.engine, unread)
+        return _Leaving(self.engine)
 
 
 class _Leaving:
-    """Gives up what is in progress at the end of a turn, and its reader; not where the turn's generator is closed.
+    """Gives up what is in progress at the end of a turn; not where the turn's generator is closed.
 
     The garbage collector closes a generator in any thread, between any two bytecodes: whatever is locked may be locked
     by that very thread. So nothing is locked or stored there. `Engine.wake` ends what such a turn left behind, and the
     thread that renews leases gives back its lease.
     """
 
-    def __init__(self, engine: Engine, unread: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._unread = unread
 
     def __enter__(self) -> None:
         """Begin; there is nothing to undo."""
@@ -140,8 +139,6 @@ class _Leaving:
         if kind is GeneratorExit:
             return
         self._engine.leave()
-        if self._unread is not None:
-            self._unread.close()
         self._engine.journal.bus.tell()
 
 

@@ -6,6 +6,7 @@ the order of the questions is decided once, and a driver of either kind answers 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -50,6 +51,24 @@ def ask_each(questions: Questions[T], first: Question | None = None, goes_on: Ca
                 if not goes_on():
                     raise NotAwaitedError
                 question = questions.send(answer)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def perform_each(questions: Questions[T]) -> Generator[None, None, T]:
+    """Answer each question as `ask_each` does. An answer that is a generator is performed, step by step."""
+    try:
+        function, arguments = next(questions)
+        while True:
+            try:
+                answer = function(*arguments)
+                if inspect.isgenerator(answer):
+                    answer = yield from answer
+            except Exception as error:  # noqa: BLE001 - as in `ask_each`
+                function, arguments = questions.throw(error)
+            else:
+                function, arguments = questions.send(answer)
     except StopIteration as done:
         value: T = done.value
         return value

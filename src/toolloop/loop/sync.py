@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from toolloop.face.config import LoopConfig, LoopContext
@@ -14,7 +15,7 @@ from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
 from toolloop.loop.opening import Here
 from toolloop.loop.operations import exhaust
-from toolloop.loop.questions import ask_each
+from toolloop.loop.questions import perform_each
 from toolloop.loop.streaming import TurnStream, Unread
 from toolloop.loop.sync_driver import SyncDriver
 from toolloop.loop.turns import Turn
@@ -199,13 +200,35 @@ class ToolLoopHandle(HandleBase):
                 loop continues; else, and without `ask`, the waiting `Yielded` is returned.
 
         """
+        try:
+            turn: Turn = exhaust(self._running(ask))
+            return turn
+        finally:
+            self._assembly.late()
+
+    def stream(self, ask: Callable[[Yielded], object] | None = None) -> TurnStream:
+        """Keep going as `run()` does, and read what happens while it happens, over as many turns as that takes.
+
+        `with handle.stream() as stream:`; then `stream.turn` is what `run()` would have returned. See `stream_turn()`.
+
+        Args:
+            ask: as for `run()`.
+
+        """
+        unread = Unread(self._driver.notifier)
+        return TurnStream(self._running(ask, unread), unread, self._engine.timer, self._assembly.late)
+
+    def _running(
+        self, ask: Callable[[Yielded], object] | None, unread: Unread | None = None
+    ) -> Generator[None, None, Turn]:
+        """Drive as `run()` does. Each step lets the reader of a stream read."""
         while True:
-            questions = self._questions(self.next_turn, self._catch_up)
+            questions = self._questions(partial(self._steps, "run()", unread), self._catch_up)
             try:
-                turn = ask_each(questions)
+                turn = yield from perform_each(questions)
             finally:
                 questions.close()
-                self._assembly.late()
+            self._assembly.late()
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             ask(turn)
