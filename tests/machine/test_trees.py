@@ -311,6 +311,15 @@ def test_who_waits_is_asked_before_a_failure_is_told() -> None:
     assert [(path, call.id) for path, call in waiting(deep)] == [(("one", "deep"), "a")]
 
 
+def test_retrying_goes_on_in_every_loop_that_stands_still() -> None:
+    """Also in one whose call expired before the failure was told: nothing waits for the caller there any more."""
+    expires = ev.Judged((("a", Wait(Why.APPROVAL, expires_in=5.0)),))
+    state = m.go(begun("one", "two"), *at("one", *FAILS), *asked("two", "a"), *at("two", expires))
+    failed = m.go(state, ev.Ticked(at=6.0), ev.TurnEnded())
+    assert m.phase(failed) == "Failed"
+    assert kinds(step(failed, ev.Continued())) == {"": "Running", "one": "Ready", "two": "Running"}
+
+
 def test_a_failure_that_nothing_mends_is_concluded_and_not_tried_again() -> None:
     """Beside one that may pass."""
     gone = ev.RequestFailed(Failure("model", "gone", 404))

@@ -266,18 +266,17 @@ def _continue(state: State, event: ev.Continued) -> State:
     undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     if undecided and state.root.setup.execution == "barrier":
         raise undecided_calls(undecided)
-    below = _proceed_below(state, (), is_retried=isinstance(state.root.phase, Failed))
-    return State({**state.loops, **below, (): take(state.root, event)})
+    return State({**state.loops, **_proceed_below(state, ()), (): take(state.root, event)})
 
 
-def _proceed_below(state: State, path: Path, *, is_retried: bool) -> dict[Path, Loop]:
+def _proceed_below(state: State, path: Path) -> dict[Path, Loop]:
     """Return the loops inside the calls of a loop that go on with it: decided ones, and failed ones that try again."""
     after: dict[Path, Loop] = {}
     for below, child in children(state, path, state.loops[path].round):
         has_failed = isinstance(child.phase, Failed) and not is_over(child)
         held = child.setup.execution == "barrier" and waiting(state, below)
-        if has_failed or (isinstance(child.phase, Waiting) and not held and not is_retried):
-            after |= {below: take(child, ev.Continued()), **_proceed_below(state, below, is_retried=has_failed)}
+        if has_failed or (isinstance(child.phase, Waiting) and not held):
+            after |= {below: take(child, ev.Continued()), **_proceed_below(state, below)}
     return after
 
 
@@ -289,7 +288,7 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
         return state
     if waiting(state):
         return State({**state.loops, (): evolve(state.root, phase=Waiting("decision_required"))})
-    return State({**state.loops, **_proceed_below(state, (), is_retried=False)})
+    return State({**state.loops, **_proceed_below(state, ())})
 
 
 def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
