@@ -31,7 +31,7 @@ from toolloop.machine import limits
 from toolloop.machine.calls import ask_again, replace_calls, startable, unknown_call
 from toolloop.machine.chain import Chain
 from toolloop.machine.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
-from toolloop.machine.errors import IllegalCommand, UnknownCall
+from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.expiry import advance_time
 from toolloop.machine.impossible_events import not_possible, undecided_calls
 from toolloop.machine.joining import end
@@ -173,8 +173,8 @@ def _take(state: State, event: ev.Event) -> State:
             if event.iteration == event.attempt == 0:
                 raise not_possible(loop, event, f"the loop inside {event.call_id!r} is not over")
             return _end_too_late(state, path, event)
-        case ev.Decided():
-            return _decide(state, path, event.decisions, event)
+        case ev.Decided() if round_ := open_round(loop):
+            return _decide(state, path, round_, event.decisions)
         case ev.Continued() if isinstance(loop.phase, Waiting | Failed):
             return _continue(state, event)
         case ev.HistoryTaken():
@@ -231,34 +231,24 @@ def _open(state: State, event: ev.Opened) -> State:
 Decisions = Iterable[tuple[str, DecisionRecord]]
 
 
-def _decide(state: State, path: Path, decisions: Decisions, event: ev.Decided) -> State:
+def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> State:
     """Apply decisions on calls of the loop at `path`, and on those of loops inside its calls, named by their paths."""
-    loop = state.loops[path]
-    round_ = open_round(loop)
-    if round_ is None:
-        return _changed(state, path, take(loop, event))  # it refuses
-    loops = {below[-1]: child for below, child in children(state, path, round_)}
+    rounds = {below[-1]: inner for below, child in children(state, path, round_) if (inner := open_round(child))}
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
     for name, decision in decisions:
         above, _, below = name.partition("/")  # no id contains a slash
-        if below and above in loops:
+        if below and above in rounds:
             deeper.setdefault(above, []).append((below, decision))
-        elif (below or loops) and round_.find(name) is None:
-            raise _unknown(state, path, name, decision)
+        elif round_.find(name) is None:
+            known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
+            raise unknown_call(decision.kind, "/".join((*path, name)), known)
         else:
             own.append((name, decision))
-    state = _changed(state, path, take(loop, ev.Decided(tuple(own))))
+    state = _changed(state, path, take(state.loops[path], ev.Decided(tuple(own))))
     for call_id, theirs in deeper.items():
-        if open_round(loops[call_id]) is None:
-            raise _unknown(state, path, f"{call_id}/{theirs[0][0]}", theirs[0][1])
-        state = _decide(state, (*path, call_id), theirs, event)
+        state = _decide(state, (*path, call_id), rounds[call_id], theirs)
     return state
-
-
-def _unknown(state: State, path: Path, name: str, decision: DecisionRecord) -> UnknownCall:
-    known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
-    return unknown_call(decision.kind, "/".join((*path, name)), known)
 
 
 def _continue(state: State, event: ev.Continued) -> State:
