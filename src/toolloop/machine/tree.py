@@ -203,7 +203,7 @@ def _changed(state: State, path: Path, after: Loop) -> State:
         above = loops.get(each[:-1])
         round_ = round_of(above) if above else None
         call = round_.find(each[-1]) if round_ else None
-        if call is None or not call.has_loop or call.status is not Status.RUNNING:
+        if call is None or not call.has_loop:
             del loops[each]
         elif rests and isinstance(loop.phase, Requesting):
             loops[each] = evolve(loop, phase=Ready())  # that request is no longer waited for
@@ -217,8 +217,8 @@ def _open(state: State, event: ev.Opened) -> State:
         raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
     _check_above(state, path, event)
     loop = take(state.loops[path], ev.Started(call_id))
-    round_ = loop.round or Round(0, None)
-    if event.setup.within != (*loop.setup.within, (round_.iteration, call_id, run_of(loop, call_id)[1])):
+    round_, (iteration, attempt) = loop.round, run_of(loop, call_id)
+    if round_ is None or event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
         raise not_possible(loop, event, f"the loop that begins is not of the call {call_id!r}")
     calls = [evolve(call, has_loop=True) for call in (round_.find(call_id),) if call]
     loop = evolve(loop, round=replace_calls(round_, calls))
@@ -354,7 +354,7 @@ def _look_inside(state: State, path: Path, room: limits.Room) -> _Found:
             effects += found.effects
             busy, held = busy or found.busy, held | found.held
     if effects or busy:
-        return _Found(tuple(effects), busy, held)
+        return _Found(tuple(effects), busy)
     if held and room != limits.ANY and _look(state, path).effects != (EndTurn(path),):
         return _Found(held=held)
     return _Found((EndTurn(path),), held=held)
