@@ -14,7 +14,7 @@ from tests.machine.making import the_call
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.effects import Judge, RunCall
-from toolloop.machine.errors import AlreadyDecided, CallerError, IllegalCommand, UnknownCall
+from toolloop.machine.errors import AlreadyDecided, CallerError, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.machine.jsontext import encode
 from toolloop.machine.loop import Judging
 from toolloop.machine.queries import next_deadline
@@ -108,6 +108,19 @@ def test_each_kind_of_waiting_takes_its_own_decisions(why: Why, kind: str) -> No
         with pytest.raises(IllegalCommand, match="is not possible") as refused:
             step(state, m.decided(c=DECISIONS[kind]))
         assert set(refused.value.allowed) == set(TAKES[why])
+
+
+def test_a_decision_is_as_old_as_the_loop() -> None:
+    """It is not older than the call it decides, whatever a clock says."""
+    decided = m.go(asking(), ev.Ticked(at=70.0), evolve(m.decided(c=evolve(m.DENY, at=3.0)), at=60.0))
+    assert the_call(decided).decision == evolve(m.DENY, at=70.0)
+
+
+def test_a_loop_does_not_go_on_while_a_call_waits_under_barrier() -> None:
+    """It says which call; under `ready` the others run meanwhile."""
+    with pytest.raises(UndecidedCalls, match="wait for a decision: c") as refused:
+        step(m.after(TWO, m.asks("c")), ev.Continued())
+    assert refused.value.calls == ("c",)
 
 
 def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:

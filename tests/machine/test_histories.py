@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +17,7 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.worlds import World
 from toolloop.machine import events as ev
+from toolloop.machine.effects import Judge
 from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import decode, encode
 from toolloop.machine.loop import Loop, Requesting
@@ -24,7 +25,7 @@ from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.setup import Limits, LoopDetection, Setup
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import State
-from toolloop.machine.tree import step
+from toolloop.machine.tree import outstanding, step
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Result, Status
 
@@ -51,6 +52,7 @@ SHORT = (Splice(0, 1, (m.user("short"),)),)
 def test_an_edit_changes_the_closed_history_and_nothing_else(events: tuple[ev.Event, ...]) -> None:
     """No call, no wait, no limit; and it is known when it was. What compactions left says nothing any more."""
     state = m.after(*events)
+    state = State({(): evolve(state.root, compacted=(("drop_rounds", 5),))})
     edited = step(state, ev.HistoryEdited(SHORT)).root
     assert list(edited.messages) == [m.user("short"), *list(state.root.messages)[1:]]
     assert (edited.edited_at, edited.compacted) == (state.root.iterations, ())
@@ -91,6 +93,8 @@ CLOSED = (THOUGHT, ev.Started("a"), m.ended("a"), ev.TurnEnded(), ev.Continued()
         (ev.HistoryEdited((Splice(0, 1, (m.user("x"),)),)), 3),
         (ev.HistoryEdited((Splice(2, 3, (m.user("x"),)),)), 0),
         (ev.HistoryEdited((Splice(3, 3, (m.user("x"),)),)), 0),
+        (ev.HistoryTaken((Splice(0, 1, (m.user("x"),)),)), 3),
+        (ev.HistoryTaken((Splice(3, 3, (m.user("x"),)),)), 0),
         (ev.Changed('{"system":"be kind"}'), 3),
         (ev.Changed('{"tools":[]}'), 3),
         (ev.Changed('{"model":"m"}'), 0),
@@ -119,6 +123,8 @@ def test_the_reply_to_a_request_in_progress_is_stale_after_a_change() -> None:
     """It was asked for in other words; and so is what a limit left."""
     changed = m.go(m.after(*CLOSED), ev.Requested(), ev.Changed('{"system":"x"}'))
     assert changed.root.stale_thinking == 4
+    again = m.go(changed, ev.RequestFailed(), ev.Requested())
+    assert again.root.stale_thinking == 3  # the new request has the new words
     limited = m.after(THOUGHT, ev.Judged(seconds=9.0), ev.TurnEnded(), limits=Limits(timeout=5.0))
     assert step(limited, ev.Changed('{"system":"x"}')).root.stale_thinking == 3
 
@@ -276,10 +282,28 @@ def test_what_runs_goes_on_in_a_round_of_the_callers_history(more: tuple[Any, ..
     assert m.go(alone, *late) == alone
 
 
+def test_who_is_asked_stays_asked_in_the_callers_history() -> None:
+    """A further call is judged once that is decided."""
+    state = m.after(REPLY, m.asks("a"))
+    taken = step(state, ev.HistoryTaken(reply=m.said(m.call("a", "pure"), m.call("c", "pure"))))
+    assert (m.phase(taken), statuses(taken)) == ("decision_required", {"a": "waiting", "c": "proposed"})
+    decided = m.go(taken, m.decided(a=m.APPROVE), ev.Continued())
+    assert outstanding(decided) == (Judge(("c",)),)
+
+
+def test_what_is_known_of_the_old_history_is_not_said_of_the_callers() -> None:
+    """It was replaced after so many requests; what compactions left says nothing any more."""
+    state = m.after(*ROUND, ev.Continued(), ev.HistoryEdited((), "drop_rounds", after=9))
+    taken = step(state, ev.HistoryTaken(SHORT)).root
+    assert (state.root.compacted, taken.compacted, taken.edited_at) == ((("drop_rounds", 9),), (), 1)
+
+
 def test_a_call_that_is_to_run_again_counts_then() -> None:
     """The late end of an earlier run is no result any more."""
     state = m.after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",)))
     assert (statuses(state), the_call(state, "b").run) == ({"a": "settled", "b": "cleared"}, 2)
+    later = m.after(REPLY, *RAN, ev.Ticked(at=7.0), ev.HistoryTaken(reply=ASKED, rerun=("b",)))
+    assert the_call(later, "b").decision == evolve(m.RERUN, at=7.0)
     late = ev.Ended("b", Result(encode("late")), iteration=1, attempt=1)
     assert the_call(step(state, late), "b").result is None
     done = m.go(state, ev.Judged(), ev.Started("b"), late, m.ended("b", "again"), ev.TurnEnded())

@@ -238,8 +238,15 @@ def test_only_a_judgement_that_lets_all_run_is_implied(event: ev.Event, followin
     ],
 )
 def test_a_journal_starts_with_the_beginning_of_a_loop(journal: list[ev.Event], says: str) -> None:
-    with pytest.raises(IllegalCommand, match=f"starts with Opened or Adopted, and {says}"):
+    with pytest.raises(IllegalCommand) as refused:
         fold(journal)
+    assert str(refused.value) == f"a journal starts with Opened or Adopted, and {says}"
+    asked = says.split()[3]
+    assert (refused.value.state, refused.value.asked, refused.value.allowed) == ("none", asked, ("Opened", "Adopted"))
+
+
+def test_a_loop_begins_at_the_time_of_its_first_event() -> None:
+    assert fold([evolve(m.opened(), at=7.0)]).root.now == 7.0
 
 
 def test_an_event_of_no_time_ages_nothing() -> None:

@@ -75,6 +75,29 @@ def test_a_budget_ends_the_loop_once_it_is_spent(limit: int, what: str) -> None:
     assert end.root.iterations == rounds
 
 
+@pytest.mark.parametrize(
+    ("budget", "termination"),
+    [
+        (Budget(tool_calls=2), BudgetExceeded("tool_calls", 2, 2)),
+        (Budget(tool_calls=2, requests=1), BudgetExceeded("tool_calls", 2, 2)),  # it is what keeps the last call back
+    ],
+)
+def test_a_round_starts_no_more_tools_than_are_left(budget: Budget, termination: Termination) -> None:
+    """However many calls it has, and may run at once."""
+    state = m.after(m.replied("tool_use", *(m.call(name) for name in "abc")), m.judged(), **limited(budget=budget))
+    assert outstanding(state) == (RunCall("a"), RunCall("b"))
+    state = step(state, ev.Started("a"))
+    assert outstanding(state) == (RunCall("b"),)
+    state = m.go(state, ev.Started("b"), m.ended("a"), m.ended("b"))
+    assert outstanding(state) == (EndTurn(),)
+    assert m.termination(step(state, ev.TurnEnded())) == termination
+
+
+def test_depth_comes_before_any_other_limit() -> None:
+    """More requests would not help a loop that is nested too deep."""
+    assert m.phase(m.after(ev.TurnEnded(), depth=1, limits=Limits(max_depth=1, max_iterations=0))) == "TooDeep"
+
+
 @pytest.mark.parametrize(("room", "first"), [(1, 1), (2, 2), (None, 3)])
 def test_no_more_tools_run_at_once_than_allowed(room: int | None, first: int) -> None:
     """`max_parallel_tools` at a time; an end makes room for the next."""

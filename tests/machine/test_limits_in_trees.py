@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.effort import examples
@@ -27,9 +27,15 @@ BUSY: dict[Path, Script] = {(): [["a", "p1", "p2"]], ("p1",): [["c"]]}
 
 # --- a budget of the whole tree --------------------------------------------------------------------------------------
 
+# Several tools in the outermost loop and below it.
+TOOLS: dict[Path, Script] = {(): [["t0", "p1", "t2"]], ("p1",): [["t3", "p4"], ["t5"]], ("p1", "p4"): [["t6", "t7"]]}
+
 
 @examples(15)
 @given(trees(), st.sampled_from(PARTS), st.booleans(), st.booleans())
+@example(TOOLS, "tool_calls", True, False)
+@example(TOOLS, "tool_calls", False, True)
+@example(TOOLS, "requests", True, False)
 def test_a_tree_that_is_extended_bit_by_bit_is_the_tree_without_a_limit(
     tree: dict[Path, Script], what: str, eager: bool, sleeps: bool
 ) -> None:
@@ -84,6 +90,15 @@ def test_no_tool_starts_in_spite_of_a_loop_above() -> None:
         assert step(play.state, started) != play.state
         with pytest.raises(IllegalCommand, match="a limit of a loop above forbids it"):
             step(spent_up, started)
+
+
+def test_a_child_that_its_own_budget_holds_back_ends_also_where_the_loop_above_has_one() -> None:
+    """Only what the loop above holds back waits for it."""
+    play = Play({(): [["p1"]], ("p1",): [["t", "p2"]]}, {(): limits(tool_calls=9), ("p1",): limits(tool_calls=1)})
+    while EndTurn(("p1",)) not in outstanding(play.state):
+        play.move()
+    assert play.run().termination == NaturalEnd()
+    assert play.tools == ["p1", "p1/t"]
 
 
 # --- time ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from anthropic.types import StopReason
 from anthropic.types.beta import BetaStopReason
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, EndTurn, Judge
 from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Requesting
+from toolloop.machine.loop import Failed, Failure, Requesting
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
 from toolloop.machine.stop_reasons import STOP_REASONS
@@ -64,9 +65,45 @@ def test_stop_when_sees_each_reply_before_anything_follows(reason: str) -> None:
     passed, without = step(state, ev.Judged()), m.after(reply)
     assert m.history(passed) == m.history(without)
     assert m.phase(passed) == (m.phase(without) if not calls else "Running")
+    assert outstanding(without) == ((Judge(calls=("c",)),) if calls else outstanding(passed))
     ended = step(state, ev.Judged(stop=True, reason="enough"))
     assert m.termination(ended) == STOPPED
     assert [m.results(message) for message in m.history(ended)[2:]] == ([{"c": Texts().not_run}] if calls else [])
+    over = m.after(m.replied("end_turn", m.call("c")), callables=STOP_WHEN)
+    assert outstanding(over) == (Judge(calls=(), stop_when=True),)  # the model ended its turn: its call does not run
+    again = m.after(m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=m.approve({})), callables=STOP_WHEN)
+    assert outstanding(step(again, ev.Continued())) == (Judge(calls=("c",)),)  # it was asked about this reply
+
+
+def test_a_reply_that_makes_no_sense_is_a_failure_that_says_why() -> None:
+    """As data; whether the same request may get a better reply is told, too."""
+    again = m.after(m.replied("tool_use", m.text("no call")))
+    assert again.root.phase == Failed(
+        Failure("protocol", "the reply stopped for tool_use and has no tool_use block", retryable=True)
+    )
+    many = m.after(m.replied("tool_use", m.call("a"), m.call("b")), limits=Limits(max_calls_per_reply=1))
+    assert isinstance(many.root.phase, Failed)
+    assert not many.root.phase.failure.retryable
+
+
+def test_the_end_of_a_loop_says_what_the_reply_said_of_it() -> None:
+    """Why it was refused; of one that was cut off, the text joins and the calls do not."""
+    details = {"category": "cyber", "explanation": "not that"}
+    assert m.termination(m.after(m.replied("refusal", stop_details=details))) == Refused("cyber", "not that")
+    cut = m.after(m.replied("max_tokens", m.text("so far"), m.call("c")))
+    assert (m.termination(cut), m.history(cut)) == (Truncated("max_tokens"), [HI, says(m.text("so far"))])
+
+
+def test_thinking_ends_a_paused_reply_and_no_other() -> None:
+    """The model goes on from there; the API does not take it back at the end of a round."""
+    paused = m.after(m.replied("pause_turn", m.text("half"), m.thinking()))
+    assert list(map(decode, paused.root.unjoined)) == [says(m.text("half"), m.thinking())]
+    ran = m.after(m.replied("tool_use", m.call("c"), m.thinking()), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    assert m.history(ran)[1] == says(m.call("c"))
+
+
+def test_the_usage_log_says_how_long_a_reply_took() -> None:
+    assert m.after(evolve(BYE, took=2.5)).root.usage_log[-1].seconds == 2.5
 
 
 # --- going out, and meanwhile ----------------------------------------------------------------------------------------
@@ -172,7 +209,10 @@ def test_a_container_comes_back_with_what_a_limit_ended() -> None:
     limited = m.after(*paused, limits=Limits(max_pauses=0))
     assert limited.root.container is None
     assert step(limited, ev.Changed(limits=Limits())).root.container == "box"
-    assert m.go(limited, ev.Changed("{}", ("container",)), ev.Changed(limits=Limits())).root.container is None
+    gone = m.go(limited, ev.Changed("{}", ("container",)), ev.Changed(limits=Limits()))
+    assert gone == State({(): evolve(step(limited, ev.Changed(limits=Limits())).root, container=None)})
+    waiting = m.after(*paused[:1])
+    assert (waiting.root.container, step(waiting, ev.Changed("{}", ("container",))).root.container) == ("box", None)
 
 
 # --- a history that the server compacts ------------------------------------------------------------------------------
@@ -197,6 +237,8 @@ def test_the_servers_block_takes_the_place_of_the_history() -> None:
     state = compacted(BLOCK)
     assert (m.phase(state), state.root.unjoined, replaced(state), len(m.history(state))) == ("paused", (), True, 1)
     assert (state.root.edited_at, state.root.iterations, state.root.pauses) == (2, 2, 0)
+    stopped = compacted(BLOCK, callables=STOP_WHEN)
+    assert m.history(step(stopped, ev.Stopped())) == m.history(state)
     thinks = compacted(m.thinking(), BLOCK)  # its thinking came after words that are gone
     assert (len(m.history(thinks)), thinks.root.stale_thinking, state.root.stale_thinking) == (1, 1, 0)
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machine import making as m
 from toolloop.machine import events as ev
+from toolloop.machine.effects import Judge
 from toolloop.machine.joining import answer_to
 from toolloop.machine.jsontext import decode, encode
 from toolloop.machine.machine import detected
-from toolloop.machine.setup import Limits, LoopDetection
+from toolloop.machine.setup import Limits, LoopDetection, Texts
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import State
-from toolloop.machine.terminations import LoopDetected
-from toolloop.machine.tree import step
+from toolloop.machine.terminations import LoopDetected, NaturalEnd
+from toolloop.machine.tree import outstanding, step
 from toolloop.machine.values import Outcome, Result
 
 HI = {"role": "user", "content": "hi"}
@@ -136,10 +138,15 @@ RESULTS = encode({"role": "user", "content": [{"type": "tool_result", "tool_use_
 def test_the_last_user_turn_can_be_replaced(messages: tuple[str, ...], kept: int) -> None:
     """All of it, with what the model said to it; counters begin anew, and what compactions left is forgotten."""
     state = m.after(m.replied("end_turn", m.text("so")), ev.HistoryEdited((Splice(0, 2, messages),)))
+    counted: dict[str, Any] = {"active": 3.0, "pauses": 2, "compacted": (("drop_rounds", 5),)}
+    state = State({(): evolve(state.root, **counted)})
     again = step(state, ev.FollowedUp((m.user("new"),), replace_last=True))
     assert list(again.root.messages) == [*messages[:kept], m.user("new")]
     assert (again.root.iterations, again.root.turn_iterations, again.root.active) == (1, 0, 0.0)
-    assert list(step(state, ev.FollowedUp((m.user("new"),))).root.messages) == [*messages, m.user("new")]
+    assert (again.root.pauses, again.root.compacted) == (0, ())
+    further = step(state, ev.FollowedUp((m.user("new"),))).root
+    assert list(further.messages) == [*messages, m.user("new")]
+    assert (further.pauses, further.active, further.compacted) == (0, 0.0, counted["compacted"])
 
 
 # --- repetitions -----------------------------------------------------------------------------------------------------
@@ -212,5 +219,27 @@ def test_what_a_repetition_is() -> None:
     assert detected(judging(m.after(limits=UNLIMITED), [A], [A], [A]).root) is None
     state = m.go(judging(looking(), [A], [A]), ev.Judged(), *rest_of([A], 2), m.replied("end_turn", m.text("so")))
     assert found(m.go(state, ev.FollowedUp((m.user(),))), [[A], [A], [A]]) == [None, None, 3]
+    assert detected(m.go(judging(looking(1), [A]), ev.Judged()).root) is None  # it was judged
     reply = m.replied("end_turn", m.call("c1_0", "pure"))
     assert detected(m.go(looking(1, callables=STOP_WHEN), reply).root) is None
+
+
+def test_a_repetition_ends_the_loop_if_it_is_to() -> None:
+    """Before a policy is asked about its calls, and none of them runs."""
+    state = judging(looking(2, "stop"), [A], [A])
+    assert outstanding(state) == (Judge(()),)
+    ended = step(state, ev.Judged())
+    assert m.termination(ended) == LoopDetected("pure", 2)
+    assert m.results(m.history(ended)[-1]) == {"c2_0": Texts().not_run}
+    first, warned = judging(looking(2, "stop"), [A]), judging(looking(2), [A], [A])
+    assert (outstanding(first), outstanding(warned)) == ((Judge(("c1_0",)),), (Judge(("c2_0",)),))
+
+
+def test_a_model_that_stops_repeating_itself_is_not_warned() -> None:
+    """A warning that had to wait for a legal place is dropped with the reason for it."""
+    state = looking(2, "inject_warning")
+    for number in (1, 2):
+        state = m.go(state, asked([A], number, m.code_call), ev.Judged(), *rest_of([A], number))
+    assert "2 times" in state.root.queued[0]
+    ended = m.go(state, m.replied("end_turn", m.text("so")))
+    assert (m.termination(ended), m.history(ended)[-1]["content"]) == (NaturalEnd(), [m.text("so")])

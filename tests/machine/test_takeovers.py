@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from tests.machine import making as m
 from tests.machine.making import the_call
@@ -17,7 +18,7 @@ from toolloop.machine.queries import Standing, answer_of, driven, everywhere, st
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
 from toolloop.machine.tree import fork, outstanding, step
-from toolloop.machine.values import Outcome, Result, Status, Why
+from toolloop.machine.values import GrantSpec, Outcome, Result, Status, Why
 
 TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
 FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
@@ -82,6 +83,19 @@ def test_a_copy_stands_where_its_loop_stood(state: State, phase: str) -> None:
     copy = fork(state, "copy", 0.0)
     assert (m.phase(copy), m.history(copy)) == (phase, m.history(state))
     assert list(copy.loops) == [()]
+    assert copy.root.active == state.root.active
+
+
+def test_a_copy_has_no_grants() -> None:
+    """What its caller allowed once and for all was allowed in the other loop."""
+    granted = m.after(TWO, m.asks("c"), m.decided(c=evolve(m.APPROVE, remember=GrantSpec(match="{}"))))
+    assert (len(granted.root.grants), fork(granted, "copy", 0.0).root.grants) == (1, ())
+
+
+def test_the_calls_of_a_copy_wait_from_then_on() -> None:
+    """However long the loop had waited with the copy."""
+    copy = fork(m.after(TWO, m.judged(), decision_timeout=5.0), "copy", 100.0)
+    assert [the_call(copy, name).expires_at for name in "cd"] == [105.0, 105.0]
 
 
 def test_a_tree_is_copied_as_a_whole() -> None:

@@ -216,7 +216,7 @@ def start(loop: Loop, event: ev.Started) -> Loop:
     before = loop
     if isinstance(loop.phase, Judging):
         loop = take_judgement(loop, _ALL_MAY_RUN)
-    round_ = loop.round if loop.round and isinstance(loop.phase, Running) else _NO_ROUND
+    round_ = loop.round or _NO_ROUND
     call = round_.find(event.call_id)
     if call is None or call.status is not Status.CLEARED or not may_start(loop.setup, round_):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
@@ -363,7 +363,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
 
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:
-    is_same = same_prefix(loop.setup, setup, is_stale=loop.stale_thinking > 0)
+    is_same = same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
     loop = evolve(loop, setup=setup)
     return loop if is_same else mark_stale(loop)
 

@@ -31,7 +31,7 @@ from toolloop.machine import limits
 from toolloop.machine.calls import ask_again, replace_calls, startable, unknown_call
 from toolloop.machine.chain import Chain
 from toolloop.machine.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
-from toolloop.machine.errors import IllegalCommand, UnknownCall
+from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.expiry import advance_time
 from toolloop.machine.impossible_events import not_possible, undecided_calls
 from toolloop.machine.joining import end
@@ -173,8 +173,8 @@ def _take(state: State, event: ev.Event) -> State:
             if event.iteration == event.attempt == 0:
                 raise not_possible(loop, event, f"the loop inside {event.call_id!r} is not over")
             return _end_too_late(state, path, event)
-        case ev.Decided():
-            return _decide(state, path, event.decisions, event)
+        case ev.Decided() if round_ := open_round(loop):
+            return _decide(state, path, round_, event.decisions)
         case ev.Continued() if isinstance(loop.phase, Waiting | Failed):
             return _continue(state, event)
         case ev.HistoryTaken():
@@ -203,7 +203,7 @@ def _changed(state: State, path: Path, after: Loop) -> State:
         above = loops.get(each[:-1])
         round_ = round_of(above) if above else None
         call = round_.find(each[-1]) if round_ else None
-        if call is None or not call.has_loop or call.status is not Status.RUNNING:
+        if call is None or not call.has_loop:
             del loops[each]
         elif rests and isinstance(loop.phase, Requesting):
             loops[each] = evolve(loop, phase=Ready())  # that request is no longer waited for
@@ -217,8 +217,8 @@ def _open(state: State, event: ev.Opened) -> State:
         raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
     _check_above(state, path, event)
     loop = take(state.loops[path], ev.Started(call_id))
-    round_ = loop.round or Round(0, None)
-    if event.setup.within != (*loop.setup.within, (round_.iteration, call_id, run_of(loop, call_id)[1])):
+    round_, (iteration, attempt) = loop.round, run_of(loop, call_id)
+    if round_ is None or event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
         raise not_possible(loop, event, f"the loop that begins is not of the call {call_id!r}")
     calls = [evolve(call, has_loop=True) for call in (round_.find(call_id),) if call]
     loop = evolve(loop, round=replace_calls(round_, calls))
@@ -231,34 +231,24 @@ def _open(state: State, event: ev.Opened) -> State:
 Decisions = Iterable[tuple[str, DecisionRecord]]
 
 
-def _decide(state: State, path: Path, decisions: Decisions, event: ev.Decided) -> State:
+def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> State:
     """Apply decisions on calls of the loop at `path`, and on those of loops inside its calls, named by their paths."""
-    loop = state.loops[path]
-    round_ = open_round(loop)
-    if round_ is None:
-        return _changed(state, path, take(loop, event))  # it refuses
-    loops = {below[-1]: child for below, child in children(state, path, round_)}
+    rounds = {below[-1]: inner for below, child in children(state, path, round_) if (inner := open_round(child))}
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
     for name, decision in decisions:
         above, _, below = name.partition("/")  # no id contains a slash
-        if below and above in loops:
+        if below and above in rounds:
             deeper.setdefault(above, []).append((below, decision))
-        elif (below or loops) and round_.find(name) is None:
-            raise _unknown(state, path, name, decision)
+        elif round_.find(name) is None:
+            known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
+            raise unknown_call(decision.kind, "/".join((*path, name)), known)
         else:
             own.append((name, decision))
-    state = _changed(state, path, take(loop, ev.Decided(tuple(own))))
+    state = _changed(state, path, take(state.loops[path], ev.Decided(tuple(own))))
     for call_id, theirs in deeper.items():
-        if open_round(loops[call_id]) is None:
-            raise _unknown(state, path, f"{call_id}/{theirs[0][0]}", theirs[0][1])
-        state = _decide(state, (*path, call_id), theirs, event)
+        state = _decide(state, (*path, call_id), rounds[call_id], theirs)
     return state
-
-
-def _unknown(state: State, path: Path, name: str, decision: DecisionRecord) -> UnknownCall:
-    known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
-    return unknown_call(decision.kind, "/".join((*path, name)), known)
 
 
 def _continue(state: State, event: ev.Continued) -> State:
@@ -266,18 +256,17 @@ def _continue(state: State, event: ev.Continued) -> State:
     undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     if undecided and state.root.setup.execution == "barrier":
         raise undecided_calls(undecided)
-    below = _proceed_below(state, (), is_retried=isinstance(state.root.phase, Failed))
-    return State({**state.loops, **below, (): take(state.root, event)})
+    return State({**state.loops, **_proceed_below(state, ()), (): take(state.root, event)})
 
 
-def _proceed_below(state: State, path: Path, *, is_retried: bool) -> dict[Path, Loop]:
+def _proceed_below(state: State, path: Path) -> dict[Path, Loop]:
     """Return the loops inside the calls of a loop that go on with it: decided ones, and failed ones that try again."""
     after: dict[Path, Loop] = {}
     for below, child in children(state, path, state.loops[path].round):
         has_failed = isinstance(child.phase, Failed) and not is_over(child)
         held = child.setup.execution == "barrier" and waiting(state, below)
-        if has_failed or (isinstance(child.phase, Waiting) and not held and not is_retried):
-            after |= {below: take(child, ev.Continued()), **_proceed_below(state, below, is_retried=has_failed)}
+        if has_failed or (isinstance(child.phase, Waiting) and not held):
+            after |= {below: take(child, ev.Continued()), **_proceed_below(state, below)}
     return after
 
 
@@ -289,7 +278,7 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
         return state
     if waiting(state):
         return State({**state.loops, (): evolve(state.root, phase=Waiting("decision_required"))})
-    return State({**state.loops, **_proceed_below(state, (), is_retried=False)})
+    return State({**state.loops, **_proceed_below(state, ())})
 
 
 def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
@@ -365,7 +354,7 @@ def _look_inside(state: State, path: Path, room: limits.Room) -> _Found:
             effects += found.effects
             busy, held = busy or found.busy, held | found.held
     if effects or busy:
-        return _Found(tuple(effects), busy, held)
+        return _Found(tuple(effects), busy)
     if held and room != limits.ANY and _look(state, path).effects != (EndTurn(path),):
         return _Found(held=held)
     return _Found((EndTurn(path),), held=held)

@@ -1,0 +1,148 @@
+"""Refused events: the error says what was asked, of a loop in which phase, and why not; and which call it is about."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from tests.machine import making as m
+from tests.machine.making import the_call
+from tests.machine.nested import asked, at, begun, inside, over, waits
+from toolloop.machine import events as ev
+from toolloop.machine.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.machine.setup import Budget, Limits
+from toolloop.machine.state import State
+from toolloop.machine.tree import step
+from toolloop.machine.values import DecisionRecord, Status, Wait, Why
+
+ASKED = m.after(m.replied("tool_use", m.call("c")))
+NESTED = m.go(begun("p"), *asked("p", "a"))
+STANDING = m.go(begun("p"), *waits("p"), ev.TurnEnded())
+SPENT = m.go(begun("p", limits=Limits(budget=Budget(requests=1))))
+ELSEWHERE = m.setup(within=((7, "x", 1),))
+OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "phase", "why"),
+    [
+        (m.after(limits=Limits(max_iterations=0)), ev.Requested(), "Ready", "a limit forbids the request"),
+        (m.after(), ev.TurnEnded(), "Ready", "something can still be done, or is in progress"),
+        (ASKED, ev.Started("x"), "Judging", "'x' is not a call that may start"),
+        (ASKED, m.ended("c"), "Judging", "'c' is not a call that runs"),
+        (
+            ASKED,
+            ev.HistoryTaken(reply=m.user()),
+            "Judging",
+            "the reply is not an assistant message with calls",
+        ),
+        (
+            ASKED,
+            ev.HistoryTaken(reply=m.said(m.call("c")), rerun=("x",)),
+            "Judging",
+            "'x' is not a call of the open round",
+        ),
+        (ASKED, ev.Woken(ELSEWHERE), "Judging", "the setup is that of a loop in another place"),
+        (NESTED, m.ended("p"), "Running", "the loop inside 'p' is not over"),
+        (NESTED, ev.TurnEnded(), "Running", "something may be done yet, or is in progress"),
+        (
+            NESTED,
+            ev.Stopped(path=("p",)),
+            "Running",
+            "it is for the outermost loop, and reaches down from there",
+        ),
+        (NESTED, ev.Requested(path=("p", "a")), "Running", "there is no loop inside the call 'p/a'"),
+        (NESTED, evolve(OPENED, path=("x", "y", "z")), "Running", "there is no loop inside the call 'x/y'"),
+        (
+            m.go(m.after(), *asked("", "p")),
+            evolve(OPENED, setup=ELSEWHERE),
+            "Running",
+            "the loop that begins is not of the call 'p'",
+        ),
+        (STANDING, ev.Requested(path=("p",)), "Waiting", "the loop above does not run"),
+        (SPENT, ev.Requested(path=("p",)), "Running", "a limit of a loop above forbids it"),
+    ],
+)
+def test_a_refusal_says_what_was_asked_and_why_not(state: State, event: ev.Event, phase: str, why: str) -> None:
+    """To the last word; and what was asked, and the phase, can be read from it."""
+    with pytest.raises(IllegalCommand) as refused:
+        step(state, event)
+    name = type(event).__name__
+    assert str(refused.value) == f"{name} is not possible while the loop is {phase}: {why}"
+    assert (refused.value.asked, refused.value.state, refused.value.allowed) == (name, phase, ())
+
+
+def test_a_loop_without_an_open_round_takes_no_decision() -> None:
+    """It waits for its caller, but not for a decision: that is no command there."""
+    closed = m.after(m.replied("tool_use", m.call("c")), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    with pytest.raises(IllegalCommand, match="a decision is not possible while the loop is Waiting") as refused:
+        step(closed, m.decided(c=m.DENY))
+    assert refused.value.asked == "a decision"
+    assert "a decision" not in refused.value.allowed
+
+
+# --- decisions in loops inside calls ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x", "x/a", "p/x", "p/a/b", "q/a", "p//a", "//a", "/p/a", "p/a/", "p/", "/", ""])
+def test_one_decision_that_names_no_call_refuses_those_beside_it(name: str) -> None:
+    """Wherever in the tree; and it says what waits."""
+    asking = m.go(begun("p", "q"), *waits("p"))
+    with pytest.raises(UnknownCall) as refused:
+        step(asking, ev.Decided((("p/a", m.APPROVE), (name, m.APPROVE))))
+    assert str(refused.value) == (
+        f"approve names the call {name!r}, which is not in the open round; the calls that wait are: p/a"
+    )
+    assert the_call(inside(asking), "a").status is Status.WAITING
+
+
+def test_a_wrong_name_is_answered_with_the_calls_that_wait_in_that_loop() -> None:
+    """With their paths from the outermost loop."""
+    asking = m.go(begun("p", "q"), *waits("p"), *waits("q"))
+    for name, known in (("p/x", ("p/a",)), ("p/x/y", ("p/a",)), ("x", ("p/a", "q/a"))):
+        with pytest.raises(UnknownCall) as refused:
+            step(asking, ev.Decided(((name, m.DENY),)))
+        assert (refused.value.call, refused.value.known) == (name, known)
+
+
+def decided_before(*decisions: tuple[str, DecisionRecord]) -> State:
+    return m.go(begun("p"), *asked("p", "a", "b"), *at("p", m.asks("a", "b")), ev.TurnEnded(), ev.Decided(decisions))
+
+
+def expired() -> State:
+    asks = ev.Judged((("a", Wait(Why.APPROVAL, expires_in=5.0)),))
+    asking = m.go(begun("p"), *asked("p", "a"), *at("p", asks), ev.TurnEnded())
+    return step(asking, ev.Ticked(at=asking.root.now + 6.0))
+
+
+def settled() -> State:
+    """A call inside has its result, and another waits."""
+    return m.go(begun("p"), *asked("p", "a", "b"), *at("p", ev.Started("a"), m.ended("a")))
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "decision", "kind"),
+    [
+        (decided_before(), "p/nix", m.APPROVE, UnknownCall),
+        (decided_before(), "p/a", DecisionRecord("approve", digest="of another"), DecisionConflict),
+        (decided_before(), "p/a", m.RERUN, IllegalCommand),
+        (decided_before(("p/a", m.APPROVE)), "p/a", m.DENY, DecisionConflict),
+        (expired(), "p/a", m.APPROVE, AlreadyDecided),
+        (m.go(begun("p"), *asked("p", "a"), *at("p", ev.Started("a"))), "p/a", m.DENY, IllegalCommand),
+        (settled(), "p/a", m.DENY, AlreadyDecided),
+        (m.go(begun("p"), *asked("p", "a")), "p/a/b", m.DENY, UnknownCall),
+        (m.go(begun("p"), *over("p")), "p/a", m.DENY, UnknownCall),
+    ],
+    ids=["no call", "digest", "kind", "decided", "expired", "running", "settled", "no loop", "ended"],
+)
+def test_an_error_about_a_call_inside_names_it_by_its_path(
+    state: State, name: str, decision: DecisionRecord, kind: type[CallerError]
+) -> None:
+    """In its text and in its attributes: ids may repeat in a tree, and what is named can be said back."""
+    with pytest.raises(kind) as refused:
+        step(state, ev.Decided(((name, decision),)))
+    assert repr(name) in str(refused.value)
+    if kind is not IllegalCommand:
+        assert getattr(refused.value, "call", None) == name
+    if name == "p/nix":
+        assert getattr(refused.value, "known", None) == ("p/a", "p/b")
