@@ -158,7 +158,7 @@ def test_what_is_no_summary_changes_nothing() -> None:
 
 
 def test_a_function_that_gives_no_text_is_told_so() -> None:
-    with pytest.raises(SummaryFailed, match="the summary is a int, not a text"):
+    with pytest.raises(SummaryFailed, match="the summary is an int, not a text"):
         Summarize(len, 1)(loop_of(4))
 
 

@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str
         IllegalCommand,
         "content",
     ),
-    "something else": (lambda at: at.decide({"toolu_w": "yes"}), IllegalCommand, "no decision"),  # type: ignore[dict-item]
+    "something else": (lambda at: at.decide({"toolu_w": "yes"}), IllegalCommand, "not a decision"),  # type: ignore[dict-item]
     "going on undecided": (lambda at: at.resume(Continue()), UndecidedCalls, "toolu_w"),
     "one of three": (
         lambda at: at.decide({"toolu_w": Approve(), "toolu_e": Answer("x"), "toolu_o": Rerun()}),

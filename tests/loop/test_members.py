@@ -254,7 +254,7 @@ def test_stop_is_possible_wherever_a_loop_has_not_ended(state: str) -> None:
 def test_what_is_no_command_is_refused(junk: Any) -> None:
     """A mistake of type, whatever the state."""
     with standing("tools_executed") as at:
-        with pytest.raises(TypeError, match="no command"):
+        with pytest.raises(TypeError, match="not a command"):
             at.handle.resume(junk)
         assert at.handle.pending_turn is not None
 

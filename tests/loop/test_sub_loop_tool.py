@@ -118,7 +118,7 @@ async def _later(_: Any) -> dict[str, Any]:
         ({"tools": [3]}, BadTool, "int is not a tool"),
         ({"tools": [add, add]}, BadTool, "two tools are named 'add'"),
         ({"input_schema": {"type": "string"}}, BadTool, "JSON Schema of an object"),
-        ({"params": 3}, TypeError, "sub_loop('ask'): params is a int"),
+        ({"params": 3}, TypeError, "sub_loop('ask'): params is an int"),
         ({"params": {"model": MODEL}}, ValueError, "no 'max_tokens'"),
         ({"params": {"max_tokens": 3}}, ValueError, "no 'model'"),
         ({"params": {**PARAMS, "stream": True}}, ValueError, "'stream'"),
@@ -213,7 +213,7 @@ def test_the_messages_of_a_function_are_all_there_is() -> None:
     ("params", "kind", "words"),
     [
         (lambda _: 1 / 0, ZeroDivisionError, "division"),
-        (lambda _: None, TypeError, "sub_loop('ask'): params is a NoneType"),
+        (lambda _: None, TypeError, "sub_loop('ask'): params is None"),
         (lambda _: {"model": MODEL}, ValueError, "no 'max_tokens'"),
         (lambda _: {**PARAMS, "stream": True}, ValueError, "sub_loop('ask'): params has 'stream'"),
         (lambda _: {**PARAMS, "messages": []}, InvalidHistory, "sub_loop('ask')"),

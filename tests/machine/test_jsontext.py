@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from anthropic.types import TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
+import toolloop
 from toolloop.machine import jsontext
-from toolloop.machine.jsontext import canonical, decode, encode, plain, well_formed, with_integers
+from toolloop.machine.jsontext import a_type, canonical, decode, encode, plain, well_formed, with_integers
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -121,7 +124,7 @@ def test_objects_become_plain() -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ({"a": [1, object()]}, r"messages\.a\[1\] is a object, which is not JSON"),
+        ({"a": [1, object()]}, r"messages\.a\[1\] is an object, which is not JSON"),
         ({"a": {1: 2}}, r"messages\.a has the key 1"),
         (b"bytes", "messages is a bytes"),
         ({1, 2}, "messages is a set"),
@@ -160,3 +163,15 @@ def test_floats_that_are_integers_become_integers(value: Any) -> None:
     assert with_integers(value) == value
     assert encode(value) == before
     assert encode(with_integers({"a": [5.0, 0.5, True, None, "5.0"]})) == '{"a":[5,0.5,true,null,"5.0"]}'
+
+
+def test_a_type_has_the_right_article() -> None:
+    """A value is named as a person would say it: "an int", "a str", and None is None."""
+    named = [a_type(value) for value in (3, "", {}, object(), OrderedDict(), None, int)]
+    assert named == ["an int", "a str", "a dict", "an object", "an OrderedDict", "None", "the class int"]
+
+
+def test_an_article_is_not_written_before_the_name_of_a_type() -> None:
+    """One function writes it; an f-string would say "a int"."""
+    sources = {path: path.read_text() for path in Path(toolloop.__path__[0]).rglob("*.py")}
+    assert [str(path) for path, text in sources.items() if re.search(r"\b[Aa]n? \{type\(", text)] == []

@@ -127,7 +127,7 @@ def test_an_extra_body_that_cannot_be_sent_is_refused() -> None:
     """It raises before anything is sent, and names the key."""
     cases: list[tuple[dict[str, Any], str]] = [
         ({"stream": True}, "has the key 'stream'"),
-        ({"x": object()}, "extra_body.x is a object"),
+        ({"x": object()}, "extra_body.x is an object"),
     ]
     for extra, words in cases:
         with serving(message()) as server, pytest.raises(TypeError, match=words):

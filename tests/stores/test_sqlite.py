@@ -74,7 +74,7 @@ def test_bad_arguments_are_refused_by_name() -> None:
         ({"path": "loops.db", "busy_timeout": -1}, "busy_timeout is -1"),
         ({"path": "loops.db", "busy_timeout": float("nan")}, "busy_timeout is nan"),
         ({"path": "loops.db", "busy_timeout": "5"}, "busy_timeout is a str"),
-        ({"path": "loops.db", "busy_timeout": None}, "busy_timeout is a NoneType"),
+        ({"path": "loops.db", "busy_timeout": None}, "busy_timeout is None"),
     ]
     for arguments, says in cases:
         with pytest.raises((TypeError, ValueError), match=says):

@@ -99,7 +99,7 @@ def test_a_schema_that_cannot_be_that_of_a_tool_is_refused_at_once() -> None:
         (3, "JSON Schema of an object"),
         ({}, "JSON Schema of an object"),
         ({"type": "string"}, "JSON Schema of an object"),
-        ({"type": "object", "properties": {"a": object()}}, "input_schema.properties.a is a object"),
+        ({"type": "object", "properties": {"a": object()}}, "input_schema.properties.a is an object"),
         ({"type": "object", "$schema": 5}, "not a JSON Schema: "),
         (of("a", type="text"), "not a JSON Schema, at $.properties.a.type: 'text' is not"),
         (of("a b"), "does not accept 'a b'"),

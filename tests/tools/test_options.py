@@ -19,9 +19,9 @@ def add(left: int, right: int = 0) -> int:
 def test_an_invalid_option_is_refused_at_decoration() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"allowed_callers": {"direct"}}, "allowed_callers is a set"),
-        ({"input_examples": [{"left": object()}]}, "left is a object"),
+        ({"input_examples": [{"left": object()}]}, "left is an object"),
         ({"defer_loading": True, "cache_control": {"type": "ephemeral"}}, "refuses both together"),
-        ({"cache_control": object()}, "cache_control is a object"),
+        ({"cache_control": object()}, "cache_control is an object"),
         ({"effect": "twice"}, '"pure", "keyed" or "once"'),
         ({"timeout": 0}, "timeout of add"),
         ({"timeout": -1.0}, "timeout of add"),

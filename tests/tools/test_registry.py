@@ -95,7 +95,7 @@ def test_an_own_adapter_goes_along_into_every_subset() -> None:
 def test_a_wrong_adapter_is_refused_with_what_to_give() -> None:
     cases: list[tuple[Any, str]] = [
         (Own, "got the class Own"),
-        (5, "adapter: expected an object with create_messages and to_plain_text, .*, got a int"),
+        (5, "adapter: expected an object with create_messages and to_plain_text, .*, got an int"),
         (lambda value: value, "got a function"),
     ]
     for adapter, says in cases:

@@ -27,8 +27,8 @@ def test_a_bad_field_is_refused_by_name() -> None:
         (lambda: FileResponse("a", "text/plain", "text"), TypeError, "data"),
         (lambda: LinkResponse(None, "https://example.org"), TypeError, "name"),
         (lambda: LinkResponse("a", ""), ValueError, "url"),
-        (lambda: RawOutputs("text"), TypeError, "blocks: expected a list of content blocks, got str"),
-        (lambda: RawOutputs({"type": "text", "text": "a"}), TypeError, "blocks: .*got dict"),
+        (lambda: RawOutputs("text"), TypeError, "blocks: expected a list of content blocks, got a str"),
+        (lambda: RawOutputs({"type": "text", "text": "a"}), TypeError, "blocks: .*got a dict"),
     ]
     for make, kind, says in cases:
         with pytest.raises(kind, match=says):

@@ -14,7 +14,7 @@ from attrs.validators import optional
 
 from toolloop.compaction.tokens import Outline, outline_of
 from toolloop.machine.errors import OutsideError
-from toolloop.machine.jsontext import decode, encode, plain
+from toolloop.machine.jsontext import a_type, decode, encode, plain
 
 
 class SummaryFailed(OutsideError):
@@ -89,7 +89,7 @@ class Strategy(ABC):
 
         """
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-            raise TypeError(f"{type(self).__name__} got a {type(messages).__name__}; give a list of messages")
+            raise TypeError(f"{type(self).__name__} got {a_type(messages)}; give a list of messages")
         outlines = [outline_of(_as_json(each, f"messages[{index}]")) for index, each in enumerate(messages)]
         return outlines, self.plan(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None
 

@@ -22,7 +22,7 @@ from toolloop.compaction.segments import (
 )
 from toolloop.compaction.strategy import Edit, Strategy, SummaryFailed, applied, at_least, edit_of, live_tokens
 from toolloop.compaction.tokens import Outline, outline_of
-from toolloop.machine.jsontext import JSON, encode, well_formed
+from toolloop.machine.jsontext import JSON, a_type, encode, well_formed
 from toolloop.messages.reading import kind_of, text_key
 from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.providers.protocol import Request
@@ -94,7 +94,7 @@ class Summary:
 
         """
         if not isinstance(text, str):
-            raise SummaryFailed(f"the summary is a {type(text).__name__}, not a text")
+            raise SummaryFailed(f"the summary is {a_type(text)}, not a text")
         if not text.strip():
             raise SummaryFailed("the summary is blank")
         summary = _message("user", f"{SUMMARY_START}\n\n{well_formed(text.strip())}")
@@ -125,10 +125,9 @@ def _split(strategy: Any) -> tuple[dict[str, JSON], Secrets]:
 
 def _writer(_strategy: Any, attribute: Any, value: Any) -> None:
     if value is not None and (isinstance(value, type) or not (_is_provider(value) or callable(value))):
-        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         raise TypeError(
-            f"{attribute.name} is {what}; give a client of the anthropic SDK, a provider, a function that takes "
-            "messages and returns a text, or None for the loop's own provider"
+            f"{attribute.name} is {a_type(value)}; give a client of the anthropic SDK, a provider, a function that "
+            "takes messages and returns a text, or None for the loop's own provider"
         )
 
 

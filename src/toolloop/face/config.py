@@ -11,6 +11,7 @@ from attrs import field, fields, frozen
 from attrs.validators import optional
 
 from toolloop.compaction.strategy import Strategy
+from toolloop.machine.jsontext import a_type
 from toolloop.machine.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
 from toolloop.machine.texts import PLACES
 from toolloop.tools import ToolContext
@@ -47,7 +48,7 @@ _execution = _fits(get_args(Execution).__contains__, f"one of {', '.join(get_arg
 
 def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
     if value == 0:
-        raise ValueError(f"{attribute.name} is 0, and no tool is as quick as that; give more, or None for no limit")
+        raise ValueError(f"{attribute.name} is 0, which no tool can keep; give more, or None for no limit")
 
 
 def _is(kind: type, remedy: str) -> Callable[[Any, Any, Any], None]:
@@ -242,13 +243,13 @@ def check_parts(config: object, context: object, *, loop_id: object = None, cloc
 
     """
     if not isinstance(config, LoopConfig):
-        raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
+        raise TypeError(f"config is {a_type(config)}; give a LoopConfig")
     if not isinstance(context, LoopContext | ToolContext):
-        raise TypeError(f"context is a {type(context).__name__}; give a LoopContext, or inside a tool its ToolContext")
+        raise TypeError(f"context is {a_type(context)}; give a LoopContext, or inside a tool its ToolContext")
     if not isinstance(loop_id, str | None):
-        raise TypeError(f"loop_id is a {type(loop_id).__name__}; give a string")
+        raise TypeError(f"loop_id is {a_type(loop_id)}; give a string")
     if clock is not None and not callable(clock):
-        raise TypeError(f"clock is a {type(clock).__name__}; give a callable that returns seconds since the epoch")
+        raise TypeError(f"clock is {a_type(clock)}; give a callable that returns seconds since the epoch")
 
 
 DEFAULT_CONFIG = LoopConfig()

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolloop.machine.calls import LATEST, already_decided
 from toolloop.machine.errors import AlreadyDecided, IllegalCommand, InvalidHistory, UnknownCall
-from toolloop.machine.jsontext import JSON, decode, encode, plain, well_formed
+from toolloop.machine.jsontext import JSON, a_type, decode, encode, plain, well_formed
 from toolloop.machine.loop import Loop, Waiting
 from toolloop.machine.values import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.messages.blocks import RESULT_KINDS
@@ -40,8 +40,8 @@ def to_record(
     """
     bound = getattr(decision, "digest", None)
     for name in ("by", "reason", "digest"):
-        if not isinstance(getattr(decision, name, None), str | None):
-            raise _refused(f"the decision for the call {call_id!r} has a {name} that is no string", name)
+        if not isinstance(value := getattr(decision, name, None), str | None):
+            raise _refused(f"{name} of the decision for the call {call_id!r} is {a_type(value)}; give a string", name)
     by = getattr(decision, "by", None)
     by = None if by is None else well_formed(by)
     match decision:
@@ -65,8 +65,8 @@ def to_record(
         case Rerun():
             return DecisionRecord("rerun", by=by, digest=bound, at=now)
     raise _refused(
-        f"{decision!r} is no decision for the call {call_id!r}; give Approve (with a mapping as input, or none, and a "
-        "Grant to remember, or none), "
+        f"{decision!r} is not a decision for the call {call_id!r}; give Approve (with a mapping as input, or none, and "
+        "a Grant to remember, or none), "
         "Deny (with a reason), Answer (with is_error true or false) or Rerun",
         type(decision).__name__,
     )
@@ -127,7 +127,7 @@ def to_seconds(moment: Any, asked: str) -> float:
 
     Raises:
         TypeError: it is neither a datetime nor a number.
-        ValueError: a datetime without a time zone, or a number that is none.
+        ValueError: a datetime without a time zone, or a number that is not such a moment.
 
     """
     if isinstance(moment, datetime):
@@ -136,11 +136,9 @@ def to_seconds(moment: Any, asked: str) -> float:
         return moment.timestamp()
     if isinstance(moment, int | float) and not isinstance(moment, bool):
         if not 0 <= moment <= LATEST:
-            raise ValueError(
-                f"{asked}: {moment!r} is no moment of a calendar; give seconds (not milliseconds) since the epoch"
-            )
+            raise ValueError(f"{asked}: {moment!r} is not a date; give seconds (not milliseconds) since the epoch")
         return float(moment)
-    raise TypeError(f"{asked} got a {type(moment).__name__}; give an aware datetime, or seconds since the epoch")
+    raise TypeError(f"{asked} got {a_type(moment)}; give an aware datetime, or seconds since the epoch")
 
 
 def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:
@@ -180,11 +178,11 @@ def to_texts(
         known: texts that are taken as they are.
 
     Raises:
-        TypeError: they are no list, or something in them is not JSON; the message says where.
+        TypeError: they are not a list, or something in them is not JSON; the message says where.
 
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise TypeError(f"{where} is a {type(messages).__name__}; give a list of messages")
+        raise TypeError(f"{where} is {a_type(messages)}; give a list of messages")
     texts = []
     for index, message in enumerate(messages):
         if known and (text := _as_it_is(message)) in known:

@@ -11,7 +11,7 @@ from toolloop.face.config import LoopConfig
 from toolloop.face.decisions import refuse_invalid, to_texts
 from toolloop.face.tool_facts import facts_of
 from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, encode
+from toolloop.machine.jsontext import JSON, a_type, encode
 from toolloop.machine.setup import Setup
 from toolloop.requests.params import Secrets, check_params, split
 from toolloop.tools import Tool, ToolRegistry
@@ -85,7 +85,7 @@ def as_registry(tools: Any) -> ToolRegistry:
 
     """
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-        raise TypeError(f"tools is a {type(tools).__name__}; give a list of tools, or a ToolRegistry")
+        raise TypeError(f"tools is {a_type(tools)}; give a list of tools, or a ToolRegistry")
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 

@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 from toolloop.face.calls import ToolCall, ToolResult, calls_of, pending_calls
 from toolloop.face.watch_events import WatchEvent
 from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.jsontext import JSON, decode
+from toolloop.machine.jsontext import JSON, a_type, decode
 from toolloop.machine.loop import Loop, Waiting, WaitReason
 from toolloop.machine.state import State
 from toolloop.machine.terminations import Termination
@@ -274,7 +274,7 @@ def bound(call: str | ToolCall, decision: Decision) -> tuple[Named, Decision]:
         return call.path, (decision if decision.digest else evolve(decision, digest=call.digest))
     if isinstance(call, str):
         return call, decision
-    raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by a {type(call).__name__}")
+    raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by {a_type(call)}")
 
 
 def text_of(blocks: Sequence[JSON]) -> str | None:

@@ -146,7 +146,7 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
     """Put the parts of a loop together. Nothing is sent or stored, and no clock starts.
 
     Raises:
-        TypeError: `provider` is none, or is sync where the driver is async, or the other way round.
+        TypeError: `provider` is not one, or is sync where the driver is async, or the other way round.
 
     """
     is_async = driver_class.is_async

@@ -31,7 +31,7 @@ from toolloop.loop.policies import misfit
 from toolloop.loop.runtimes import Runtimes
 from toolloop.machine import events as ev
 from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
-from toolloop.machine.jsontext import JSON, decode, encode, well_formed
+from toolloop.machine.jsontext import JSON, a_type, decode, encode, well_formed
 from toolloop.machine.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.machine import allowed
 from toolloop.machine.queries import driven, everywhere, is_due, is_empty, open_round
@@ -171,7 +171,7 @@ class Commands:
         """Return what a command is called in errors, and the function of the state.
 
         Raises:
-            TypeError: it is no command, or what it holds is nothing for a loop.
+            TypeError: it is not a command, or its reason or messages are not what a command takes.
 
         """
         match command:
@@ -183,8 +183,8 @@ class Commands:
             case Stop(reason=None | str() as reason):
                 return "stop()", partial(self.stop, reason=reason)
             case Stop():
-                raise TypeError(f"stop(): the reason is a {type(command.reason).__name__}; give a string, or None")
-        raise TypeError(f"{command!r} is no command; give Continue(), InjectMessages([...]) or Stop()")
+                raise TypeError(f"stop(): the reason is {a_type(command.reason)}; give a string, or None")
+        raise TypeError(f"{command!r} is not a command; give Continue(), InjectMessages([...]) or Stop()")
 
     def go_on(self, state: State) -> ev.Continued:
         """Continue a loop that waits for a command.
@@ -258,7 +258,7 @@ class Commands:
         """Set other limits; see `read_limits`.
 
         Raises:
-            InvalidHistory: a limit ended the loop, its history was edited, and what would go out is no request.
+            InvalidHistory: a limit ended the loop, its history was edited, and what would go out is not a request.
 
         """
         loop, asked = state.root, "extend()"

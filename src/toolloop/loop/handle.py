@@ -22,7 +22,7 @@ from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
 from toolloop.loop.turns import Driving, Turn, Turns
 from toolloop.machine.errors import Conflict, IllegalCommand
-from toolloop.machine.jsontext import JSON
+from toolloop.machine.jsontext import JSON, a_type
 from toolloop.machine.loop import Waiting
 from toolloop.machine.queries import everywhere, next_deadline
 from toolloop.machine.setup import Budget
@@ -240,7 +240,7 @@ class HandleBase:
 
         """
         if not isinstance(decisions, Mapping):
-            raise TypeError(f"decide() got a {type(decisions).__name__}; give a mapping of calls to decisions")
+            raise TypeError(f"decide() got {a_type(decisions)}; give a mapping of calls to decisions")
         self._issuer.decide([bound(call, decision) for call, decision in decisions.items()])
 
     def resume(self, command: Command) -> None:

@@ -106,7 +106,7 @@ class MessageEdits:
         """Return copies of the closed history with the caller's edits in it.
 
         Raises:
-            TypeError: the caller's list holds something that is no JSON.
+            TypeError: the caller's list holds something that is not JSON.
 
         """
         texts = self._texts() if self._is_current(loop) else loop.messages
@@ -117,7 +117,7 @@ class MessageEdits:
 
         Raises:
             IllegalCommand: the loop has gone on since. The list is given up, and refuses every change from now on.
-            TypeError: the list holds something that is no JSON.
+            TypeError: the list holds something that is not JSON.
 
         """
         if self._list is None:

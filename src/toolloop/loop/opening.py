@@ -93,7 +93,7 @@ class Here:
         """Check what a caller gave.
 
         Raises:
-            BadTool: two tools of one name, an async tool under a sync handle, something that is no tool.
+            BadTool: two tools of one name, an async tool under a sync handle, something that is not a tool.
             TypeError: a part is of a type that it cannot be.
 
         """
@@ -156,7 +156,7 @@ def new_loop(
 
     Raises:
         InvalidHistory: the API would refuse the messages.
-        BadTool: two tools of one name, an async tool under a sync handle, something that is no tool.
+        BadTool: two tools of one name, an async tool under a sync handle, something that is not a tool.
         TypeError: a part is of a type that it cannot be.
         ValueError: a parameter that is missing, or not the caller's to give.
 
@@ -343,7 +343,7 @@ def _opened(
     setup = _setup_here(loop.setup, here, None if params is None else stored)
     if (changes := tuple(_drift(loop.setup, setup, here.config))) and on_drift == "raise":
         raise Drift(
-            f"the loop fell asleep with other things than it wakes up with: {'; '.join(changes)}. "
+            f"the loop was stored with other parts than it is opened with: {'; '.join(changes)}. "
             'Bring them back, or pass on_drift="accept" to go on with what there is now',
             changes=changes,
         )

@@ -12,7 +12,7 @@ from toolloop.face.loop_params import Beginning, as_registry, begin_with
 from toolloop.face.tool_facts import facts_of
 from toolloop.machine import events as ev
 from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.jsontext import JSON, a_type, decode, encode
 from toolloop.machine.limits import lesser
 from toolloop.machine.setup import Setup
 from toolloop.machine.values import Call
@@ -75,7 +75,7 @@ def sub_loop(  # noqa: PLR0913 - what a tool has, and what a loop has
     if not (isinstance(needs_approval, bool) or callable(needs_approval)):
         raise BadTool(f"needs_approval of {name} is {needs_approval!r}; give a bool, or a predicate", tool=name)
     if not isinstance(config, LoopConfig):
-        raise TypeError(f"config of the sub_loop {name!r} is a {type(config).__name__}; give a LoopConfig")
+        raise TypeError(f"config of the sub_loop {name!r} is {a_type(config)}; give a LoopConfig")
     registry = as_registry(tools)
     return SubLoop(
         name,
@@ -199,7 +199,7 @@ def _checked(params: Any, registry: ToolRegistry, *, asked: str) -> Beginning | 
     """Return a function as it is, and a mapping read and checked."""
     if callable(params) and not isinstance(params, Mapping):
         if is_async(params):
-            raise TypeError(f"{asked}: the params function is async, and nobody awaits it; give an ordinary one")
+            raise TypeError(f"{asked}: the params function is async, and it is never awaited; give an ordinary one")
         function: ParamsOf = params
         return function
     begins = begin_with(params, registry, asked=asked)

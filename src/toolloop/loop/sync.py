@@ -41,8 +41,8 @@ class ToolLoopHandle(HandleBase):
 
     Raises:
         InvalidHistory: the API would refuse the messages.
-        BadTool: two tools of one name, an async tool, something that is no tool.
-        TypeError: a parameter is not JSON, or the provider is none.
+        BadTool: two tools of one name, an async tool, something that is not a tool.
+        TypeError: a parameter is not JSON, or the provider is not one.
         ValueError: a parameter that is missing, or not the caller's to give.
 
     """

@@ -90,7 +90,7 @@ class BadTool(CallerError):
 
 
 class Drift(CallerError):
-    """A loop woke up among other tools, another model or other parameters than it fell asleep with."""
+    """A loop was opened with other tools, another model or other parameters than it was stored with."""
 
     changes: tuple[str, ...]
 

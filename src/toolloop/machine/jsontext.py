@@ -109,9 +109,17 @@ def _plain(value: JSON, where: str) -> JSON:
     to_dict = getattr(value, "to_dict", None)
     if callable(to_dict):
         return _plain(_sdk_dict(value, to_dict), where)
-    raise TypeError(
-        f"{where} is a {type(value).__name__}, which is not JSON: give a dict, list, str, number, bool or None"
-    )
+    raise TypeError(f"{where} is {a_type(value)}, which is not JSON: give a dict, list, str, number, bool or None")
+
+
+def a_type(value: object) -> str:
+    """What a value is, for an error: its type with the article, `None`, or the name of a class."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def _utf8(text: str) -> bool:

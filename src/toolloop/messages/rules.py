@@ -71,7 +71,9 @@ RULES: Final[dict[str, Rule]] = {
         "Replace the value; U+FFFD stands for half of a surrogate pair.",
         "section 3, reported",
     ),
-    "unknown-role": Rule("A role is user, assistant or system.", "Use one of the three.", "2, measured"),
+    "unknown-role": Rule(
+        "A role is user, assistant or system.", "Give one of the roles user, assistant and system.", "2, measured"
+    ),
     "message-shape": Rule(
         "A message has a role and a content, a string or a list.",
         "Give the message a role and a content.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON
+from toolloop.machine.jsontext import JSON, a_type
 
 _LONGEST_QUOTE = 40
 
@@ -41,7 +41,7 @@ def named(value: JSON) -> str:
     """Return the JSON type of a value in words."""
     if value is None:
         return "null"
-    return next((name for kind, name in _NAMES if isinstance(value, kind)), f"a {type(value).__name__}")
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), f"{a_type(value)}")
 
 
 _NAMES = (

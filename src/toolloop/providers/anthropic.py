@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from attrs import field, frozen
 
-from toolloop.machine.jsontext import plain
+from toolloop.machine.jsontext import a_type, plain
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.replies import built_reply, read_reply
 from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments
@@ -159,10 +159,9 @@ def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | Async
     method = send or create
     client = "AsyncAnthropic" if is_async else "Anthropic"
     if isinstance(value, type) or method is None:
-        given = f"the class {value.__name__}, not an instance" if isinstance(value, type) else type(value).__name__
         raise TypeError(
-            f"the provider is {given}: give a client of the anthropic SDK, such as anthropic.{client}(), or an object "
-            "with `send(request)` (toolloop.providers.Provider or AsyncProvider)"
+            f"the provider is {a_type(value)}: give a client of the anthropic SDK, such as anthropic.{client}(), or an "
+            "object with `send(request)` (toolloop.providers.Provider or AsyncProvider)"
         )
     if inspect.iscoroutinefunction(method) != is_async:
         names = ("sync", "async", "AsyncToolLoopHandle", "ToolLoopHandle")

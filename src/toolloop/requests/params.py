@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from toolloop.machine.chain import Chain
 from toolloop.machine.errors import InvalidHistory
-from toolloop.machine.jsontext import JSON, decode, encode, plain
+from toolloop.machine.jsontext import JSON, a_type, decode, encode, plain
 from toolloop.messages.blocks import MOST_CACHE_MARKS
 from toolloop.messages.reading import is_summary
 from toolloop.messages.rules import RULES, Problem
@@ -65,7 +65,7 @@ def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
 
     """
     if not isinstance(params, Mapping):
-        raise TypeError(f"{asked}: params is a {type(params).__name__}; give the keyword arguments of messages.create")
+        raise TypeError(f"{asked}: params is {a_type(params)}; give the keyword arguments of messages.create")
     for name, why in _REFUSED.items():
         if name in params:
             raise ValueError(f"{asked}: params has {name!r}: {why}")
@@ -85,12 +85,12 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
     stored = {name: plain(value, f"params[{name!r}]") for name, value in params.items() if name not in SECRET_OPTIONS}
     for name in ("tools", "mcp_servers"):
         if not isinstance(stored.get(name), list | None):
-            raise TypeError(f"params[{name!r}] is a {type(stored[name]).__name__}; give a list")
+            raise TypeError(f"params[{name!r}] is {a_type(stored[name])}; give a list")
     for server in stored.get("mcp_servers") or ():
         if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
             token = server.pop(_MCP_TOKEN)
             if not isinstance(token, str):
-                raise TypeError(f"the {_MCP_TOKEN} of an MCP server is a {type(token).__name__}; give a string")
+                raise TypeError(f"the {_MCP_TOKEN} of an MCP server is {a_type(token)}; give a string")
             secrets.mcp_tokens[_server_key(server)] = token
     return stored, secrets
 

@@ -17,7 +17,7 @@ from toolloop.loop.questions import ask_each, await_each
 from toolloop.loop.sync import ToolLoopHandle
 from toolloop.loop.sync_driver import SyncDriver
 from toolloop.machine.effects import Judge, SendRequest
-from toolloop.machine.jsontext import JSON, decode
+from toolloop.machine.jsontext import JSON, a_type, decode
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Decision
 from toolloop.requests.params import check_params
@@ -45,7 +45,7 @@ class RunnerBase:
     ) -> None:
         """Set the runner up; nothing is sent."""
         if ask is not None and not callable(ask):
-            raise TypeError(f"ask is a {type(ask).__name__}; give a callable that takes a Yielded, or None")
+            raise TypeError(f"ask is {a_type(ask)}; give a callable that takes a Yielded, or None")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
         if not check_params(params, asked=asked).get("messages"):
             raise missing("messages")

@@ -26,7 +26,7 @@ from toolloop.machine.effects import Effect, EndTurn, Judge, SendRequest
 from toolloop.machine.errors import IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.machine.history_edits import why_not_again
 from toolloop.machine.joining import answer_to
-from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.jsontext import JSON, a_type, decode, encode
 from toolloop.machine.loop import Failed, Finished, Judging, Loop, Ready, TooDeep, Waiting
 from toolloop.machine.queries import open_round
 from toolloop.machine.replies import ends_in_server_call
@@ -132,7 +132,7 @@ class RunnerSteps:
         self._refuse_at_work(asked)
         given = params(self.params()) if callable(params) else params
         if not isinstance(given, Mapping):
-            raise TypeError(f"{asked}: params is a {type(given).__name__}; give a mapping, or a function of one")
+            raise TypeError(f"{asked}: params is {a_type(given)}; give a mapping, or a function of one")
         if "messages" not in given:
             raise missing("messages")
         texts = self.history.to_texts(given["messages"])
@@ -169,7 +169,7 @@ class RunnerSteps:
 
         """
         if isinstance(retry, str) or not isinstance(retry, Iterable):
-            raise TypeError(f"retry is a {type(retry).__name__}; give a list of call ids")
+            raise TypeError(f"retry is {a_type(retry)}; give a list of call ids")
         again, texts = list(retry), self.history.with_reply(self.loop)
         if is_open := not isinstance(self.loop.phase, Finished) and bool(open_calls(texts)):
             self.take(texts)

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 from attrs import Attribute, field, frozen
 from attrs.validators import optional
 
+from toolloop.machine.jsontext import a_type
+
 _INTEGERS = 2**63  # SQLite and PostgreSQL keep 64 bits
 
 
@@ -39,7 +41,7 @@ def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
 
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} is a {type(value).__name__}; give a string")
+        raise TypeError(f"{name} is {a_type(value)}; give a string")
     if not value and not may_be_empty:
         raise ValueError(f"{name} is empty")
     if "\0" in value:
@@ -54,7 +56,7 @@ def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
 def check_integer(name: str, value: object, least: int = 0) -> None:
     """Refuse a value that is not an integer from `least` up."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a {type(value).__name__}; give an integer")
+        raise TypeError(f"{name} is {a_type(value)}; give an integer")
     if not least <= value < _INTEGERS:
         raise ValueError(f"{name} is {value}; give an integer from {least} to {_INTEGERS - 1}")
 
@@ -62,7 +64,7 @@ def check_integer(name: str, value: object, least: int = 0) -> None:
 def check_seconds(name: str, value: object) -> None:
     """Refuse a value that is not a finite number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} is a {type(value).__name__}; give seconds as a number")
+        raise TypeError(f"{name} is {a_type(value)}; give seconds as a number")
     if not -_INTEGERS < value < _INTEGERS:
         raise ValueError(f"{name} is {value}; give a finite number of seconds")
 
@@ -208,11 +210,11 @@ def check_append(loop_id: object, entries: object, expected_rev: object, head: o
 def _check_entries(entries: object) -> None:
     """Refuse anything that is not a sequence of `Entry` with distinct ids."""
     if not isinstance(entries, Sequence):
-        raise TypeError(f"entries is a {type(entries).__name__}; give a list of Entry")
+        raise TypeError(f"entries is {a_type(entries)}; give a list of Entry")
     ids: set[str] = set()
     for at, entry in enumerate(entries):
         if not isinstance(entry, Entry):
-            raise TypeError(f"entries[{at}] is a {type(entry).__name__}; give an Entry")
+            raise TypeError(f"entries[{at}] is {a_type(entry)}; give an Entry")
         if entry.id in ids:
             raise ValueError(f"entries[{at}] has the id {entry.id!r} of an earlier entry; an id names one event")
         ids.add(entry.id)
@@ -221,7 +223,7 @@ def _check_entries(entries: object) -> None:
 def check_kind(name: str, value: object, kind: type | UnionType) -> None:
     """Refuse a value of another class."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is a {type(value).__name__}; give a {getattr(kind, '__name__', kind)}")
+        raise TypeError(f"{name} is {a_type(value)}; give a {getattr(kind, '__name__', kind)}")
 
 
 class Store(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON, encode, well_formed
+from toolloop.machine.jsontext import JSON, a_type, encode, well_formed
 from toolloop.messages.blocks import kinds_taken
 from toolloop.tools.responses.content import Content, as_block, content_of, plain_text_of
 from toolloop.tools.responses.errors import Unsendable, describe_failure
@@ -124,13 +124,12 @@ def check_adapter(adapter: Any) -> ToolResponseAdapter:
         TypeError: it lacks a method, a method is async, or it is a class.
 
     """
-    given = f"the class {adapter.__name__}" if isinstance(adapter, type) else f"a {type(adapter).__name__}"
     for name in ("create_messages", "to_plain_text"):
         method = getattr(adapter, name, None)
         if isinstance(adapter, type) or not callable(method):
             raise TypeError(
                 f"adapter: expected an object with create_messages and to_plain_text, such as "
-                f"AnthropicMessagesToolResponseAdapter(), got {given}"
+                f"AnthropicMessagesToolResponseAdapter(), got {a_type(adapter)}"
             )
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise TypeError(f"adapter: {type(adapter).__name__}.{name} is async; declare it with def")

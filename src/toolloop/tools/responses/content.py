@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON, well_formed
+from toolloop.machine.jsontext import JSON, a_type, well_formed
 from toolloop.messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits
 from toolloop.tools.responses.errors import Unsendable, describe_failure, headline
 from toolloop.tools.responses.files import block_of_file
@@ -178,7 +178,7 @@ class _Reader:
         if block is not None:
             return self._block(block, where)
         if not isinstance(item, str | Response | FILES):
-            raise Unsendable(f"{where} is a {type(item).__name__}, not a content block")
+            raise Unsendable(f"{where} is {a_type(item)}, not a content block")
         return self.text_or_file(item)
 
     def text_or_file(self, value: Any) -> dict[str, JSON] | str:

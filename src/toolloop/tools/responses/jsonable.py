@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from toolloop.machine.jsontext import JSON, well_formed
+from toolloop.machine.jsontext import JSON, a_type, well_formed
 from toolloop.tools.responses.errors import Unsendable, headline
 from toolloop.tools.responses.types import EmptyResponse, JsonResponse, LinkResponse, Response, TextResponse
 
@@ -113,5 +113,5 @@ def _unwrapped(response: Response) -> Any:
             return {"name": response.name, "url": response.url}
         case EmptyResponse():
             return None
-    name = type(response).__name__
-    raise Unsendable(f"a {name} stands inside data; return it alone, or combine it with others by RawOutputs([...])")
+    what = a_type(response)
+    raise Unsendable(f"{what} stands inside data; return it alone, or combine it with others by RawOutputs([...])")

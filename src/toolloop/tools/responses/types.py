@@ -14,7 +14,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import instance_of, min_len
 
-from toolloop.machine.jsontext import well_formed
+from toolloop.machine.jsontext import a_type, well_formed
 
 #: Types that stand for a file: its path, or its bytes.
 FILES = Path | bytes | bytearray | memoryview
@@ -101,7 +101,7 @@ class EmptyResponse(Response):
 
 def _to_tuple(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        raise TypeError(f"blocks: expected a list of content blocks, got {type(value).__name__}")
+        raise TypeError(f"blocks: expected a list of content blocks, got {a_type(value)}")
     return tuple(value)
 
 
