@@ -13,7 +13,6 @@ from attrs.validators import optional
 from toolloop.compaction.strategy import Strategy
 from toolloop.machine.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
 from toolloop.machine.texts import PLACES
-from toolloop.tools import ToolContext
 from toolloop.tools.function import is_async
 
 
@@ -243,8 +242,11 @@ def check_parts(config: object, context: object, *, loop_id: object = None, cloc
     """
     if not isinstance(config, LoopConfig):
         raise TypeError(f"config is a {type(config).__name__}; give a LoopConfig")
-    if not isinstance(context, LoopContext | ToolContext):
-        raise TypeError(f"context is a {type(context).__name__}; give a LoopContext, or inside a tool its ToolContext")
+    if not _is_whole(getattr(context, "depth", None), minimum=0):
+        raise TypeError(
+            f"context is a {type(context).__name__} without a whole number as its depth; give a LoopContext, inside a "
+            "tool its ToolContext, or any object with a depth, and with a state if tools need one"
+        )
     if not isinstance(loop_id, str | None):
         raise TypeError(f"loop_id is a {type(loop_id).__name__}; give a string")
     if clock is not None and not callable(clock):
