@@ -2,6 +2,7 @@
 
 from toolloop.machine.terminations import (
     BudgetExceeded,
+    Failed,
     LoopDetected,
     MaxIterations,
     NaturalEnd,
@@ -16,6 +17,7 @@ from toolloop.machine.terminations import (
 
 __all__ = [
     "BudgetExceeded",
+    "Failed",
     "LoopDetected",
     "MaxIterations",
     "NaturalEnd",

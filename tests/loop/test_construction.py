@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -305,6 +306,15 @@ def test_none_is_no_limit_and_the_defaults_are_those_of_the_contract() -> None:
         max_iterations=None, max_pauses=None, max_calls_per_reply=None, max_depth=None, max_parallel_tools=None
     )
     assert made(config=free, context=LoopContext(depth=99)).depth == 99
+
+
+def test_any_object_with_a_depth_is_a_context() -> None:
+    """Its state, if it has one, is what the tools read; a depth that is no whole number is refused."""
+    assert made(context=SimpleNamespace(depth=2)).depth == 2
+    assert made(context=SimpleNamespace(depth=0, state=5)).depth == 0
+    for depth in (-1, "2", None, True):
+        with pytest.raises(TypeError, match="without a whole number as its depth"):
+            made(context=SimpleNamespace(depth=depth))
 
 
 def test_importing_toolloop_imports_nothing_heavy() -> None:

@@ -14,7 +14,7 @@ from tests.each import each
 from tests.loop.support import HUNDRED, Scene, params, place, refused, scene, user, yielded
 from toolloop import Answer, Continue, InjectMessages, Stop, Usage, Yielded
 from toolloop.errors import BadTool, IllegalCommand, InvalidHistory, MaxDepthExceeded, ModelError
-from toolloop.terminations import NaturalEnd, StopCondition, Unfinished
+from toolloop.terminations import Failed, NaturalEnd, StopCondition, Unfinished
 from toolloop.testing import call, fault, reply, server_call
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
@@ -78,10 +78,12 @@ def test_every_read_is_possible_in_every_state(state: str) -> None:
 
 @each("state", STATES)
 def test_into_result_tells_what_came_of_a_loop(state: str) -> None:
-    """An unfinished loop has the termination `Unfinished`; a failed one has its error."""
+    """An unfinished loop has the termination `Unfinished`, a failed one `Failed` with its error."""
     with standing(state) as at:
         result = at.handle.into_result()
-        assert result.termination == (NaturalEnd() if state == "Finished" else Unfinished())
+        other = Unfinished() if result.error is None else Failed(result.error)
+        assert result.termination == (NaturalEnd() if state == "Finished" else other)
+        assert result.termination.kind in ("complete", "unfinished", "failed")
         assert isinstance(result.error, {"Failed": ModelError, "TooDeep": MaxDepthExceeded}.get(state, type(None)))
         assert (result.iterations, result.total_usage) == (at.handle.iterations, at.handle.total_usage)
         assert (result.response is None) == (result.iterations == 0)

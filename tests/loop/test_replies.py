@@ -29,8 +29,8 @@ from toolloop.errors import ModelError, ProtocolError
 from toolloop.events import BlocksLeftOut, InputDelta
 from toolloop.history import check
 from toolloop.providers import Request
-from toolloop.terminations import NaturalEnd, Refused, Truncated
-from toolloop.testing import ScriptedProvider, call, reply, server_call, server_result, verbatim
+from toolloop.terminations import Failed, NaturalEnd, Refused, Truncated
+from toolloop.testing import ScriptedProvider, call, fault, reply, server_call, server_result, verbatim
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCHING = params(tools=[SEARCH])
@@ -161,6 +161,22 @@ def test_a_tool_use_stop_without_a_call_is_an_error_that_counts_and_does_not_joi
         at.handle.retry()
         assert at.done().iterations == 2
         assert at.sent(0) == at.sent(1)
+
+
+def test_the_response_of_a_failed_loop_is_the_last_reply_that_made_sense() -> None:
+    """Neither a failed request nor a reply that is an error stands for it."""
+    asks = reply("Adding.", calls=[("add", {"a": 1, "b": 2})])
+    with scene([asks, reply("hm", stop_reason="tool_use"), fault(400)]) as at:
+        at.turn().continue_loop()
+        message = at.handle.into_result().response
+        assert message is not None
+        assert message["content"][0]["text"] == "Adding."
+        for iterations in (2, 2):
+            error, result = at.failed().error, at.handle.into_result()
+            assert (result.response, result.iterations) == (message, iterations)
+            assert isinstance(result.termination, Failed)
+            assert str(result.termination.error) == str(error)
+            at.handle.retry()
 
 
 @each("reason", [None, 5])

@@ -14,7 +14,7 @@ from tests.loop.support import HUNDRED, refused, scene, user
 from toolloop import Ask, Deny, ToolResult, Usage
 from toolloop.errors import IllegalCommand, ModelError
 from toolloop.machine.jsontext import canonical
-from toolloop.terminations import NaturalEnd
+from toolloop.terminations import Failed, NaturalEnd
 from toolloop.testing import fault, reply
 
 WRITE = ("write", {"path": "a", "text": "b"})
@@ -147,6 +147,7 @@ def test_an_error_stays_an_error() -> None:
         assert at.handle.next_turn() is failed
         assert at.handle.run() is failed
         assert at.handle.into_result().error is failed.error
+        assert at.handle.into_result().termination == Failed(failed.error)
         assert (at.handle.is_finished, at.count) == (True, 1)
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import frozen
 
 from tests.each import each
 from tests.loop.concurrency import Gate, async_loop, cancelled_after, run_async
-from tests.loop.support import params, refused, results_in, scene, yielded
-from toolloop import Answer, Continue, Texts, ToolError, ToolRegistry, tool
+from tests.loop.support import completed, params, refused, results_in, scene, user, yielded
+from toolloop import Answer, Continue, Texts, ToolError, ToolLoopHandle, ToolRegistry, ToolResult, tool
 from toolloop.errors import IllegalCommand
-from toolloop.responses import AnthropicMessagesToolResponseAdapter
+from toolloop.events import CallFinished
+from toolloop.responses import AnthropicMessagesToolResponseAdapter, FileResponse
 from toolloop.testing import call, reply
 
 LOOKUP = {"name": "lookup", "input_schema": {"type": "object"}}
@@ -36,6 +39,11 @@ class Own:
 
 def answered(call_id: str, **fields: Any) -> list[Any]:
     return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, **fields}]}]
+
+
+def followed(call_id: str, *after: Any, **fields: Any) -> list[Any]:
+    (message,) = answered(call_id, content="a", **fields)
+    return [{**message, "content": [*message["content"], *after]}]
 
 
 @tool
@@ -81,7 +89,11 @@ def test_what_an_own_adapter_gives_goes_out(fields: dict[str, Any], content: Any
         lambda call_id: answered(call_id, content=None),
         lambda call_id: answered(call_id, content=5),
         lambda call_id: answered(call_id, content="a", is_error="no"),
-        lambda call_id: answered(call_id, content="a", cache_control={"type": "ephemeral"}),
+        lambda call_id: answered(call_id, content="a", cache_control={"type": "for ever"}),
+        lambda call_id: followed(call_id, answered(call_id)[0]["content"][0]),
+        lambda call_id: followed(call_id, {"type": "thinking", "thinking": "hm", "signature": "s"}),
+        lambda call_id: followed(call_id, {**TEXT, "author": "b"}),
+        lambda call_id: followed(call_id, "words"),
         lambda call_id: answered(call_id, content="a", more=1),
         lambda call_id: answered(call_id, content=[{"type": "thinking", "thinking": "hm"}]),
         lambda call_id: answered(call_id, content=[{**TEXT, "author": "b"}]),
@@ -95,6 +107,79 @@ def test_what_no_result_may_be_is_an_error_result(make: Callable[[str], Any]) ->
     result = result_with(make)
     assert result["is_error"] is True
     assert result["content"].strip()
+
+
+def test_text_after_a_result_and_cache_marks_go_out() -> None:
+    """Also after a sleep; blank text is left out, and the texts stand after all results."""
+    mark = {"type": "ephemeral"}
+    note = {"type": "text", "text": "Mind the gap.", "cache_control": mark}
+    own = Own(lambda call_id: followed(call_id, note, {"type": "text", "text": " "}, cache_control=mark))
+    asks = reply(calls=[call("work", id="toolu_1"), call("work", id="toolu_2")])
+    tools = ToolRegistry([work], adapter=own)
+    with scene([asks, reply("fine")], tools=tools) as at:
+        at.turn()
+        with at.api.client() as client:
+            copy = ToolLoopHandle.restore(at.handle.snapshot(), client, tools=tools)
+            copy.resume(Continue())
+            assert completed(copy.run()).text == "fine"
+        results = [{"type": "tool_result", "tool_use_id": name, "content": "a"} for name in ("toolu_1", "toolu_2")]
+        marked = [{**result, "cache_control": mark} for result in results]
+        assert at.sent()[-1] == user([*marked, note, note])
+
+
+def test_the_plain_text_of_a_result_reaches_hosts_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """In `results`, in the call, and in its event; the name of a file, and else what the model reads."""
+
+    @tool
+    def file() -> FileResponse:
+        """Give a file."""
+        return FileResponse("notes.txt", "text/plain", b"secret words")
+
+    @tool
+    def rows() -> Any:
+        """Give rows."""
+        return iter([1, 2])
+
+    @tool
+    def fail() -> None:
+        """Fail."""
+        raise ToolError("it broke")
+
+    class Long(AnthropicMessagesToolResponseAdapter):
+        def to_plain_text(self, response: Any) -> str:
+            return "x" * 300_000 if response is None else super().to_plain_text(response)
+
+    @tool
+    def long() -> None:
+        """Say much."""
+
+    calls: list[Any] = [("file", {}), ("rows", {}), ("fail", {}), ("long", {})]
+    caplog.set_level(logging.DEBUG)
+    with scene([reply(calls=calls), reply("fine")], tools=ToolRegistry([file, rows, fail, long], adapter=Long())) as at:
+        turn = at.turn()
+        results = [result for result in turn.results if result is not None]
+        shown = [result.plain_text for result in results]
+        assert shown[:3] == ["notes.txt", "[1,2]", "it broke"]
+        assert len(shown[3]) == 4096
+        assert [one.result for one in turn.calls] == results
+        told = {event.call_id: event.plain_text for event in turn.events if isinstance(event, CallFinished)}
+        assert [told[one.id] for one in turn.calls] == shown
+        assert [result.content for result in results][:3] == ["secret words", "[1,2]", "it broke"]
+    logged = [f"{record.getMessage()}{vars(record)}" for record in caplog.records if record.name == "toolloop"]
+    assert any("CallFinished" in line for line in logged)
+    assert not [line for line in logged for word in ("notes.txt", "[1,2]", "it broke") if word in line]
+
+
+def test_a_filter_that_changes_a_result_changes_its_plain_text() -> None:
+    """What it took out is not shown to hosts either."""
+
+    @tool
+    def file() -> FileResponse:
+        """Give a file."""
+        return FileResponse("secret.txt", "text/plain", b"words")
+
+    with scene([reply(calls=[call("file", id="a")])], tools=[file], result_filters=[lambda _call, _text: "gone"]) as at:
+        assert at.turn().results == (ToolResult("a", "gone", plain_text="gone"),)
 
 
 def test_words_of_a_subclass_reach_the_model() -> None:

@@ -30,7 +30,7 @@ SECRET = "sesame"  # it stands for what people, models and tools said
 WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
 KINDS = [kind for kind in (getattr(events, name) for name in events.__all__) if issubclass(kind, WatchEvent)]
 # The fields that hold what people, models, tools and the API said.
-SPOKEN = {"text", "thinking", "citation", "partial_json", "message", "problem"}
+SPOKEN = {"plain_text", "text", "thinking", "citation", "partial_json", "message", "problem"}
 
 
 def an_event(kind: type[WatchEvent]) -> WatchEvent:

@@ -50,12 +50,19 @@ def problems(message: dict[str, Any], asked: Any = CALL) -> list[Any]:
 
 def answer(response: Any, *, asked: Any = CALL, adapter: ToolResponseAdapter = ADAPTER) -> dict[str, Any]:
     """Return the `tool_result` for a response, after checking that it is valid JSON and that `check` accepts it."""
+    return answer_and_after(response, asked=asked, adapter=adapter)[0]
+
+
+def answer_and_after(
+    response: Any, *, asked: Any = CALL, adapter: ToolResponseAdapter = ADAPTER
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the `tool_result` for a response, and the blocks after it, checked in the same way."""
     (message,) = adapter.create_messages(asked, response)
-    (block,) = message["content"]
+    block, *after = message["content"]
     assert (message["role"], block["type"], block["tool_use_id"]) == ("user", "tool_result", asked["id"])
     assert json.loads(json.dumps(message, ensure_ascii=False, allow_nan=False).encode()) == message
     assert problems(message, asked) == []
-    return dict(block)
+    return dict(block), list(after)
 
 
 def text(words: str) -> list[dict[str, Any]]:

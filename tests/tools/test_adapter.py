@@ -20,6 +20,7 @@ from tests.tools.answering import (
     OF_TOOLSET,
     PDF,
     answer,
+    answer_and_after,
     error,
     said,
     sent,
@@ -175,6 +176,30 @@ def test_blocks_of_newer_types_are_passed_on_by_raw_outputs() -> None:
     assert "takes only text" in error(RawOutputs([newer]), asked=BY_CODE)
 
 
+def test_a_block_that_a_result_may_not_hold_follows_it() -> None:
+    """Where the user message may hold it; nothing follows the result of a call made by code."""
+    upload = {"type": "container_upload", "file_id": "file_1"}
+    page = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}}
+    newer = {"type": "hologram", "source": {"a": 1}}
+    given = RawOutputs([upload, *text("a"), page, newer])
+    assert answer_and_after(given) == ({**ready([*text("a"), page, newer])}, [upload])
+    block, after = answer_and_after(given, asked=OF_TOOLSET)
+    assert (block["content"], after) == (text("a"), [upload, page, newer])
+    assert "takes only text" in error(given, asked=BY_CODE)
+    assert "not base64" in error(
+        RawOutputs([{**page, "source": {"type": "base64", "media_type": "application/pdf", "data": "?"}}]),
+        asked=OF_TOOLSET,
+    )
+
+
+def test_the_cache_mark_of_a_ready_result_is_kept() -> None:
+    """A mark that the API would refuse is an error result."""
+    mark = {"type": "ephemeral"}
+    assert answer(RawOutputs([ready("a", cache_control=mark)])) == ready(text("a"), cache_control=mark)
+    assert "it may be ephemeral" in error(RawOutputs([ready("a", cache_control={"type": "for ever"})]))
+    assert ADAPTER.to_plain_text(RawOutputs([ready("a"), ready([*text("b"), IMAGE])])) == "a\nb\n[image]"
+
+
 # --- the call --------------------------------------------------------------------------------------------------------
 
 
@@ -258,7 +283,7 @@ def test_a_text_over_the_limit_is_cut_with_a_note() -> None:
 
 def test_a_known_block_that_no_result_may_hold_is_an_error_result() -> None:
     """The request would be refused: only blocks of unknown types pass."""
-    for kind in ("container_upload", "fallback", "connector_text", "tool_addition", "thinking"):
+    for kind in ("tool_addition", "thinking", "server_tool_use", "web_tool_result"):
         told = answer(RawOutputs([{"type": kind, "file_id": "f"}]))
         assert told["is_error"] is True
         assert f"block of the type {kind}" in told["content"][0]["text"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from toolloop.machine.calls import digest_of
 from toolloop.machine.jsontext import JSON, decode
@@ -15,16 +15,24 @@ from toolloop.machine.queries import driven, open_round
 from toolloop.machine.setup import Setup
 from toolloop.machine.state import State
 from toolloop.machine.usage import Usage
-from toolloop.machine.values import Call, Status
+from toolloop.machine.values import Call, Status, text_of_content
 
 
 @frozen
 class ToolResult:
-    """The result of a call: `content` is a string or a list of content blocks."""
+    """The result of a call.
+
+    Attributes:
+        content: a string or a list of content blocks, as the model reads it.
+        plain_text: the `to_plain_text` of what the tool returned, for hosts that show or log it. Where that is not the
+            text of the content, such as the name of a file, it has at most 4,096 characters.
+
+    """
 
     tool_use_id: str
     content: JSON
     is_error: bool = False
+    plain_text: str = field(default=Factory(lambda self: text_of_content(self.content), takes_self=True), repr=False)
 
 
 @frozen
@@ -135,7 +143,9 @@ class ToolCall:
     def result(self) -> ToolResult | None:
         """Its result, once it is settled."""
         result = self._call.result
-        return None if result is None else ToolResult(self.id, decode(result.content), result.is_error)
+        if result is None:
+            return None
+        return ToolResult(self.id, decode(result.content), result.is_error, result.plain_text)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolCall) or self._setup.within != other._setup.within:

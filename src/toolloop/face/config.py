@@ -14,7 +14,6 @@ from toolloop.compaction.strategy import Strategy
 from toolloop.machine.jsontext import a_type
 from toolloop.machine.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
 from toolloop.machine.texts import PLACES
-from toolloop.tools import ToolContext
 from toolloop.tools.function import is_async
 
 
@@ -244,8 +243,11 @@ def check_parts(config: object, context: object, *, loop_id: object = None, cloc
     """
     if not isinstance(config, LoopConfig):
         raise TypeError(f"config is {a_type(config)}; give a LoopConfig")
-    if not isinstance(context, LoopContext | ToolContext):
-        raise TypeError(f"context is {a_type(context)}; give a LoopContext, or inside a tool its ToolContext")
+    if not _is_whole(getattr(context, "depth", None), minimum=0):
+        raise TypeError(
+            f"context is {a_type(context)} without a whole number as its depth; give a LoopContext, inside a tool its "
+            "ToolContext, or any object with a depth, and with a state if tools need one"
+        )
     if not isinstance(loop_id, str | None):
         raise TypeError(f"loop_id is {a_type(loop_id)}; give a string")
     if clock is not None and not callable(clock):

@@ -13,7 +13,7 @@ from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import JSON, a_type, decode
 from toolloop.machine.loop import Loop, Waiting, WaitReason
 from toolloop.machine.state import State
-from toolloop.machine.terminations import Termination
+from toolloop.machine.terminations import Failed, Termination
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import (
     Answer,
@@ -368,10 +368,17 @@ class Error:
 
 @frozen
 class ToolLoopResult:
-    """What came of a loop, finished or not: an unfinished one has the termination `Unfinished()`."""
+    """What came of a loop so far.
+
+    Attributes:
+        response: the last reply that made sense, verbatim, or None.
+        termination: how the loop ended: `Unfinished()` if it did not, `Failed(error)` if the last turn was an `Error`.
+        error: the exception of that `Error`, or None.
+
+    """
 
     response: dict[str, JSON] | None = field(repr=False)
-    termination: Termination
+    termination: Termination | Failed
     iterations: int
     total_usage: Usage
     usage_log: tuple[IterationUsage, ...] = field(repr=False)

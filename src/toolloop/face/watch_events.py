@@ -151,13 +151,20 @@ class ResultFiltered(WatchEvent):
 
 @frozen
 class CallFinished(WatchEvent):
-    """A call has its result. `seconds`: how long its tool ran, 0.0 where none did."""
+    """A call has its result.
+
+    Attributes:
+        seconds: how long its tool ran, 0.0 where none did.
+        plain_text: as in `ToolResult`. It is not logged.
+
+    """
 
     call_id: str
     name: str
     outcome: str
     is_error: bool
     seconds: float
+    plain_text: str = field(repr=False)
 
 
 @frozen

@@ -170,7 +170,7 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
         progress,
         runtimes,
         requests,
-        ToolRuns(progress, runtimes, here.context.state),
+        ToolRuns(progress, runtimes, getattr(here.context, "state", None)),
         woken=partial(_woken, parts.wake_up or WakeUp(here.tools), journal, lease),
         is_asleep=parts.wake_up is not None,
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import anyio.lowlevel
 
-from toolloop.face.config import LoopConfig, LoopContext
+from toolloop.face.config import LoopConfig
 from toolloop.face.results import Completed, Error, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.async_driver import AsyncDriver
@@ -26,7 +26,7 @@ from toolloop.loop.turns import Turn
 from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
 from toolloop.stores.protocol import Store
-from toolloop.tools import ToolContext, ToolRegistry
+from toolloop.tools import Context, ToolRegistry
 
 H = TypeVar("H", bound="AsyncToolLoopHandle")
 
@@ -50,7 +50,7 @@ class AsyncToolLoopHandle(HandleBase):
         tools: Iterable[Any] | ToolRegistry = (),
         params: Mapping[str, Any] | None = None,
         config: LoopConfig | None = None,
-        context: LoopContext | ToolContext | None = None,
+        context: Context | None = None,
         on_drift: str = "raise",
         take_over: bool = False,
         clock: Callable[[], float] = time.time,

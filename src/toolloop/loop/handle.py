@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from attrs import evolve
 
 from toolloop.face.calls import ToolCall, pending_calls
-from toolloop.face.config import DEFAULT_CONFIG, LoopConfig, LoopContext
+from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.decisions import said_texts, to_seconds
 from toolloop.face.grants import Grants, is_over, shown
 from toolloop.face.loop_view import view_of
@@ -30,7 +30,7 @@ from toolloop.machine.state import State
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Command, Decision
 from toolloop.stores.protocol import Store
-from toolloop.tools import ToolContext, ToolRegistry
+from toolloop.tools import Context, ToolRegistry
 
 
 class HandleBase:
@@ -46,7 +46,7 @@ class HandleBase:
         params: Mapping[str, Any],
         tools: Iterable[Any] | ToolRegistry = (),
         config: LoopConfig = DEFAULT_CONFIG,
-        context: LoopContext | ToolContext | None = None,
+        context: Context | None = None,
         store: Store | None = None,
         loop_id: str | None = None,
         clock: Callable[[], float] = time.time,
@@ -65,7 +65,7 @@ class HandleBase:
         tools: Iterable[Any] | ToolRegistry = (),
         params: Mapping[str, Any] | None = None,
         config: LoopConfig | None = None,
-        context: LoopContext | ToolContext | None = None,
+        context: Context | None = None,
         store: Store | None = None,
         on_drift: str = "raise",
         clock: Callable[[], float] = time.time,
@@ -207,7 +207,7 @@ class HandleBase:
         return self._issuer.edits.working(self.state.root, is_driven=self._driving.is_active)
 
     def into_result(self) -> ToolLoopResult:
-        """Return what came of the loop so far; the termination of an unfinished one is `Unfinished()`."""
+        """Return what came of the loop so far, and how it ended; `Unfinished()` or `Failed(error)` if it did not."""
         return self._turns.result_so_far()
 
     def view(self) -> dict[str, JSON]:

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import evolve, field, fields, frozen
 
 from toolloop.compaction.strategy import Strategy
-from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, LoopContext, check_parts
+from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, check_parts
 from toolloop.face.loop_params import as_registry, begin_with, check_request
 from toolloop.face.tool_facts import changed_parts, facts_in_order
 from toolloop.loop.commands import refusal
@@ -29,7 +29,7 @@ from toolloop.machine.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.requests.params import Secrets, check_params, split
 from toolloop.stores.protocol import Store
-from toolloop.tools import Tool, ToolContext, ToolRegistry
+from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
 
 _ON_DRIFT = ("raise", "accept")
@@ -76,7 +76,7 @@ class Here:
 
     tools: ToolRegistry
     config: LoopConfig
-    context: LoopContext | ToolContext
+    context: Context
     clock: Callable[[], float]
     keeps_limits: bool = False
 
@@ -85,7 +85,7 @@ class Here:
         cls,
         tools: Any,
         config: LoopConfig,
-        context: LoopContext | ToolContext | None,
+        context: Context | None,
         clock: Callable[[], float] = time.time,
         *,
         is_async: bool,
@@ -109,7 +109,7 @@ class Here:
         cls,
         tools: Any,
         config: LoopConfig | None,
-        context: LoopContext | ToolContext | None,
+        context: Context | None,
         clock: Callable[[], float],
         *,
         is_async: bool,

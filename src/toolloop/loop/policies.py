@@ -205,5 +205,5 @@ def filtering(
         if content != result.content:
             sizes = len(result.content), len(content)
             tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
-            run.result = result = evolve(result, content=content)
+            run.result = result = evolve(result, content=content, plain=None)
     return result

@@ -202,8 +202,8 @@ def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> li
         if call.status is Status.RUNNING:
             seen.append(CallStarted(iteration, call.id, call.name))
         if call.result is not None:
-            outcome = str(call.result.outcome)
-            seen.append(CallFinished(iteration, call.id, call.name, outcome, call.result.is_error, took))
+            told = str(call.result.outcome), call.result.is_error, took, call.result.plain_text
+            seen.append(CallFinished(iteration, call.id, call.name, *told))
     return seen
 
 

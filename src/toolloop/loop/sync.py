@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from toolloop.face.config import LoopConfig, LoopContext
+from toolloop.face.config import LoopConfig
 from toolloop.face.results import Completed, Error, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.handle import HandleBase
@@ -22,7 +22,7 @@ from toolloop.loop.turns import Turn
 from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
 from toolloop.stores.protocol import Store
-from toolloop.tools import ToolContext, ToolRegistry
+from toolloop.tools import Context, ToolRegistry
 
 
 class ToolLoopHandle(HandleBase):
@@ -59,7 +59,7 @@ class ToolLoopHandle(HandleBase):
         tools: Iterable[Any] | ToolRegistry = (),
         params: Mapping[str, Any] | None = None,
         config: LoopConfig | None = None,
-        context: LoopContext | ToolContext | None = None,
+        context: Context | None = None,
         on_drift: str = "raise",
         take_over: bool = False,
         clock: Callable[[], float] = time.time,

@@ -13,12 +13,12 @@ from toolloop.loop.failures import error_of
 from toolloop.loop.issuing import ENDED, CommandIssuer
 from toolloop.loop.journal import Journal
 from toolloop.loop.lease import Steps, is_on_its_way
+from toolloop.machine import terminations
 from toolloop.machine.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.machine.jsontext import decode
-from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.loop import Failed, Finished, Loop, TooDeep, Waiting
 from toolloop.machine.queries import is_empty
 from toolloop.machine.state import Path, State
-from toolloop.machine.terminations import Unfinished
 
 Turn = Yielded | Completed | Error
 S = TypeVar("S", bound=Steps)
@@ -104,15 +104,15 @@ class Turns:
         return None
 
     def result_so_far(self) -> ToolLoopResult:
-        """Return what came of the loop so far; the termination of an unfinished one is `Unfinished()`."""
-        loop = self._journal.state.root
+        """Return what came of the loop so far, and how it ended: see `ToolLoopResult`."""
+        loop, error = self._journal.state.root, self.error()
         return ToolLoopResult(
             response=None if loop.response is None else decode(loop.response),
-            termination=loop.phase.termination if isinstance(loop.phase, Finished) else Unfinished(),
+            termination=_termination(loop, error),
             iterations=loop.iterations,
             total_usage=loop.total_usage,
             usage_log=tuple(loop.usage_log),
-            error=self.error(),
+            error=error,
         )
 
     def _look(self, turn_number: int) -> State | None:
@@ -145,6 +145,12 @@ class Turns:
             path=loop.phase.failure.path if isinstance(loop.phase, Failed) else (),
             partial_text=getattr(error, "partial_text", None),
         )
+
+
+def _termination(loop: Loop, error: Exception | None) -> terminations.Termination | terminations.Failed:
+    if isinstance(loop.phase, Finished):
+        return loop.phase.termination
+    return terminations.Unfinished() if error is None else terminations.Failed(error)
 
 
 class Driving:

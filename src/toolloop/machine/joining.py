@@ -32,7 +32,10 @@ def result_block(call: Call, result: Result) -> str:
     """Return the text of the `tool_result` block of a settled call."""
     is_error = ',"is_error":true' if result.is_error else ""
     member = "" if call.toolset is None else f',"toolset_name":{encode(call.toolset)}'
-    return f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}{member}}}'
+    mark = "" if result.mark is None else f',"cache_control":{result.mark}'
+    return (
+        f'{{"type":"tool_result","tool_use_id":{encode(call.id)},"content":{result.content}{is_error}{member}{mark}}}'
+    )
 
 
 def close_round(loop: Loop, round_: Round) -> Loop:
@@ -154,7 +157,7 @@ def _with_reply(loop: Loop, round_: Round) -> tuple[str, ...]:
 
 
 def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
-    """Return the result blocks in the model's order, and the notes that could not be added to them."""
+    """Return the result blocks in the model's order, and the blocks that follow them."""
     results, notes = [], []
     for call, result in [(call, call.result) for call in round_.calls if call.result is not None]:
         if call.edited is not None and call.started:
@@ -167,4 +170,6 @@ def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
                 continue
             notes.append(encode(note))
         results.append(result_block(call, result))
+    for call in round_.calls:
+        notes += [] if call.result is None or call.result.after is None else map(encode, decode(call.result.after))
     return results, notes

@@ -112,7 +112,6 @@ def take_reply(loop: Loop, event: ev.Replied) -> Loop:
 
 def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
     counted: dict[str, Any] = {
-        "response": reply.text,
         "usage_log": loop.usage_log.append(reply.entry(loop.iterations + 1, seconds)),
         "total_usage": loop.total_usage + reply.usage,
         "iterations": loop.iterations + 1,
@@ -123,7 +122,7 @@ def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
         action = action_of(reply)
     except ProtocolError as error:
         return evolve(loop, phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
-    counted["pauses"] = loop.pauses + 1 if action is PAUSE else 0
+    counted |= {"response": reply.text, "pauses": loop.pauses + 1 if action is PAUSE else 0}
     if action is REFUSE:
         why = reply.stop_details or {}
         kept = join(loop, drop_unfinished(loop.unjoined), **counted)

@@ -1,4 +1,4 @@
-"""How a loop ends. A failure is not a termination: it is reported as an `Error`."""
+"""How a loop ends. A failure is not an end: it is reported as an `Error`, and in a result as `Failed`."""
 
 from __future__ import annotations
 
@@ -89,6 +89,15 @@ class Unfinished:
     kind: ClassVar[str] = "unfinished"
 
 
+@frozen
+class Failed:
+    """The last turn was an `Error`. Only in what `into_result()` returns: a failed loop may still go on."""
+
+    kind: ClassVar[str] = "failed"
+    error: Exception
+
+
+# How a loop ends. `Failed` is not among them: it is never stored.
 Termination = (
     NaturalEnd
     | StopCondition

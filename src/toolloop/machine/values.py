@@ -49,11 +49,34 @@ class Outcome(StrEnum):
 
 @frozen
 class Result:
-    """The one result of a call. `content`: the JSON text of a string or of a list of blocks."""
+    """The one result of a call.
+
+    Attributes:
+        content: the JSON text of a string or of a list of blocks.
+        plain: the text for hosts, if it is not that of the content.
+        mark: the JSON text of the cache mark of its block.
+        after: the JSON text of a list of blocks that follow the results in the user message.
+
+    """
 
     content: str
     is_error: bool = False
     outcome: Outcome = Outcome.RETURNED
+    plain: str | None = None
+    mark: str | None = None
+    after: str | None = None
+
+    @property
+    def plain_text(self) -> str:
+        """Return the text for hosts."""
+        return text_of_content(decode(self.content)) if self.plain is None else self.plain
+
+
+def text_of_content(content: JSON) -> str:
+    """Return the content of a result as text; blocks that are not text are named by their type in brackets."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content)
 
 
 @frozen

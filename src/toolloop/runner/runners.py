@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import Any, Self
 
 from toolloop.face.calls import ToolCall
-from toolloop.face.config import DEFAULT_CONFIG, LoopConfig, LoopContext
+from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.loop_params import missing
 from toolloop.face.results import ToolLoopResult, Yielded
 from toolloop.loop.assembly import assemble
@@ -24,7 +24,7 @@ from toolloop.requests.params import check_params
 from toolloop.runner.caller_history import CallerHistory, open_calls
 from toolloop.runner.steps import RunnerSteps, not_possible
 from toolloop.runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
-from toolloop.tools import ToolContext, ToolRegistry
+from toolloop.tools import Context, ToolRegistry
 
 
 class RunnerBase:
@@ -39,7 +39,7 @@ class RunnerBase:
         params: Mapping[str, Any],
         tools: Iterable[Any] | ToolRegistry = (),
         config: LoopConfig = DEFAULT_CONFIG,
-        context: LoopContext | ToolContext | None = None,
+        context: Context | None = None,
         stream: bool = False,
         ask: Callable[[Yielded], object | Awaitable[object]] | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class RunnerBase:
         return self._steps.handle.iterations
 
     def into_result(self) -> ToolLoopResult:
-        """What came of it so far, and why it ended; the termination of one that goes on is `Unfinished()`."""
+        """What came of it so far, and why it ended; `Unfinished()` while it goes on, `Failed(error)` after an error."""
         return self._steps.handle.into_result()
 
     def __repr__(self) -> str:

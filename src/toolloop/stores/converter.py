@@ -47,7 +47,7 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     ResumePoint: ("parted", "unjoined", "queued"),
     Round: ("reply",),
     DecisionRecord: ("content",),
-    Result: ("content",),
+    Result: ("content", "mark", "after"),
     GrantSpec: ("match",),
     StandingGrant: ("match", "exact"),
     Call: ("input", "edited"),
@@ -298,7 +298,9 @@ def _decoded(text: str) -> JSON:
 def _is_sound(value: JSON, name: str, kind: type) -> bool:
     if name == "response":
         return _is_reply(value)
-    return (isinstance(value, dict) and kind is not Result) or (name == "content" and _is_content(value))
+    if kind is Result and name != "mark":
+        return _is_content(value)
+    return isinstance(value, dict) or (name == "content" and _is_content(value))
 
 
 def _is_reply(value: JSON) -> bool:

@@ -1,7 +1,7 @@
 """Tools: functions, their schema and validation, the registry, what they return."""
 
 from toolloop.machine.setup import ToolEffect
-from toolloop.tools.context import ToolContext
+from toolloop.tools.context import Context, ToolContext
 from toolloop.tools.failures import InvalidInput, ToolError
 from toolloop.tools.function import Tool, tool
 from toolloop.tools.registry import ToolRegistry
@@ -10,6 +10,7 @@ from toolloop.tools.responses.errors import describe_failure
 from toolloop.tools.sdk_tools import as_tool
 
 __all__ = [
+    "Context",
     "InvalidInput",
     "Tool",
     "ToolContext",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import field, frozen
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 def _ignore(*_: object) -> None:
     """Drop a report."""
+
+
+class Context(Protocol):
+    """What a loop is given as its context: any object with a depth. Its `state`, if it has one, is for the tools."""
+
+    @property
+    def depth(self) -> int:
+        """Return how many loops it is nested in: 0 for an outermost loop."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from toolloop.machine.jsontext import JSON, a_type, encode, well_formed
-from toolloop.messages.blocks import kinds_taken
-from toolloop.tools.responses.content import Content, as_block, content_of, plain_text_of
+from toolloop.messages.blocks import BLOCKS, kinds_taken, type_of
+from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
 from toolloop.tools.responses.errors import Unsendable, describe_failure
 from toolloop.tools.responses.types import RawOutputs
 
@@ -76,7 +76,8 @@ class AnthropicMessagesToolResponseAdapter:
 
         Args:
             call: the `tool_use` block, as a mapping or an SDK object. The result of a call made by code execution
-                holds only text. The result of a toolset member holds text and images, and repeats `toolset_name`.
+                holds only text. The result of a toolset member holds text and images, and repeats `toolset_name`;
+                other blocks of a `RawOutputs` follow it.
             response: what the tool returned: any value, or a response type; or the exception that it raised.
 
         Raises:
@@ -86,21 +87,25 @@ class AnthropicMessagesToolResponseAdapter:
         asked = _asked(call)
         is_error = isinstance(response, BaseException)
         content: Content
+        ready: dict[str, JSON] = {}
+        after: list[dict[str, JSON]] = []
         try:
             if isinstance(response, RawOutputs):
-                response, is_error = _without_ready_results(response, asked.id)
+                response, ready, after = _parted(response, asked)
+                is_error = "is_error" in ready
             content = content_of(response, kinds=asked.kinds, is_error=is_error, to_plain_text=self.to_plain_text)
         except Exception as error:  # noqa: BLE001 - `to_plain_text` of a subclass may raise anything
             content, is_error = self._failure(response if isinstance(response, BaseException) else error), True
+            ready, after = {}, []
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         sent = [self._cut(block) for block in blocks if block != {"type": "text", "text": ""}]
-        result: dict[str, JSON] = {"type": "tool_result", "tool_use_id": asked.id, "content": sent or ""}
+        result: dict[str, JSON] = {"type": "tool_result", "tool_use_id": asked.id, "content": sent or "", **ready}
         if is_error:
             result["is_error"] = True
         if asked.toolset is not None:
             result["toolset_name"] = asked.toolset
         _log(asked, response, sent, is_error=is_error)
-        return [{"role": "user", "content": [result]}]
+        return [{"role": "user", "content": [result, *after]}]
 
     def _failure(self, error: BaseException) -> str:
         """The text of an error, which is never blank."""
@@ -144,6 +149,7 @@ class _Asked:
     id: str
     name: str
     kinds: frozenset[str]
+    by_code: bool
     toolset: str | None
 
 
@@ -158,26 +164,43 @@ def _asked(call: Any) -> _Asked:
         raise ValueError(f"the tool_use block has no id ({call_id!r}); a result needs the id of its call")
     by_code = str(of(of(call, "caller"), "type")).startswith("code_execution")
     kinds = kinds_taken(by_code=by_code, toolset=toolset)
-    return _Asked(call_id, str(of(call, "name")), kinds, toolset if isinstance(toolset, str) else None)
+    return _Asked(call_id, str(of(call, "name")), kinds, by_code, toolset if isinstance(toolset, str) else None)
 
 
-def _without_ready_results(outputs: RawOutputs, call_id: str) -> tuple[RawOutputs, bool]:
-    """Replace ready `tool_result` blocks of the call by their content; also return whether one is an error."""
-    blocks: list[Any] = []
-    is_error = False
+def _parted(outputs: RawOutputs, asked: _Asked) -> tuple[RawOutputs, dict[str, JSON], list[dict[str, JSON]]]:
+    """Return the blocks inside the result, the other fields of a ready result, and the blocks after the result.
+
+    Ready results of the call are replaced by their content. Nothing may follow the result of a call made by code.
+    """
+    inside: list[Any] = []
+    ready: dict[str, JSON] = {}
+    after: list[dict[str, JSON]] = []
     for index, item in enumerate(outputs.blocks):
         block = as_block(item)
-        if block is None or block.get("type") != "tool_result":
-            blocks.append(item)
-            continue
-        if block.get("tool_use_id") != call_id:
-            raise Unsendable(f"result[{index}] is a tool_result of another call than {call_id}")
-        content = block.get("content") or ()
-        if not isinstance(content, str | list | tuple):
-            raise Unsendable(f"result[{index}].content is neither a text nor a list of content blocks")
-        blocks += [content] if isinstance(content, str) else content
-        is_error = is_error or block.get("is_error") is True
-    return RawOutputs(blocks), is_error
+        kind = None if block is None else block.get("type")
+        if block is None or not isinstance(kind, str):
+            inside.append(item)
+        elif kind == "tool_result":
+            content = _content_of_ready(block, asked.id, f"result[{index}]")
+            inside += [content] if isinstance(content, str) else content
+            ready |= {"is_error": True} if block.get("is_error") is True else {}
+            ready |= {"cache_control": mark} if (mark := block.get("cache_control")) else {}
+        elif asked.by_code or takes(asked.kinds, kind) or "user" not in type_of(kind).places:
+            inside.append(item)
+        else:
+            after.append(block)
+    return RawOutputs(inside), ready, following(after)
+
+
+def _content_of_ready(block: dict[str, JSON], call_id: str, where: str) -> JSON:
+    if block.get("tool_use_id") != call_id:
+        raise Unsendable(f"{where} is a tool_result of another call than {call_id}")
+    content = block.get("content") or []
+    if not isinstance(content, str | list):
+        raise Unsendable(f"{where}.content is neither a text nor a list of content blocks")
+    for flaw in BLOCKS["tool_result"].shape("", "", {**block, "is_error": block.get("is_error") is True}):
+        raise Unsendable(f"{where}{'.' if flaw.path else ''}{flaw.path}: {flaw.text}")
+    return content
 
 
 def _log(asked: _Asked, response: object, content: JSON, *, is_error: bool) -> None:

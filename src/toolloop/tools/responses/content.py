@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from toolloop.machine.jsontext import JSON, a_type, well_formed
-from toolloop.messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits
+from toolloop.messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits, type_of
 from toolloop.tools.responses.errors import Unsendable, describe_failure, headline
 from toolloop.tools.responses.files import block_of_file
 from toolloop.tools.responses.jsonable import to_json, to_json_text
@@ -63,7 +63,7 @@ def plain_text_of(value: Any) -> str:  # noqa: PLR0911 - one row for each kind o
             return "[file]"
         case BaseException():
             return describe_failure(value)
-    value = _listed(value)
+    value = listed(value)
     items = _content_items(value)
     return to_json_text(value) if items is None else "\n".join(map(_plain_item, items))
 
@@ -72,10 +72,18 @@ def _plain_item(item: Any) -> str:
     block = as_block(item)
     if block is None:
         return plain_text_of(item)
+    if block.get("type") == "tool_result" and isinstance(block.get("content"), str | list):
+        return block["content"] if isinstance(block["content"], str) else plain_text_of(RawOutputs(block["content"]))
     return block["text"] if isinstance(block.get("text"), str) else f"[{block.get('type')}]"
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """Return a value, and an iterator as a list.
+
+    Raises:
+        Unsendable: the iterator raises.
+
+    """
     try:
         return list(value) if isinstance(value, Iterator) else value
     except Exception as error:
@@ -110,6 +118,32 @@ def as_block(item: Any) -> dict[str, JSON] | None:
     return to_json(item) if isinstance(item, Mapping) else None
 
 
+def takes(kinds: Collection[str], kind: str) -> bool:
+    """Return whether a result that may hold blocks of these types may hold one; an ordinary one takes newer types."""
+    return kind in kinds or (not is_known(kind) and kinds_taken(by_code=False, toolset=None).issubset(kinds))
+
+
+def following(blocks: Iterable[Any]) -> list[dict[str, JSON]]:
+    """Return the blocks that follow the results in a user message, without blank texts.
+
+    Raises:
+        Unsendable: one may not stand there.
+
+    """
+    kept = []
+    for index, item in enumerate(blocks):
+        block, where = as_block(item), f"the block {index} after the result"
+        kind = None if block is None else block.get("type")
+        if block is None or not isinstance(kind, str) or kind == "tool_result" or "user" not in type_of(kind).places:
+            raise Unsendable(f"{where} is not a content block that may follow a result")
+        if _is_blank(block):
+            continue
+        for flaw in type_of(kind).shape("", "", block):
+            raise Unsendable(f"{where}{'.' if flaw.path else ''}{flaw.path}: {flaw.text}")
+        kept.append(block)
+    return kept
+
+
 def _is_blank(block: dict[str, JSON]) -> bool:
     text = block.get("text")
     return block.get("type") == "text" and isinstance(text, str) and not text.strip()
@@ -138,7 +172,7 @@ def content_of(
     """
     reader = _Reader(frozenset({"text"}) if is_error else frozenset(kinds), is_error, known_tools, to_plain_text)
     try:
-        value = _listed(value)
+        value = listed(value)
         items = _content_items(value)
         if items is None:
             sent = [reader.text_or_file(value)]
@@ -194,9 +228,9 @@ class _Reader:
         if kind not in self.kinds:
             if self.is_error:
                 return f"[{kind}]"
-            if is_known(kind) or not self.kinds >= kinds_taken(by_code=False, toolset=None):
-                takes = ", ".join(sorted(self.kinds))
-                raise Unsendable(f"{where} is a block of the type {kind}; the result of this call takes only {takes}")
+            if not takes(self.kinds, kind):
+                taken = ", ".join(sorted(self.kinds))
+                raise Unsendable(f"{where} is a block of the type {kind}; the result of this call takes only {taken}")
             return block  # of a type that is newer than this library: the API judges it
         if _is_blank(block):
             return ""

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, TypeGuard
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.setup import Texts
 from toolloop.machine.texts import say
-from toolloop.machine.values import Call, Outcome, Result
-from toolloop.messages.blocks import kinds_taken
+from toolloop.machine.values import Call, Outcome, Result, text_of_content
+from toolloop.messages.blocks import BLOCKS, kinds_taken
+from toolloop.tools.failures import shortened
 from toolloop.tools.responses.adapter import ToolResponseAdapter
-from toolloop.tools.responses.content import content_of
+from toolloop.tools.responses.content import content_of, following, listed
 from toolloop.tools.responses.errors import describe_failure
 from toolloop.tools.responses.types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
-
-# The fields of a `tool_result` that an adapter may set. The toolset is always that of the call.
-_FIELDS = frozenset({"content", "is_error", "toolset_name"})
 
 
 @frozen(eq=False)
@@ -43,7 +42,7 @@ class ResultMaker:
     def returned(self, value: Any) -> Result:
         """Return the result of a tool that returned a value. A value that cannot be sent makes an error result."""
         try:
-            return self._adapted(value)
+            return self._adapted(listed(value))
         except Exception as error:  # noqa: BLE001 - an adapter of the caller's may raise anything
             return self.failed(error)
 
@@ -78,25 +77,37 @@ class ResultMaker:
 
     def _adapted(self, response: Any) -> Result:
         """Return the result that the adapter makes of a tool's value, or of its exception."""
-        block = self._only_block(self.adapter.create_messages(_tool_use(self.call), response))
+        block, after = self._parts(self.adapter.create_messages(_tool_use(self.call), response))
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
         if _is_one_text(content) and (is_error or not _returned_a_block(response, content[0]["text"])):
             content = content[0]["text"]  # the same to the API, and what the SDK sends for a text
         content = self.sendable(content, is_error=is_error)
-        return self._error(content) if is_error else Result(encode(content))
+        made = self._error(content) if is_error else Result(encode(content), plain=self._plain_text(response, content))
+        mark = block.get("cache_control")
+        if mark is None and not after:
+            return made
+        return evolve(made, mark=None if mark is None else encode(mark), after=encode(after) if after else None)
 
-    def _only_block(self, messages: Any) -> dict[str, JSON]:
-        """Return the one `tool_result` of the message that an adapter made, without its type and id."""
+    def _plain_text(self, response: Any, content: JSON) -> str | None:
+        """Return the text for hosts; None if it is that of the content."""
+        text = None
+        with suppress(Exception):  # the result goes out in any case
+            text = well_formed(self.adapter.to_plain_text(response))
+        return None if text is None or text == text_of_content(content) else shortened(text)
+
+    def _parts(self, messages: Any) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
+        """Return the `tool_result` of the message that an adapter made, and the blocks after it."""
         match messages:
-            case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id, **rest}]}]:
-                block = {str(key): value for key, value in rest.items()}
-                content, is_error = block.get("content", ""), block.get("is_error")
-                if block.keys() <= _FIELDS and isinstance(content, str | list) and isinstance(is_error, bool | None):
-                    return block
+            case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id} as block, *after]}]:
+                flaws = tuple(BLOCKS["tool_result"].shape("", "", block))
+                is_alone = not (self.call.by_code and after)  # the API takes nothing after the result of such a call
+                if not flaws and is_alone and isinstance(block.get("content", ""), str | list):
+                    return block, following(after)
         raise TypeError(
             f"{type(self.adapter).__name__}.create_messages gave something else than one user message with the one "
-            f"tool_result block of the call {self.call.id}, with a content (a string or a list) and perhaps is_error"
+            f"tool_result block of the call {self.call.id} (its content a string or a list), and after it only blocks "
+            "that may follow; nothing may follow the result of a call that code made"
         )
 
     def _error(self, content: JSON) -> Result:
