@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import linecache
 import select
@@ -21,8 +22,10 @@ import pytest
 import toolloop
 from tests.effort import stride
 from tests.loop.concurrency import DEADLINE, either_kind
+from tests.loop.support import params
 from toolloop import (
     AsyncToolLoopHandle,
+    Completed,
     MemoryStore,
     SqliteStore,
     Texts,
@@ -362,3 +365,48 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
     for steps in count(0, stride(3)):
         if not anyio.run(main, steps, backend=backend):
             return
+
+
+@pytest.mark.parametrize("kept", ["", "memory", "sqlite"])
+def test_a_signal_handler_may_say_something_at_any_moment(kept: str, tmp_path: Path) -> None:
+    """What it says in the middle of something is done right after that; nothing is lost or damaged."""
+    total = 0
+    for at in itertools.count(0, 41):
+        if at and at >= total:
+            break
+        store: Store | None = MemoryStore() if kept == "memory" else None
+        if kept == "sqlite":
+            store = SqliteStore(tmp_path / "loops.db")
+        loop_id, ran, struck = f"loop {at}", list[int](), list[int]()
+
+        @tool
+        def pay(n: int) -> str:
+            """Pay."""
+            ran.append(n)  # noqa: B023 - each loop has a tool of its own
+            return "paid"
+
+        script = [reply(calls=[call("pay", {"n": 1})]), reply(calls=[call("pay", {"n": 2})]), reply("done")]
+        handle = ToolLoopHandle(ScriptedProvider(script), params=params(), tools=[pay], store=store, loop_id=loop_id)
+
+        def strike(frame: Any, event: str, _argument: Any) -> None:
+            if event not in {"call", "return"} or "/src/toolloop/loop/" not in frame.f_code.co_filename:
+                return
+            struck.append(1)  # noqa: B023 - likewise
+            if len(struck) == at + 1:  # noqa: B023 - likewise
+                sys.setprofile(None)
+                handle.stop("signal")  # noqa: B023 - likewise
+                sys.setprofile(strike)
+
+        sys.setprofile(strike)
+        try:
+            turn = handle.run()
+        finally:
+            sys.setprofile(None)
+        total = max(total, len(struck))
+        assert isinstance(turn, Completed)
+        assert len(ran) == len(set(ran))
+        if store is not None:
+            again = ToolLoopHandle.open(store, loop_id, ScriptedProvider([]), tools=[pay])
+            assert again.into_result().termination == turn.termination
+            again.close()
+    assert total > 100

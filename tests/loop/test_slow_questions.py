@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from tests.each import each
 from tests.loop.concurrency import async_loop, on_both_backends, run_async, sync_loop
-from tests.loop.support import completed
-from toolloop import Approve, AsyncToolLoopHandle, Stop, tool
+from tests.loop.support import completed, params, yielded
+from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, Stop, ToolCall, sub_loop, tool
 from toolloop.terminations import StopCondition, Timeout
-from toolloop.testing import call, reply
+from toolloop.testing import AsyncScriptedProvider, call, reply
 
 TWO = reply(calls=[call("say", id="a"), call("say", id="b")])
 
@@ -90,3 +92,54 @@ def test_a_time_limit_does_not_wait_for_a_slow_filter(backend: str) -> None:
     """A filter belongs to the run of the call, which the limit bounds."""
     handle = async_loop([TWO], [say], timeout=0.05, result_filters=[_for_ever])
     assert completed(run_async(backend, handle.next_turn)).termination == Timeout(0.05)
+
+
+@on_both_backends
+def test_what_a_policy_says_of_an_old_call_does_not_count_for_a_new_one(backend: str) -> None:
+    """It is still asked, in a thread, when the loop was stopped and a call with the same id came up."""
+    ran: list[int] = []
+    asked: list[str] = []
+    gate = threading.Event()
+
+    @tool(needs_approval=True)
+    def pay(n: int) -> str:
+        """Pay."""
+        ran.append(n)
+        return "paid"
+
+    async def policy(shown: ToolCall, _view: Any) -> Approve | None:
+        asked.append(shown.name)
+        if len(asked) == 1:
+            await anyio.to_thread.run_sync(gate.wait)
+        return Approve() if shown.name == "say" else None
+
+    turns = {"outer": 0}
+
+    async def answer(request: Any) -> Any:
+        await anyio.lowlevel.checkpoint()
+        if request["messages"][0]["content"] == "go":
+            turns["outer"] += 1
+            if turns["outer"] == 2:
+                gate.set()
+            return reply(calls=[call("part", {"prompt": at}, id=f"part_{at}") for at in "ab"])
+        return reply(calls=[call("say", id="c") if turns["outer"] == 1 else call("pay", {"n": 1}, id="c")])
+
+    async def main() -> Any:
+        config = LoopConfig(on_tool_call=policy)
+        part = sub_loop("part", "Do a part.", params={"model": "m", "max_tokens": 9}, tools=[say, pay], config=config)
+        asks = params(messages=[{"role": "user", "content": "go"}])
+        handle = AsyncToolLoopHandle(AsyncScriptedProvider(answer), params=asks, tools=[part])
+
+        async def other() -> None:
+            while not asked:
+                await anyio.lowlevel.checkpoint()
+            handle.stop("enough")
+            handle.follow_up("again")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other)
+            return await handle.run()
+
+    waiting = yielded(run_async(backend, main)).pending
+    assert {each.name for each in waiting} == {"pay"}
+    assert ran == []

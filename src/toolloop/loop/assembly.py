@@ -139,7 +139,7 @@ class _Leaving:
         if kind is GeneratorExit:
             return
         self._engine.leave()
-        self._engine.journal.bus.tell()
+        self._engine.journal.bus.settle()
 
 
 def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:

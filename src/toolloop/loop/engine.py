@@ -104,6 +104,7 @@ class Engine:
                 return []
             self._let_time_pass()
             self._end_orphans()
+            self._drop_stale_questions()
             while (effect := self._next_effect()) is not None:
                 self._begin(effect)
             self._alone = self._only_one()
@@ -331,6 +332,14 @@ class Engine:
             for call in round_.having(Status.RUNNING) if round_ is not None else ():
                 if not call.has_loop and ("run", *path, call.id) not in self._progress.operations:
                     self._progress.record(ev.Ended(call.id, None, path=path))
+
+    def _drop_stale_questions(self) -> None:
+        """Cancel questions that the loop no longer waits for. One may take its time; a new one may be due meanwhile."""
+        for operation in tuple(self._progress.operations.values()):
+            is_before_effect = isinstance(operation.work, Question) and operation.key[0] != "run"
+            if is_before_effect and operation.launched and not self._progress.is_awaited(operation):
+                operation.cancel()
+                self._progress.drop(operation)
 
     def _let_time_pass(self) -> None:
         now = time.monotonic()

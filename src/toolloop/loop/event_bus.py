@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol
 from weakref import ref
@@ -66,6 +66,8 @@ class EventBus:
         self._untold: deque[WatchEvent] = deque()
         self._teller: object = None
         self._lock = threading.RLock()  # held only to see who tells
+        self._busy = threading.RLock()  # held by who tells
+        self._put_off: deque[Callable[[], None]] = deque()
 
     def connect(self, source: Source, audience: Callable[[Path], Sequence[Observer]]) -> None:
         """Tell observers from now on.
@@ -95,12 +97,27 @@ class EventBus:
         teller = object()
         try:
             while self._is_telling(teller):
-                event = self._untold.popleft()
-                self._log(event)
-                self._observers.tell(event)
+                with self._busy:
+                    event = self._untold.popleft()
+                    self._log(event)
+                    self._observers.tell(event)
         finally:
             if self._teller is teller:
                 self._teller = None
+        while self._put_off:
+            with suppress(IndexError):
+                self._put_off.popleft()()
+
+    def put_off(self, act: Callable[[], None]) -> None:
+        """Do something at the next `tell`: a signal handler wants it, and has interrupted who holds the lock."""
+        self._put_off.append(act)
+
+    def settle(self) -> None:
+        """Tell what is to be told, and wait until another thread that tells has told it, too."""
+        self.tell()
+        with self._busy:
+            pass
+        self.tell()
 
     def _is_telling(self, teller: object) -> bool:
         """Return whether there is something to tell, and nobody else tells it."""
@@ -129,6 +146,7 @@ class EventBus:
 
     def close(self) -> None:
         """Tell the observers that the handle was closed."""
+        self.settle()
         self._observers.close()
 
     def _log(self, event: WatchEvent) -> None:

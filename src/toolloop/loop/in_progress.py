@@ -128,12 +128,18 @@ class InProgress:
             finish: takes the answer.
 
         """
-        key = keys_of(effect)[-1]
+        key, place = keys_of(effect)[-1], self._place(effect.path)
 
         def is_wanted() -> bool:
-            return any(key in keys_of(each) for each in outstanding(self.state))
+            is_here = self._place(effect.path) == place  # ids may repeat, so the key alone may be that of a later round
+            return is_here and any(key in keys_of(each) for each in outstanding(self.state))
 
         self._ask(effect.path, key, Question(asking, finish, lambda: None, is_wanted))
+
+    def _place(self, path: Path) -> tuple[Any, ...] | None:
+        """Return which loop is at a path, and which of its replies is the last."""
+        loop = self.loop(path)
+        return None if loop is None else (loop.setup.within, loop.iterations)
 
     def ask_filters(
         self, run: CallRun, result: Result, asking: Questions[Result], record: Callable[[Result | None], object]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from toolloop.face.results import Named, Yielded
 from toolloop.loop.commands import Commands, Said
 from toolloop.loop.journal import LOG, Journal
 from toolloop.loop.message_edits import MessageEdits
+from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.events import Event
 from toolloop.machine.jsontext import JSON
 from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
@@ -43,10 +44,33 @@ class CommandIssuer:
             firm: see `Journal.say`.
 
         """
-        self.take_edits(asked, said)
-        self._journal.say(said, firm=firm)
-        self.edits.taken()
-        self._tell()
+
+        def act() -> None:
+            self.take_edits(asked, said)
+            self._journal.say(said, firm=firm)
+            self.edits.taken()
+
+        self._issue(act)
+
+    def _issue(self, act: Callable[[], None]) -> None:
+        """Do what the caller says, and tell those who watch.
+
+        In a signal handler that has interrupted this thread while it holds the lock, it is done when that is released.
+        """
+        if not self._journal.is_interrupted:
+            act()
+            self._tell()
+            return
+
+        def later() -> None:
+            try:
+                act()
+            except ToolLoopError as error:
+                LOG.warning("what a signal handler said is refused: %s", error)
+            self._tell()
+
+        self._journal.bus.put_off(later)
+        self._driver.notifier.notify()
 
     def _tell(self) -> None:
         """Tell those who watch, and the driver, that something was said."""
@@ -118,17 +142,15 @@ class CommandIssuer:
     def decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
         """Decide calls: all of them, or none."""
         self.tick()
-        self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False)
-        self._tell()
+        self._issue(lambda: self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False))
 
     def tick(self, now: float | None = None) -> None:
         """Let calls expire whose deadline has passed. None: by the clock of the journal."""
         at = self._journal.now() if now is None else now
         if self._commands.tick(self._journal.state, at) is not None:
-            self._journal.say(lambda state: self._commands.tick(state, at), firm=False)
-            self._tell()
+            self._issue(lambda: self._journal.say(lambda state: self._commands.tick(state, at), firm=False))
 
     def revoke(self, grant_id: str, by: str | None) -> None:
         """Take a grant back."""
-        self._journal.say(partial(self._commands.revoke, grant_id=grant_id, by=by), firm=False)
-        self._tell()
+        revoke = partial(self._commands.revoke, grant_id=grant_id, by=by)
+        self._issue(lambda: self._journal.say(revoke, firm=False))

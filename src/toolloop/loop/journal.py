@@ -127,6 +127,11 @@ class Journal:
         """Refuse everything that takes a lock from now on: this is the copy of a journal in the child of a fork."""
         self.lock = _INHERITED
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether this thread holds the lock already: then a signal handler has interrupted it."""
+        return bool(getattr(self.lock, "_is_owned", bool)())
+
     def now(self) -> float:
         """Return the time in seconds since the epoch. If the clock fails, the time has not changed."""
         return read_clock(self._clock, otherwise=self.state.root.now)
