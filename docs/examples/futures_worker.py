@@ -8,6 +8,7 @@ LOOPS names the file that keeps the loops, BANK the address of the service that 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import httpx2
 from anthropic import Anthropic
 
-from toolloop import Approve, Deny, Rerun, SqliteStore, ToolLoopHandle, tool
+from toolloop import Approve, Deny, LoopView, Rerun, SqliteStore, ToolLoopHandle, tool
 
 
 @tool(needs_approval=True)
@@ -28,7 +29,7 @@ def refund(order: int) -> str:
 STORE, CLIENT, TOOLS = SqliteStore(Path(os.environ.get("LOOPS", "loops.db"))), Anthropic(), [refund]
 
 
-def job(loop_id: str, question: str) -> dict[str, Any]:
+def job(loop_id: str, question: str) -> LoopView:
     """Begin a loop, or find it in the store; drive it as far as it goes without a person; show where that is."""
     messages = [{"role": "user", "content": question}]
     params = {"model": "claude-opus-5-5", "max_tokens": 1024, "messages": messages}
@@ -37,7 +38,7 @@ def job(loop_id: str, question: str) -> dict[str, Any]:
         return handle.view()
 
 
-def word(call: dict[str, Any]) -> Approve | Deny | Rerun:
+def word(call: Mapping[str, Any]) -> Approve | Deny | Rerun:
     """A person's word on a call. It is `uncertain` where a process was killed that ran it."""
     if input(f"{call['why']}: {call['name']} {call['input']}? [y/n] ") != "y":
         return Deny("the clerk said no")

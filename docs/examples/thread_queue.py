@@ -11,11 +11,11 @@ from typing import Any
 
 from anthropic import Anthropic
 
-from toolloop import Approve, Deny, ToolLoopHandle, tool
+from toolloop import Approve, Deny, LoopView, ToolLoopHandle, tool
 from toolloop.errors import ToolLoopError
 
 Words = SimpleQueue[dict[Any, Approve | Deny] | None]
-Views = SimpleQueue[dict[str, Any]]
+Views = SimpleQueue[LoopView]
 
 
 @tool(needs_approval=True)
@@ -38,8 +38,8 @@ def work(handle: ToolLoopHandle, words: Words, views: Views) -> None:
 def window(words: Words, views: Views) -> None:
     """The event loop: a frame, twenty times a second, whatever the other thread does."""
     words.put({})  # nothing is decided yet: just go on
-    shown: dict[str, Any] = {"state": "Ready"}
-    while shown["state"] not in ("Finished", "Failed"):
+    shown: LoopView | None = None
+    while shown is None or shown["state"] not in ("Finished", "Failed"):
         print(".", end="", flush=True)  # draws a frame
         try:
             shown = views.get(timeout=1 / 20)

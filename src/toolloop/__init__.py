@@ -9,8 +9,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolloop import (
+        compaction as compaction,
+    )
+    from toolloop import (
+        errors as errors,
+    )
+    from toolloop import (
+        events as events,
+    )
+    from toolloop import (
+        history as history,
+    )
+    from toolloop import (
+        machine as machine,
+    )
+    from toolloop import (
+        otel as otel,
+    )
+    from toolloop import (
+        providers as providers,
+    )
+    from toolloop import (
+        responses as responses,
+    )
+    from toolloop import (
+        stores as stores,
+    )
+    from toolloop import (
+        terminations as terminations,
+    )
+    from toolloop import (
+        testing as testing,
+    )
+    from toolloop import (
+        tools as tools,
+    )
     from toolloop.face.calls import ToolCall, ToolResult, View
     from toolloop.face.config import LoopConfig, LoopContext
+    from toolloop.face.loop_view import LoopView
     from toolloop.face.results import Completed, Error, ToolLoopResult, Yielded
     from toolloop.loop.asynchronous import AsyncToolLoopHandle
     from toolloop.loop.sub_loops import sub_loop
@@ -45,6 +82,7 @@ __all__ = [
     "LoopConfig",
     "LoopContext",
     "LoopDetection",
+    "LoopView",
     "MemoryStore",
     "Rerun",
     "SqliteStore",
@@ -85,6 +123,7 @@ _ORIGIN = {
     "toolloop.runner.runners": ("AsyncToolRunner", "ToolRunner"),
     "toolloop.loop.sub_loops": ("sub_loop",),
     "toolloop.loop.sync": ("ToolLoopHandle",),
+    "toolloop.face.loop_view": ("LoopView",),
     "toolloop.face.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
     "toolloop.face.calls": ("ToolCall", "ToolResult", "View"),
     "toolloop.stores.memory": ("MemoryStore",),

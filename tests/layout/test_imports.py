@@ -48,7 +48,7 @@ def table(package: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     read = {
         str(node.module): sorted(name.name for name in node.names)
         for node in block.body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module != package  # else these are the public modules
     }
     origin = vars(importlib.import_module(package))["_ORIGIN"]
     return read, {module: sorted(names) for module, names in origin.items()}

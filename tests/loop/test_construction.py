@@ -15,7 +15,7 @@ from anthropic import NOT_GIVEN, beta_tool, omit
 
 from tests.each import each
 from tests.loop.support import MODEL, TOOLS, add, assistant, params, scene, user, write
-from toolloop import Budget, LoopConfig, LoopContext, Texts, ToolLoopHandle, ToolRegistry, tool
+from toolloop import Budget, LoopConfig, LoopContext, MemoryStore, Texts, ToolLoopHandle, ToolRegistry, tool
 from toolloop.errors import BadTool, IllegalCommand, InvalidHistory
 from toolloop.providers import AnthropicProvider
 from toolloop.testing import FakeMessagesAPI, ScriptedProvider, reply
@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an unknown role": (
         lambda: made(params=params(messages=[{"role": "tool", "content": "x"}])),
         InvalidHistory,
-        "role",
+        "the role is 'tool' [unknown-role]. Give one of the roles user, assistant and system.",
     ),
     "tools is no list": (lambda: made(tools=5), TypeError, "tools"),
     "tools is one tool": (lambda: made(tools=add), TypeError, "tools"),
@@ -184,6 +184,28 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "'add'",
     ),
     "params tools is no list": (lambda: made(params=params(tools=5)), TypeError, "tools"),
+    "a parameter with a slip in its name": (
+        lambda: made(params=params(max_token=3)),
+        ValueError,
+        "params has 'max_token', which is not a parameter of messages.create. Did you mean 'max_tokens'?",
+    ),
+    "a parameter of no API": (lambda: made(params=params(zzz=3)), ValueError, "goes into extra_body"),
+    "the store is a path": (
+        lambda: made(store="x.db"),
+        TypeError,
+        "store is a str; give a store, such as SqliteStore('loops.db') or MemoryStore()",
+    ),
+    "the store is a class": (lambda: made(store=MemoryStore), TypeError, "store is the class MemoryStore"),
+    "the store of open() is a path": (
+        lambda: ToolLoopHandle.open("x.db", "a", ScriptedProvider([]), params=params()),  # type: ignore[arg-type]
+        TypeError,
+        "store is a str",
+    ),
+    "the store of restore() is a path": (
+        lambda: ToolLoopHandle.restore(made().snapshot(), ScriptedProvider([]), store="x.db"),  # type: ignore[arg-type]
+        TypeError,
+        "store is a str",
+    ),
     "config is no config": (lambda: made(config={"max_iterations": 3}), TypeError, "config"),
     "config is None": (lambda: made(config=None), TypeError, "config"),
     "context is no context": (lambda: made(context=5), TypeError, "context"),

@@ -193,7 +193,7 @@ def test_a_decision_is_bound_to_what_was_shown() -> None:
         (foreign,) = elsewhere.turn().pending
         for bound in ({foreign: Approve()}, {"toolu_w": Approve(digest=foreign.digest)}):
             with refused(at.handle, DecisionConflict, "digest"):
-                at.handle.decide(bound)  # type: ignore[arg-type]
+                at.handle.decide(bound)  # type: ignore[misc]
         at.handle.decide({shown: Deny("no")})
         elsewhere.handle.decide({"toolu_w": Deny("no")})
 
@@ -299,3 +299,14 @@ def test_texts_are_part_of_a_snapshot() -> None:
         copy.pending_turn.deny("toolu_w", "no")
         assert copy.run().unwrap().text == "fine"
         assert results_in(at.sent()[-1])[0]["content"] == "Not allowed: no"
+
+
+def test_an_answer_of_none_is_refused_when_it_is_made() -> None:
+    """It says what to give; the call still waits."""
+    with pytest.raises(TypeError, match="the content of an answer is None; give a string or a list of content blocks"):
+        Answer(None)
+    with scene([reply(calls=[WRITE])]) as at:
+        turn = at.turn()
+        with pytest.raises(TypeError, match="the content of an answer is None"):
+            turn.answer("toolu_w", None)
+        assert [waiting.id for waiting in at.handle.pending] == ["toolu_w"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from anthropic.types import message_create_params as sdk_params
+from anthropic.types.beta import message_create_params as beta_params
 
 from tests.each import each
 from tests.loop.support import TOOLS, Scene, completed, params, refused, scene, user
-from toolloop import InjectMessages, ToolLoopHandle, tool
+from toolloop import InjectMessages, ToolLoopHandle, requests, tool
 from toolloop.errors import InvalidHistory
+from toolloop.providers import OPTION_NAMES
 from toolloop.requests.params import RequestMaker, Secrets
 from toolloop.testing import FakeMessagesAPI, call, reply, server_call
 
@@ -112,6 +115,28 @@ def test_good_parameters_are_taken(changes: dict[str, Any]) -> None:
         assert at.done().text == "fine"
     with scene([reply("fine")]) as at:
         at.handle.update_params(**changes)
+        assert at.done().text == "fine"
+
+
+def test_every_parameter_of_the_sdk_is_known() -> None:
+    """Of `messages.create`, beta or not, and beside these only what older models take. What is newer: `extra_body`."""
+    kinds = (beta_params.MessageCreateParamsNonStreaming, sdk_params.MessageCreateParamsNonStreaming)
+    of_the_sdk = {name for kind in kinds for name in get_type_hints(kind)}
+    assert of_the_sdk | OPTION_NAMES | {"output_format", "temperature", "top_k", "top_p"} == requests.params._KNOWN
+
+
+def test_a_parameter_with_a_slip_in_its_name_is_refused_wherever_one_is_given() -> None:
+    """Later and at restore, too, and the loop is as before; in `extra_body` any name goes out."""
+    with scene([reply("fine")], asked=params(extra_body={"max_token": 3}), refusals=1) as at:
+        before = at.handle.snapshot()
+        with pytest.raises(ValueError, match="Did you mean 'metadata'"):
+            at.handle.update_params(meta_data={"user_id": "u"})
+        with pytest.raises(ValueError, match="Did you mean 'system'"):
+            ToolLoopHandle.restore(before, at.api.client(), tools=TOOLS, params=params(sytem="x"))
+        assert at.handle.snapshot() == before
+        assert "max_token: Extra inputs" in str(at.failed().error)  # the API's own word
+        at.handle.update_params(extra_body=None)
+        at.handle.retry()
         assert at.done().text == "fine"
 
 

@@ -26,7 +26,7 @@ from tests.loop.stored import (
     each_store,
     store_at,
 )
-from toolloop import Completed, Yielded
+from toolloop import Completed, ToolLoopHandle, Yielded
 from toolloop.errors import Conflict, StoreError
 from toolloop.machine import Finished
 from toolloop.stores.memory import MemoryStore
@@ -191,6 +191,23 @@ def test_a_request_is_answered_once_though_its_answer_could_not_be_stored() -> N
     store.fails = never
     assert peer.run(approve_all).unwrap().text == "done"
     assert len(world.requests) == len(STORY)
+
+
+@pytest.mark.parametrize("kind", ["sync", "asyncio"])
+def test_what_is_raised_is_not_logged_with_a_traceback(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A store that fails to the end raises; that something is left over is a line without a traceback."""
+    store = Faulty(MemoryStore())
+    world = World(kind, store)
+    world.on["request"] = lambda: setattr(store, "fails", always)
+    peer = world.open()
+    with pytest.raises(StoreError):
+        peer.next_turn()
+    if isinstance(peer.handle, ToolLoopHandle):
+        peer.handle.__exit__(StoreError)
+    assert [record.exc_info for record in caplog.records if record.exc_info] == []
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    told = {record.getMessage().partition(":")[0] for record in caplog.records}
+    assert told <= {"not everything is stored yet", "a lease could not be given back now; it is tried again"}
 
 
 def always(_: int) -> Moment:

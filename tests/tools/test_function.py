@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -167,3 +168,22 @@ def test_a_name_that_the_api_refuses_is_refused_at_decoration() -> None:
     for name in ("", "two words", "a" * 65, "ä", "a\n"):
         with pytest.raises(BadTool, match="1 to 64 letters"):
             tool(lambda: None, name=name or " ")
+
+
+def test_a_tool_without_a_description_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """In the log, not as a warning that `-W error` would raise; a description of either kind is enough."""
+
+    @tool
+    def bare(path: str) -> str:
+        return path
+
+    @tool(description="Read a file.")
+    def described(path: str) -> str:
+        return path
+
+    with caplog.at_level(logging.WARNING, "toolloop.tools"):
+        for each in (bare, bare, described, search):
+            each.definition()
+    (record,) = caplog.records
+    assert (record.levelname, record.name, vars(record)["tool"]) == ("WARNING", "toolloop.tools", "bare")
+    assert "the tool bare has no description" in record.getMessage()

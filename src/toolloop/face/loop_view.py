@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from toolloop.face.calls import ToolCall, pending_calls
 from toolloop.face.results import text_of
@@ -13,7 +13,72 @@ from toolloop.machine.queries import children
 from toolloop.machine.state import Path, State
 
 
-def view_of(state: State, *, error: str | None = None) -> dict[str, JSON]:
+class PendingView(TypedDict):
+    """A call that waits, as JSON: see `ToolCall`. `expires_at` is a time by ISO 8601, or None."""
+
+    id: str
+    path: list[str]
+    name: str
+    input: dict[str, JSON]
+    why: str | None
+    reason: str | None
+    expires_at: str | None
+    digest: str
+
+
+class UsageView(TypedDict):
+    """What a loop used, in tokens."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class _OneView(TypedDict):
+    """A loop, without the loops inside it and the calls that wait."""
+
+    state: str
+    depth: int
+    iterations: int
+    text: str | None
+    termination: str | None
+    error: str | None
+    usage: UsageView
+    left: dict[str, int | float | None]
+
+
+class ChildView(_OneView):
+    """A loop inside a call. `path`: the ids down to that call; `name`: of its tool. The rest as in `LoopView`."""
+
+    path: list[str]
+    name: str
+    children: list[ChildView]
+
+
+class LoopView(_OneView):
+    """A loop as JSON, for a page: what `handle.view()` returns.
+
+    Attributes:
+        loop_id: its id.
+        state: where it is: the name of its phase, such as `Waiting` or `Finished`.
+        depth: how deep it is nested.
+        iterations: how many requests were answered.
+        text: of the last reply; None before it, or without text in it.
+        termination: the kind of its end, once it has ended.
+        error: what failed, while that is not retried.
+        usage: input, output and all tokens.
+        left: what is left of each limit; None is no limit.
+        children: the loops inside its calls, each with its `path`, the `name` of its tool, and its own children.
+        pending: the calls that wait, nested ones included.
+
+    """
+
+    loop_id: str
+    children: list[ChildView]
+    pending: list[PendingView]
+
+
+def view_of(state: State, *, error: str | None = None) -> LoopView:
     """Return a whole loop: its calls that wait, and the loops inside its calls.
 
     Args:
@@ -24,15 +89,14 @@ def view_of(state: State, *, error: str | None = None) -> dict[str, JSON]:
     view = _of_one(state, ())
     if error is not None:
         view["error"] = error
-    return {"loop_id": state.root.setup.loop_id, **view, "pending": [_of_call(call) for call in pending_calls(state)]}
+    pending = [_of_call(call) for call in pending_calls(state)]
+    return {"loop_id": state.root.setup.loop_id, **view, "children": _inside(state, ()), "pending": pending}
 
 
-def _of_one(state: State, path: Path) -> dict[str, Any]:
+def _of_one(state: State, path: Path) -> _OneView:
     loop = state.loops[path]
     response = None if loop.response is None else decode(loop.response)
     total = loop.total_usage
-    round_ = round_of(loop)
-    names = {} if round_ is None else {call.id: call.name for call in round_.calls}
     return {
         "state": type(loop.phase).__name__,
         "depth": loop.setup.depth,
@@ -46,11 +110,16 @@ def _of_one(state: State, path: Path) -> dict[str, Any]:
             "total_tokens": total.total_tokens,
         },
         "left": limits.left(loop),
-        "children": [
-            {"path": [*below], "name": names[below[-1]], **_of_one(state, below)}
-            for below, _ in children(state, path, round_)
-        ],
     }
+
+
+def _inside(state: State, path: Path) -> list[ChildView]:
+    round_ = round_of(state.loops[path])
+    names = {} if round_ is None else {call.id: call.name for call in round_.calls}
+    return [
+        {"path": [*below], "name": names[below[-1]], **_of_one(state, below), "children": _inside(state, below)}
+        for below, _ in children(state, path, round_)
+    ]
 
 
 def _error(loop: Loop) -> str | None:
@@ -59,7 +128,7 @@ def _error(loop: Loop) -> str | None:
     return "it is nested too deep" if isinstance(loop.phase, TooDeep) else None
 
 
-def _of_call(call: ToolCall) -> dict[str, Any]:
+def _of_call(call: ToolCall) -> PendingView:
     return {
         "id": call.id,
         "path": list(call.path),

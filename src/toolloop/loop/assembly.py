@@ -192,8 +192,9 @@ def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
     """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
     try:
         journal.commit()
-    except StoreError:
-        LOG.exception("the end of a call is not stored yet", extra={"loop_id": journal.state.root.setup.loop_id})
+    except StoreError as error:  # it is tried again, and raised then
+        extra = {"loop_id": journal.state.root.setup.loop_id}
+        LOG.warning("not everything is stored yet: %s", error, extra=extra)
     finally:
         if lease is not None:
             lease.give_back_if_free()

@@ -101,10 +101,10 @@ class AsyncToolLoopHandle(HandleBase):
         """Close the handle. See `ToolLoopHandle.__exit__`."""
         try:
             await self.close()
-        except ToolLoopError:
+        except ToolLoopError as unstored:
             if error[0] is None:
                 raise
-            LOG.exception("not everything is stored yet", extra={"loop_id": self.loop_id})
+            LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller can act. See `ToolLoopHandle.next_turn`."""

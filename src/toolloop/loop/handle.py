@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from attrs import evolve
 
@@ -14,7 +14,7 @@ from toolloop.face.calls import ToolCall, pending_calls
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.decisions import said_texts, to_seconds
 from toolloop.face.grants import Grants, is_over, shown
-from toolloop.face.loop_view import view_of
+from toolloop.face.loop_view import LoopView, view_of
 from toolloop.face.results import ToolLoopResult, Yielded, bound
 from toolloop.loop.assembly import Assembly, Driver, assemble
 from toolloop.loop.commands import read_limits, read_params
@@ -31,6 +31,9 @@ from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Command, Decision
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, ToolRegistry
+
+# A mapping is invariant in its keys: so a `dict[str, Approve]` fits, and a `dict[ToolCall, Decision]`.
+CallKey = TypeVar("CallKey", bound=str | ToolCall)
 
 
 class HandleBase:
@@ -210,8 +213,8 @@ class HandleBase:
         """Return what came of the loop so far, and how it ended; `Unfinished()` or `Failed(error)` if it did not."""
         return self._turns.result_so_far()
 
-    def view(self) -> dict[str, JSON]:
-        """Return the loop as JSON, for a page: state, pending calls, last text, usage, what is left of the limits.
+    def view(self) -> LoopView:
+        """Return the loop as JSON, for a page: its state, pending calls, last text, usage, what is left of the limits.
 
         Under `children` are the loops inside its calls, each with its path and its own children.
         """
@@ -225,7 +228,7 @@ class HandleBase:
 
     # --- commands ---
 
-    def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
+    def decide(self, decisions: Mapping[CallKey, Decision]) -> None:
         """Decide calls by id, by path, or by the `ToolCall` that was shown: all of them, or none.
 
         An id is enough if no other open call has it, in this loop or in the loops inside its calls. Else give the ids

@@ -28,7 +28,7 @@ from toolloop.machine.setup import Setup
 from toolloop.machine.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.requests.params import Secrets, check_params, split
-from toolloop.stores.protocol import Store
+from toolloop.stores.protocol import Store, check_store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
 
@@ -162,6 +162,8 @@ def new_loop(
 
     """
     check_parts(here.config, here.context, loop_id=loop_id)
+    if store is not None:
+        check_store(store)
     begins = begin_with(params, here.tools, asked=asked)
     messages = begins.messages or ()
     if messages:  # else a user begins it later
@@ -190,6 +192,8 @@ def restored(
     """
     from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
+    if store is not None:
+        check_store(store)
     opened = LoopParts(load(snapshot), here, Secrets(), store)
     parts, setup = _opened(opened, params, on_drift=on_drift, asked="restore()")
     state = parts.state
@@ -221,6 +225,7 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     """
     from toolloop.stores.codec import read_journal  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
+    check_store(store)
     try:
         journal = safely(loop_id, partial(store.load, loop_id))
     except LoopNotFound:

@@ -133,10 +133,10 @@ class ToolLoopHandle(HandleBase):
         """Close the handle. After an exception, a failing store is logged and not raised."""
         try:
             self.close()
-        except ToolLoopError:
+        except ToolLoopError as unstored:
             if error[0] is None:
                 raise
-            LOG.exception("not everything is stored yet", extra={"loop_id": self.loop_id})
+            LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller can act.

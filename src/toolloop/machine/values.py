@@ -276,14 +276,23 @@ class Deny:
     digest: str | None = None
 
 
+def _is_given(_answer: object, _attribute: object, content: JSON) -> None:
+    if content is None:
+        raise TypeError('the content of an answer is None; give a string or a list of content blocks, such as "ok"')
+
+
 @frozen
 class Answer:
     """Do not run the call, and use this result. For an uncertain call: this is how it ended.
 
     `content` is a string, or a list of content blocks.
+
+    Raises:
+        TypeError: the content is None.
+
     """
 
-    content: JSON
+    content: JSON = field(validator=_is_given)
     is_error: bool = False
     by: str | None = None
     digest: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from attrs import define, field, frozen
@@ -35,6 +36,15 @@ _OWNED = frozenset(
         "tools",
     }
 )
+# Those of anthropic-sdk 2.12, its beta interface included; the last four only older models or versions of the API take.
+# A test compares them with the SDK. The API refuses any other name; what is newer goes into `extra_body`.
+_KNOWN = OPTION_NAMES | {
+    *("billing_policy", "cache_control", "compaction", "container", "context_management", "diagnostics"),
+    *("fallback_credit_token", "fallbacks", "inference_geo", "max_tokens", "mcp_servers", "messages", "metadata"),
+    *("model", "output_config", "service_tier", "speed", "stop_sequences", "stream", "system", "thinking", "thread"),
+    *("tool_choice", "tools"),
+    *("output_format", "temperature", "top_k", "top_p"),
+}
 _CACHE_MARK = b'"cache_control":{'
 _MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
@@ -61,7 +71,7 @@ def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
 
     Raises:
         TypeError: they are not a mapping.
-        ValueError: the loop sets one of them itself.
+        ValueError: the loop sets one of them itself, or the API has no parameter of that name.
 
     """
     if not isinstance(params, Mapping):
@@ -71,7 +81,16 @@ def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
             raise ValueError(f"{asked}: params has {name!r}: {why}")
     if isinstance(extra := params.get("extra_body"), Mapping) and (owned := _OWNED & extra.keys()):
         raise ValueError(f"{asked}: extra_body has {', '.join(sorted(owned))}; give it as a parameter of its own")
-    return given(params)
+    found = given(params)
+    for name in found:
+        if name not in _KNOWN:
+            near = get_close_matches(str(name), _KNOWN, n=1)
+            meant = f"Did you mean {near[0]!r}? " if near else ""
+            raise ValueError(
+                f"{asked}: params has {name!r}, which is not a parameter of messages.create. {meant}One that is newer "
+                "than this library goes into extra_body"
+            )
+    return found
 
 
 def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:

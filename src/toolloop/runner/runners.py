@@ -12,6 +12,7 @@ from toolloop.face.results import ToolLoopResult, Yielded
 from toolloop.loop.assembly import assemble
 from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.asynchronous import AsyncToolLoopHandle
+from toolloop.loop.handle import CallKey
 from toolloop.loop.opening import Here, new_loop
 from toolloop.loop.questions import ask_each, await_each
 from toolloop.loop.sync import ToolLoopHandle
@@ -98,7 +99,7 @@ class RunnerBase:
 
     # --- what the caller says ---
 
-    def decide(self, decisions: Mapping[str | ToolCall, Decision]) -> None:
+    def decide(self, decisions: Mapping[CallKey, Decision]) -> None:
         """Decide calls that wait: see `ToolLoopHandle.decide`. Then go on iterating.
 
         Raises:

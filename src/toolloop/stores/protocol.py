@@ -226,6 +226,19 @@ def check_kind(name: str, value: object, kind: type | UnionType) -> None:
         raise TypeError(f"{name} is {a_type(value)}; give a {getattr(kind, '__name__', kind)}")
 
 
+def check_store(store: object) -> None:
+    """Refuse what is not a store, such as the path of one: only the methods are looked for.
+
+    Raises:
+        TypeError: says what to give.
+
+    """
+    if isinstance(store, type) or not all(
+        callable(getattr(store, name, None)) for name in ("load", "append", "acquire")
+    ):
+        raise TypeError(f"store is {a_type(store)}; give a store, such as SqliteStore('loops.db') or MemoryStore()")
+
+
 class Store(Protocol):
     """Keep the journals of loops. Any object with these methods is a store.
 

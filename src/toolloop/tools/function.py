@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 from functools import cached_property
 from typing import (
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from toolloop.tools.context import ToolContext
+
+LOG = logging.getLogger("toolloop.tools")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -257,6 +260,12 @@ class FunctionIntake:
         """Return the definition that goes into `tools`, keys always in this order."""
         description = self.description()
         described = {"description": description} if description else {}
+        if not description:  # a line of the log and not a warning: under `-W error` that would end a program
+            LOG.warning(
+                "the tool %s has no description, by which the model chooses it: write a docstring or give description=",
+                self.name,
+                extra={"tool": self.name},
+            )
         schema = self._arguments.schema()
         for index, example in enumerate(self.fields.get("input_examples", ())):
             try:
