@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.loop.runners import ADD, WRITE, asks, driven_runner, result, running, said
+from tests.loop.runners import ADD, LOOK, WRITE, asks, driven_runner, result, running, said
 from tests.loop.support import params, user
 from tests.loop.talking import either_driver, play
-from toolloop import Answer, Approve, Deny, Rerun, ToolRunner, Yielded, sub_loop, tool
-from toolloop.errors import IllegalCommand, ModelError, ProtocolError, UndecidedCalls
+from toolloop import Answer, Approve, Budget, Deny, Rerun, ToolRunner, Yielded, sub_loop, tool
+from toolloop.errors import IllegalCommand, InvalidHistory, ModelError, ProtocolError, UndecidedCalls
 from toolloop.terminations import PauseLimit, StopCondition
 from toolloop.testing import (
     ScriptedProvider,
@@ -54,6 +54,71 @@ def test_a_pause_is_resumed_whoever_appends_it() -> None:
         assert run.sent() == [user(), said(first), said(second)]
         assert run.step() is None
         assert run.runner.into_result().termination == PauseLimit(2)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_appended_to_an_open_server_call_is_held_back(stream: bool) -> None:
+    """Until a reply closes that turn; then the request with it follows at once, and its answer is yielded."""
+    closes = reply(content=[found(1), {"type": "text", "text": "so"}])
+    with running([paused(search(1)), closes, BYE], SEARCH, stream=stream) as run:
+        first = run.reply()
+        run.runner.append_messages(first, user("also"))
+        last = run.reply()
+        assert run.sent(1) == [user(), said(first)]
+        assert run.sent(2) == [user(), said(first), said(closes), user("also")] == run.shown
+        assert run.step() is None
+        assert run.shown == [*run.sent(2), said(last)]
+    with running([paused(search(1)), reply(content=[found(1), ADD]), BYE], SEARCH, stream=stream) as run:
+        first = run.reply()
+        run.runner.append_messages(first, user("also"))
+        second = run.reply()
+        assert run.shown == run.sent() == [user(), said(first)]
+        run.runner.until_done()
+        assert run.sent() == [user(), said(first), said(second), user([result("toolu_1", "3")]), user("also")]
+
+
+def test_results_of_no_call_are_not_held_back() -> None:
+    """The history stays to be mended."""
+    with running([paused(search(1)), paused(found(1)), BYE], SEARCH) as run:
+        first = run.reply()
+        run.runner.append_messages(first, user([result("toolu_9")]))
+        for _ in range(2):
+            with pytest.raises(InvalidHistory, match="toolu_9"):
+                run.step()
+        run.set(messages=[user(), first])
+        run.reply()
+        assert run.sent() == [user(), said(first)]
+
+
+def test_a_runner_that_stops_at_a_limit_tells_which_calls_are_open(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, in the log: their results are in no reply. Without an open call it says nothing."""
+    with running([paused(search(1))], SEARCH, max_pauses=0) as run:
+        run.reply()
+        assert run.step() is run.step() is None
+        assert run.runner.into_result().termination == PauseLimit(0)
+    with running([asks(ADD)], max_iterations=1) as run:
+        run.runner.until_done()
+    with running([asks(ADD, LOOK)], budget=Budget(tool_calls=1)) as run:
+        run.runner.until_done()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        f"the runner stopped at a limit ({kind}) while calls were open, and they do not run: {names}"
+        for kind, names in (("pause_limit", "web_search"), ("budget_exceeded", "look"))
+    ]
+
+
+def test_the_warning_about_a_reply_that_is_left_out_is_true_after_its_calls_ran(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It speaks of what is to come."""
+    with running([asks(ADD), BYE]) as run:
+        run.reply()
+        run.runner.generate_tool_response()
+        run.runner.append_messages(user("no"))
+        run.reply()
+        assert (run.ran, run.sent()) == ([("add", 1, 2)], [user(), user("no")])
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "it is left out, and no call of it runs from now on" in told
 
 
 # --- a call waits for a decision ---

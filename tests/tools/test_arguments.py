@@ -339,6 +339,10 @@ def even(value: int) -> int:
     return value
 
 
+def verbose(value: int) -> int:
+    raise ValueError("too large,\n- and too odd")
+
+
 def looked_up(value: str) -> str:
     return {"known": value}[value]
 
@@ -347,6 +351,7 @@ def test_the_message_of_a_validator_reaches_the_model() -> None:
     """Validators of pydantic and attrs, and constructors; an exception that is not a ValueError loses its path."""
     cases: list[tuple[Any, Any, str]] = [
         (Annotated[int, AfterValidator(even)], 3, "it: Value error, 3 is odd; give an even number, got 3"),
+        (Annotated[int, AfterValidator(verbose)], 3, "it: Value error, too large, - and too odd, got 3"),
         (list[Annotated[int, AfterValidator(even)]], [2, 5], "it[1]: Value error, 5 is odd; give an even number"),
         (Person, {"name": " "}, "it.name: Value error, give at least one letter"),
         (Node, {"name": "a", "kids": [{"name": "b", "size": -1}]}, "it.kids[0]: 'size' must be >= 0: -1"),

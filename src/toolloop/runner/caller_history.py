@@ -15,7 +15,7 @@ from toolloop.machine.history_edits import unjoined_before_reply
 from toolloop.machine.joining import answer_to
 from toolloop.machine.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.loop import Finished, Loop, Round
-from toolloop.machine.replies import ends_in_reply, read_reply
+from toolloop.machine.replies import ends_in_reply, open_server_calls, read_reply
 from toolloop.machine.splicing import splices_between
 from toolloop.machine.thinking import all_messages
 from toolloop.machine.values import Call
@@ -130,6 +130,30 @@ def taking(loop: Loop, texts: Texts, at: float) -> ev.HistoryTaken:
     unjoined, old = unjoined_before_reply(loop), tuple(loop.messages)
     keeps = bool(unjoined) and closed == (*old, *unjoined)
     return ev.HistoryTaken(() if keeps else splices_between(old, closed), reply, keeps, at=at)
+
+
+def end_of_pause(texts: Texts) -> int:
+    """Return the length of a history up to a reply after which the API takes only its resumption.
+
+    That is a reply with an open server call, and without a call of the client; else it is the whole length.
+    """
+    end = len(texts)
+    while end and not ends_in_reply(texts[end - 1 : end]):
+        end -= 1
+    reply = texts[max(0, end - 1) : end]
+    return end if open_server_calls(reply) and not open_calls(reply) else len(texts)
+
+
+def open_at_limit(phase: Finished) -> list[str]:
+    """Return the names of the calls, the client's and the server's, that were open where a limit ended a loop."""
+    point = phase.resume_point
+    if point is None:
+        return []
+    calls = [] if point.round is None else [call.name for call in point.round.calls if call.result is None]
+    reply = () if point.round is None or point.round.reply is None else (point.round.reply,)
+    asked = (*point.unjoined, *reply)
+    names = {block["id"]: block["name"] for text in asked for block in decode(text)["content"] if "name" in block}
+    return [*calls, *(names[name] for name in sorted(open_server_calls(asked)))]
 
 
 def open_calls(texts: Sequence[str]) -> tuple[Call, ...]:

@@ -34,9 +34,9 @@ from toolloop.machine.state import State
 from toolloop.machine.stop_reasons import ReplyAction
 from toolloop.machine.thinking import all_messages
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.values import Continue, Status
+from toolloop.machine.values import Continue, InjectMessages, Status
 from toolloop.requests.params import Secrets
-from toolloop.runner.caller_history import CallerHistory, Texts, open_calls, taking
+from toolloop.runner.caller_history import CallerHistory, Texts, end_of_pause, open_at_limit, open_calls, taking
 
 _STEP = "the next step of the runner"
 _RETRY = "generate_tool_response(retry=...)"
@@ -158,7 +158,9 @@ class RunnerSteps:
         while not (has_ended or self.has_reply() or (isinstance(self.loop.phase, Ready) and self.rests())):
             yield from self._go_on()
             has_ended = isinstance(self.loop.phase, Finished)
-        self._is_over = has_ended and not self.has_reply()
+        was_over, self._is_over = self._is_over, has_ended and not self.has_reply()
+        if self._is_over and not was_over:
+            self._tell_of_open_calls()
         return not self._is_over
 
     def respond(self, retry: Iterable[str]) -> Questions[dict[str, JSON] | None]:
@@ -255,6 +257,14 @@ class RunnerSteps:
             self._seen = self.loop.iterations
             raise self.handle.into_result().error or AssertionError("a failed loop has an error")
 
+    def _tell_of_open_calls(self) -> None:
+        """Log the calls that a limit left open."""
+        phase = self.loop.phase
+        if isinstance(phase, Finished) and (names := open_at_limit(phase)):
+            text = "the runner stopped at a limit (%s) while calls were open, and they do not run: %s"
+            extra = {"loop_id": self.handle.loop_id, "termination": phase.termination.kind}
+            LOG.warning(text, phase.termination.kind, ", ".join(names), extra=extra)
+
     # --- whose history counts ---
 
     def _take_over(self) -> None:
@@ -272,15 +282,23 @@ class RunnerSteps:
         texts = history.shown(loop) if is_changed else history.with_reply(loop)
         stands = isinstance(loop.phase, Finished) and not (self._is_over and is_changed)
         if not stands:
-            self.take(texts)
+            self._take_and_hold(texts)
         if is_changed and history.leaves_out(texts):
             LOG.warning(
                 "the caller changed the %s in this iteration, and the reply is not among the messages: it is left "
-                "out, and none of its calls runs",
+                "out, and no call of it runs from now on",
                 "parameters" if history.mine is None else "messages",
                 extra={"loop_id": self.handle.loop_id},
             )
         history.over(texts if stands and (is_changed or history.kept is None) else None)
+
+    def _take_and_hold(self, texts: Texts) -> None:
+        """Take a history over. What follows an open server call is held back until a reply closes that turn."""
+        end = end_of_pause(texts)
+        self.take(texts[:end])
+        if held := texts[end:]:
+            self._retry()
+            self.handle.resume(InjectMessages([decode(text) for text in held]))
 
     def take(self, texts: Texts) -> None:
         """Let the loop take a history over, unless it is its own. The calls that it ends with are the open round."""

@@ -48,8 +48,8 @@ class InvalidInput(ToolLoopError):
     problems: tuple[str, ...]
 
     def __init__(self, tool: str, problems: Sequence[str]) -> None:
-        """Keep the tool's name and the problems."""
-        problems = tuple(map(well_formed, problems))
+        """Keep the tool's name and the problems, each as one line."""
+        problems = tuple(well_formed(" ".join(problem.splitlines())) for problem in problems)
         lines = "".join(f"\n- {problem}" for problem in problems)
         super().__init__(
             shortened(f"Invalid input for {tool}; the tool did not run:{lines}"), tool=tool, problems=problems
