@@ -302,8 +302,9 @@ def test_a_call_that_is_to_run_again_counts_then() -> None:
     """The late end of an earlier run is no result any more."""
     state = m.after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",)))
     assert (statuses(state), the_call(state, "b").run) == ({"a": "settled", "b": "cleared"}, 2)
-    later = m.after(REPLY, *RAN, ev.Ticked(at=7.0), ev.HistoryTaken(reply=ASKED, rerun=("b",)))
-    assert the_call(later, "b").decision == evolve(m.RERUN, at=7.0)
+    decision = the_call(m.after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",), at=7.0)), "b").decision
+    assert decision is not None
+    assert (decision.kind, decision.at) == ("rerun", 7.0)
     late = ev.Ended("b", Result(encode("late")), iteration=1, attempt=1)
     assert the_call(step(state, late), "b").result is None
     done = m.go(state, ev.Judged(), ev.Started("b"), late, m.ended("b", "again"), ev.TurnEnded())

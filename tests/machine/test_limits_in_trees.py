@@ -95,9 +95,8 @@ def test_no_tool_starts_in_spite_of_a_loop_above() -> None:
 def test_a_child_that_its_own_budget_holds_back_ends_also_where_the_loop_above_has_one() -> None:
     """Only what the loop above holds back waits for it."""
     play = Play({(): [["p1"]], ("p1",): [["t", "p2"]]}, {(): limits(tool_calls=9), ("p1",): limits(tool_calls=1)})
-    while EndTurn(("p1",)) not in outstanding(play.state):
-        play.move()
     assert play.run().termination == NaturalEnd()
+    assert ev.TurnEnded(path=("p1",)) in play.journal
     assert play.tools == ["p1", "p1/t"]
 
 
