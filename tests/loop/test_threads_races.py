@@ -135,7 +135,7 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
     assert [content for content in contents if isinstance(content, str)] == ["edited", "and this"]
 
 
-@each("place", ["next_turn", "drive", "goes_on", "go_on"])
+@each("place", ["_turning", "drive", "goes_on", "go_on"])
 def test_run_goes_on_whoever_continues(place: str) -> None:
     """What another thread says between two steps of `run` never comes back to its caller as an error."""
     handle = sync_loop([reply(calls=[("look", {})]), reply(calls=[("look", {})]), reply("done")], [look])

@@ -14,6 +14,7 @@ from tests.stores.support import READY, contents, entries
 from toolloop import Completed, Stop, ToolLoopHandle
 from toolloop.errors import StoreError
 from toolloop.stores import MemoryStore
+from toolloop.terminations import StopCondition
 from toolloop.testing import ScriptedProvider, check_store, reply
 
 
@@ -57,14 +58,16 @@ def on_alarm() -> Iterator[None]:
 @pytest.mark.usefixtures("on_alarm")
 @pytest.mark.parametrize("number", [1, 2])  # to take the lease, and to store the request
 def test_a_signal_handler_in_the_middle_of_a_transaction_is_told(number: int) -> None:
-    """A stop that is said there raises, hangs nowhere, and harms nothing: the turn goes on to its end."""
-    handle = ToolLoopHandle(ScriptedProvider([reply("done")]), params=params(), store=MemoryStore(), loop_id="loop")
+    """It may say something to the handle, which counts afterwards. To use the store itself raises, and never hangs."""
+    store, provider = MemoryStore(), ScriptedProvider([reply(calls=[("look", {})])])
+    handle = ToolLoopHandle(provider, params=params(), store=store, loop_id="loop")
     told, seen = list[StoreError](), list[FrameType]()
 
     def stop(_signal: int, _frame: object) -> None:
         with pytest.raises(StoreError, match="do not use a store in a signal handler") as refused:
-            handle.resume(Stop())
+            store.list()
         told.append(refused.value)
+        handle.resume(Stop("signal"))
 
     def strike(frame: FrameType, event: str, _argument: object) -> None:
         if event == "call" and frame.f_code is MemoryStore._find.__code__:
@@ -78,5 +81,5 @@ def test_a_signal_handler_in_the_middle_of_a_transaction_is_told(number: int) ->
     turn = handle.next_turn()
     sys.setprofile(None)
     assert isinstance(turn, Completed)
-    assert turn.text == "done"
+    assert turn.termination == StopCondition("signal")
     assert len(told) == 1
