@@ -21,7 +21,18 @@ from toolloop.machine.queries import next_deadline
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.values import Call, DecisionRecord, Outcome, PolicyResult, Reject, Result, Status, Wait, Why
+from toolloop.machine.values import (
+    Answer,
+    Call,
+    DecisionRecord,
+    Outcome,
+    PolicyResult,
+    Reject,
+    Result,
+    Status,
+    Wait,
+    Why,
+)
 
 EDIT = {"a": 2}
 ONE = m.replied("tool_use", m.call("c"))
@@ -380,3 +391,9 @@ def test_a_call_is_decided_at_most_once(decisions: list[DecisionRecord], why: Wh
             continue
         taken.append(decision)
     assert the_call(state).decision == (taken[0] if taken else None)
+
+
+def test_an_answer_of_none_is_refused_when_it_is_made() -> None:
+    """It says what to give."""
+    with pytest.raises(TypeError, match="the content of an answer is None; give a string or a list of content blocks"):
+        Answer(None)
