@@ -291,6 +291,14 @@ def test_who_is_asked_stays_asked_in_the_callers_history() -> None:
     assert outstanding(decided) == (Judge(("c",)),)
 
 
+def test_the_caller_is_not_asked_again_while_a_call_runs() -> None:
+    """A further call was judged, and the same one waits as before: the loop goes on with what runs."""
+    state = m.after(REPLY, m.asks("b"), ev.Continued(), ev.Started("a"), execution="ready")
+    more = ev.HistoryTaken(reply=m.said(m.call("a", "pure"), m.call("b", "pure"), m.call("c", "pure")))
+    judged = m.go(state, more, m.judged(c=m.DENY))
+    assert (m.phase(judged), statuses(judged)) == ("Running", {"a": "running", "b": "waiting", "c": "settled"})
+
+
 def test_what_is_known_of_the_old_history_is_not_said_of_the_callers() -> None:
     """It was replaced after so many requests; what compactions left says nothing any more."""
     state = m.after(*ROUND, ev.Continued(), ev.HistoryEdited((), "drop_rounds", after=9))
