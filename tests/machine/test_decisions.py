@@ -397,3 +397,4 @@ def test_an_answer_of_none_is_refused_when_it_is_made() -> None:
     """It says what to give."""
     with pytest.raises(TypeError, match="the content of an answer is None; give a string or a list of content blocks"):
         Answer(None)
+    assert Answer("").content == ""
