@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 
 import anyio
@@ -35,6 +36,7 @@ from toolloop import (
     Yielded,
     tool,
 )
+from toolloop.errors import IllegalCommand
 from toolloop.terminations import StopCondition
 from toolloop.testing import call, reply
 
