@@ -24,7 +24,7 @@ from tests.loop.support import (
     user,
     yielded,
 )
-from toolloop import Deny, ToolLoopHandle
+from toolloop import Deny, MemoryStore, ToolLoopHandle
 from toolloop.errors import ModelError, ProtocolError
 from toolloop.events import BlocksLeftOut, InputDelta
 from toolloop.history import check
@@ -254,6 +254,23 @@ def test_a_replaced_id_is_the_same_wherever_it_is_shown(streams: bool) -> None:
         copy = ToolLoopHandle.restore(at.handle.snapshot(), ScriptedProvider([reply("fine")]), tools=TOOLS)
         copy.decide({name: Deny("no")})
         assert completed(copy.run()).text == "fine"
+
+
+@each("streams", [False, True])
+def test_the_given_id_is_kept_beside_the_new_one(streams: bool) -> None:
+    """In the response and in the journal, for a comparison with the records of the server."""
+    store = MemoryStore()
+    provider = ScriptedProvider([reply(calls=[call("write", {}, id="functions.pay:0")], stop_reason="max_tokens")])
+    with ToolLoopHandle.open(store, "loop", provider, tools=TOOLS, params=params()) as handle:
+        if streams:
+            with handle.stream_turn() as stream:
+                list(stream)
+        response = completed(handle.next_turn()).response
+    assert response is not None
+    (new,) = (block["id"] for block in response["content"])
+    assert response["given_ids"] == {new: "functions.pay:0"}
+    texts = [entry.text for entry in store.load("loop").entries if entry.text]
+    assert [json.loads(text).get("given_ids") for text in texts] == [{new: "functions.pay:0"}]
 
 
 def test_the_id_of_a_server_call_is_replaced_with_that_of_its_result_in_a_later_reply() -> None:

@@ -2,7 +2,8 @@
 
 A reply joins verbatim: every block, known or not, keeps its type, place, key order and integer sizes. The exceptions
 are blocks that the API would refuse (source: rules 12 to 14 and 23 of the Messages API): blank text, thinking at the
-end, and, once the turn is closed, server calls without a result. Ids of calls that it would refuse are replaced.
+end, and, once the turn is closed, server calls without a result. Ids of calls that it would refuse are replaced;
+the given ones are kept beside them, as `given_ids` of the reply.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
     given = _checked(body.get("content") if isinstance(body, Mapping) else None)
     blocks = [with_accepted_id(block) for block in given]
     _refuse_equal_ids(blocks)
-    if blocks != given:
-        body, text = {**body, "content": blocks}, None
+    if replaced := {_id_of(new): _id_of(old) for new, old in zip(blocks, given, strict=True) if new is not old}:
+        body, text = {**body, "content": blocks, "given_ids": replaced}, None
     stop_reason = body.get("stop_reason")
     if not (stop_reason is None or isinstance(stop_reason, str)):
         raise ProtocolError("the reply has a stop reason that is not a string", retryable=True)
@@ -138,15 +139,21 @@ def with_accepted_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
     Other servers that speak the protocol give ids such as `functions.pay:0` (source: rule 20). The new id depends on
     the given one alone, so that a result in a later reply names the same call.
     """
-    kind = block["type"]
-    member = "id" if kind in _CALLS else "tool_use_id"
-    given = block.get(member)
+    kind, given = block["type"], _id_of(block)
     pattern, prefix = (_ID, "") if kind in _CLIENT_IDS else (_SERVER_ID, "srvtoolu_")
     if not _filled(given) or pattern.fullmatch(given):
         return block
     readable = re.sub("[^a-zA-Z0-9]+", "_", given)[:_KEPT_OF_ID]
     digest = hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()[:12]
-    return {**block, member: f"{prefix}{readable}_{digest}"}
+    return {**block, _member(block): f"{prefix}{readable}_{digest}"}
+
+
+def _id_of(block: Mapping[str, JSON]) -> JSON:
+    return block.get(_member(block))
+
+
+def _member(block: Mapping[str, JSON]) -> str:
+    return "id" if block["type"] in _CALLS else "tool_use_id"
 
 
 def _refuse_equal_ids(blocks: Iterable[JSON]) -> None:

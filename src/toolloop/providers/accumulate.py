@@ -143,7 +143,7 @@ class Accumulator:
             case "message_start":
                 self._message = dict(event["message"])
             case "content_block_start":
-                return self._start_block(event["index"], dict(with_accepted_id(event["content_block"])))
+                return self._start_block(event["index"], dict(event["content_block"]))
             case "content_block_delta":
                 return self._extend_block(event["index"], event["delta"])
             case "content_block_stop":
@@ -202,7 +202,7 @@ class Accumulator:
             return None
         if kind != "input":
             return Piece(kind, index, text)
-        block = self._blocks[index]
+        block = with_accepted_id(self._blocks[index])  # `read_reply` does the same with the whole reply
         return Piece(kind, index, text, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""))
 
     def _end_message(self, event: Mapping[str, Any]) -> None:
