@@ -36,11 +36,11 @@ def content_of(message: str) -> str:
     return encode(decode(message)["content"])
 
 
-def test_over_a_thousand_rounds_each_message_is_handled_once() -> None:
+def test_over_many_rounds_each_message_is_handled_once() -> None:
     """Its JSON is written once, becomes bytes once, and is neither read again nor judged again."""
     with sync(Posting()) as face:
-        work, messages = held(face, 1000)
-    assert len(messages) == 1998
+        work, messages = held(face, 200)
+    assert len(messages) == 398
     assert {work.as_bytes[text] for text in messages} == {1}
     assert {work.encoded[content_of(text)] for text in messages[::2]} == {1}
     assert {work.decoded[text] for text in messages} == {0}

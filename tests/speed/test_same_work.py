@@ -1,4 +1,4 @@
-"""A turn does the same work at round 10 and at round 1,000, whatever the face; and a copy of the history is seen."""
+"""A turn does the same work at round 10 and at a late one, whatever the face; and a copy of the history is seen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests import inside
+from tests.effort import IS_DEEP
 from tests.speed.growing import grown, growth, turn_of
 from tests.speed.loops import FACES, Face, Rote, after, config, sync
 from tests.speed.work import stepping
@@ -20,17 +21,18 @@ from toolloop.providers.protocol import Request
 from toolloop.requests.params import RequestMaker
 from toolloop.testing import ScriptedProvider, reply
 
-# In SQLite the disk takes most of the time, so this face stops at round 150. To round 1,000 its writes and statements
+# In SQLite the disk takes most of the time, so this face stops at round 150. Beyond it, its writes and statements
 # are counted in tests/loop/test_stored_counts.py. What no face shows here: work inside of C over a whole history that
 # neither takes room nor calls anything (see `tests.speed.work`).
 ROUNDS = {"in sqlite": 150}
+LATE = 1000 if IS_DEEP else 300
 
 
 @pytest.mark.parametrize("name", FACES)
 def test_a_turn_costs_what_is_new(name: str) -> None:
     """Calls, lines of Python, items of histories, texts read, written and judged, bytes in use: none grows."""
     with FACES[name]() as face:
-        assert growth(face, ROUNDS.get(name, 1000)) == {}
+        assert growth(face, ROUNDS.get(name, LATE)) == {}
 
 
 def steps_with(calls: int, *, ask: bool) -> int:
