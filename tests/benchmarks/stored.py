@@ -13,7 +13,7 @@ from attrs import define
 from tests.benchmarks import rounds
 from tests.benchmarks.report import Figure
 from toolloop import Completed, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, tool
-from toolloop.stores import Entry, Head, Lease, Store
+from toolloop.stores import Entry, Head, Store
 
 LOOP = "loop"
 _RUNS = 15
@@ -53,17 +53,9 @@ class CountingStore(SqliteStore):
 
     handed = 0
 
-    def append(
-        self,
-        loop_id: str,
-        entries: Sequence[Entry],
-        *,
-        expected_rev: int | None,
-        head: Head | None = None,
-        lease: Lease | None = None,
-    ) -> int:
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
         self.handed += sum(len(entry.id.encode()) + len(entry.body.encode()) for entry in entries)
-        return super().append(loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
+        return super().append(loop_id, entries, **more)
 
 
 def begin(store: Store | None, turns: int, before: Callable[[], object] = lambda: None) -> ToolLoopHandle:
@@ -112,8 +104,9 @@ def seconds_to_open(store: Store, wanted: int) -> float:
 
 
 def seconds_to_list(folder: Path, loops: int) -> float:
-    """Return the seconds by the wall clock to list the loops that wait for a decision, of a file that is just opened.
+    """Return the seconds by the wall clock to list the loops that wait for a decision, with the calls that wait.
 
+    The file is just opened.
     Beside each ten of them there is one that waits for a command.
 
     Raises:
@@ -123,10 +116,10 @@ def seconds_to_list(folder: Path, loops: int) -> float:
     path, asking = folder / "asleep.db", MemoryStore()
     with ToolLoopHandle(Model(), params=rounds.params(), tools=[ask_first], store=asking, loop_id=LOOP) as handle:
         handle.next_turn()
-    entries = asking.load(LOOP).entries
+    entries, head = asking.load(LOOP).entries, asking.head(LOOP).head
     with SqliteStore(path) as store:
         for number in range(loops):
-            store.create(f"asks-{number}", entries, head=Head("needs_decision"))
+            store.create(f"asks-{number}", entries, head=head, metadata={"owner": "ana", "title": f"Ledger {number}"})
             if number % 10 == 0:
                 store.create(f"waits-{number}", entries, head=Head("needs_command"))
 
@@ -134,8 +127,13 @@ def seconds_to_list(folder: Path, loops: int) -> float:
         start = time.perf_counter()
         with SqliteStore(path) as store:
             found = store.list("needs_decision", limit=2 * loops)
+            calls = [call.name for loop in found for call in loop.pending]
         taken = time.perf_counter() - start
-        if {loop.loop_id for loop in found} != {f"asks-{number}" for number in range(loops)}:
+        if (
+            set(calls) != {rounds.TOOL}
+            or len(calls) != loops
+            or {loop.loop_id for loop in found} != {f"asks-{number}" for number in range(loops)}
+        ):
             raise ValueError(f"{len(found)} loops wait for a decision, and there are {loops}")
         return taken
 
@@ -153,7 +151,12 @@ def measure(folder: Path, turns: int, loops: int) -> tuple[list[Figure], tuple[s
     figures = [
         Figure(f"journal of {_LONG:,} rounds: bytes beyond the raw JSON, per event", beyond if is_long else None, 250),
         Figure(f"waking a loop of {_LONG:,} rounds, CPU", waking if is_long else None, 100, "ms"),
-        Figure(f"listing {loops:,} loops that wait for a human", seconds_to_list(folder, loops) * 1e3, 100, "ms"),
+        Figure(
+            f"listing {loops:,} loops that wait for a human, with their calls",
+            seconds_to_list(folder, loops) * 1e3,
+            100,
+            "ms",
+        ),
     ]
     first, last = min(handed), max(handed)
     for what, sizes in (("handed to the store", handed), ("written by the process", written)):

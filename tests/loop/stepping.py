@@ -12,7 +12,7 @@ from tests.loop.stored import AnyHandle, Faulty, World
 from tests.loop.support import params
 from toolloop import LoopContext
 from toolloop.stores.memory import MemoryStore
-from toolloop.stores.protocol import Entry, Head, Lease, Store
+from toolloop.stores.protocol import Entry, Store
 from toolloop.testing.promises import check_promises
 
 T = TypeVar("T")
@@ -57,20 +57,11 @@ class Stepping(Faulty):
             return super()._ask(name, work)
         return self._step(Asked(name), partial(super()._ask, name, work))
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        return self._step(Asked("create", names(entries)), partial(super().create, loop_id, entries, head=head))
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        return self._step(Asked("create", names(entries)), partial(super().create, loop_id, entries, **more))
 
-    def append(
-        self,
-        loop_id: str,
-        entries: Sequence[Entry],
-        *,
-        expected_rev: int | None,
-        head: Head | None = None,
-        lease: Lease | None = None,
-    ) -> int:
-        append = partial(super().append, loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
-        return self._step(Asked("append", names(entries)), append)
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        return self._step(Asked("append", names(entries)), partial(super().append, loop_id, entries, **more))
 
 
 def names(entries: Sequence[Entry]) -> tuple[str, ...]:

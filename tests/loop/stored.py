@@ -31,11 +31,12 @@ from toolloop import (
 )
 from toolloop.errors import StoreError
 from toolloop.face.calls import ToolCall
+from toolloop.face.heads import head_of
 from toolloop.machine import State
 from toolloop.machine.values import Decision
 from toolloop.stores.codec import read_journal
 from toolloop.stores.memory import MemoryStore
-from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
+from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal, StoredLoop
 from toolloop.stores.sqlite import SqliteStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
@@ -161,10 +162,16 @@ class World:
         return [entry.body.partition('"event":"')[2].partition('"')[0] for entry in self.store.load(loop_id).entries]
 
     def listed(self, loop_id: str = ID) -> StoredLoop:
-        return next(loop for loop in self.store.list() if loop.loop_id == loop_id)
+        return self.store.head(loop_id)
 
     def status(self) -> str:
         return self.listed().status
+
+    def assert_head(self) -> None:
+        """The head says what the journal says."""
+        head = self.listed().head
+        handed = head.status == "needs_command"  # the journal does not say who drove
+        assert head == head_of(self.state(), head.changed, is_handed_over=handed, attempts=head.attempts)
 
     def is_running(self, call_id: str) -> bool:
         """Whether the last that the journal says of a call is that it was started."""
@@ -299,31 +306,24 @@ class Faulty:
             raise self.error
         return done
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        rev = self._ask("create", lambda: self.inner.create(loop_id, entries, head=head))
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        rev = self._ask("create", lambda: self.inner.create(loop_id, entries, **more))
         self.on_stored(entries)
         return rev
 
-    def append(
-        self,
-        loop_id: str,
-        entries: Sequence[Entry],
-        *,
-        expected_rev: int | None,
-        head: Head | None = None,
-        lease: Lease | None = None,
-    ) -> int:
-        rev = self._ask(
-            "append", lambda: self.inner.append(loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
-        )
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        rev = self._ask("append", lambda: self.inner.append(loop_id, entries, **more))
         self.on_stored(entries)
         return rev
 
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
-        return self._ask("load", lambda: self.inner.load(loop_id, after=after))
+    def load(self, loop_id: str, **more: Any) -> StoredJournal:
+        return self._ask("load", lambda: self.inner.load(loop_id, **more))
 
-    def list(self, status: str | None = None, *, limit: int = 100, before: str | None = None) -> list[StoredLoop]:
-        return self._ask("list", lambda: self.inner.list(status, limit=limit, before=before))
+    def head(self, loop_id: str) -> StoredLoop:
+        return self._ask("head", lambda: self.inner.head(loop_id))
+
+    def list(self, status: Any = None, **more: Any) -> list[StoredLoop]:
+        return self._ask("list", lambda: self.inner.list(status, **more))
 
     def delete(self, loop_id: str) -> None:
         self._ask("delete", lambda: self.inner.delete(loop_id))
@@ -331,8 +331,8 @@ class Faulty:
     def lease(self, loop_id: str) -> Lease | None:
         return self._ask("lease", lambda: self.inner.lease(loop_id))
 
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
-        return self._ask("acquire", lambda: self.inner.acquire(loop_id, owner, until=until, instead_of=instead_of))
+    def acquire(self, loop_id: str, owner: str, **more: Any) -> Lease:
+        return self._ask("acquire", lambda: self.inner.acquire(loop_id, owner, **more))
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         return self._ask("renew", lambda: self.inner.renew(lease, until=until))

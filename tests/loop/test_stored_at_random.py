@@ -16,7 +16,7 @@ from tests.effort import examples
 from tests.loop.stored import AnyHandle, Faulty, Moment, World
 from toolloop import Answer, Approve, Deny, Grant, InjectMessages, Rerun, Stop
 from toolloop.errors import CallerError, ModelError, OutsideError
-from toolloop.machine import Failed, Finished, status_of
+from toolloop.machine import Failed, Finished
 from toolloop.machine.values import Decision
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
@@ -148,7 +148,7 @@ class Crowd(RuleBasedStateMachine):
             return
         journal = World("sync", self.store.inner)
         assert check_promises(self.store.inner.load("loop").entries).broken == ()
-        assert journal.status() == status_of(journal.state())
+        journal.assert_head()
         ran = self.worlds[0].ran
         if not self.reruns:
             for call_id in ("a1", "b1", "b2", "c1", "c2"):

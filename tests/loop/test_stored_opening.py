@@ -149,7 +149,7 @@ def test_async_with_stores_what_was_said_even_when_the_block_raises() -> None:
 
     with pytest.raises(KeyError):
         run_async("asyncio", main)
-    assert (world.journal()[-1], world.status()) == ("Decided", "needs_command")
+    assert (world.journal()[-1], world.status()) == ("Decided", "runnable")
 
 
 def test_open_can_be_awaited_for_the_handle() -> None:

@@ -30,7 +30,7 @@ from toolloop.machine import Finished
 from toolloop.machine.values import Decision
 from toolloop.stores import MemoryStore
 from toolloop.stores.process import this_process
-from toolloop.stores.protocol import Entry, Head, Lease
+from toolloop.stores.protocol import Entry
 from toolloop.terminations import StopCondition
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.testing.promises import check_promises
@@ -98,7 +98,7 @@ def test_decisions_about_two_calls_at_one_moment_both_count(kind: str) -> None:
         for side in sides:
             side.result()
         assert world.open().handle.pending == ()
-        assert world.status() == "needs_command"
+        assert world.status() in ("needs_command", "runnable")  # the last word may be of the one that did not drive
 
 
 @either_kind
@@ -259,19 +259,11 @@ class Interrupted(MemoryStore):
         self.before = ""
         self.speak: Callable[[], object] = list
 
-    def append(
-        self,
-        loop_id: str,
-        entries: Sequence[Entry],
-        *,
-        expected_rev: int | None,
-        head: Head | None = None,
-        lease: Lease | None = None,
-    ) -> int:
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
         if self.before and any(f'"event":"{self.before}"' in entry.body for entry in entries):
             self.before = ""
             self.speak()
-        return super().append(loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
+        return super().append(loop_id, entries, **more)
 
 
 @define

@@ -107,7 +107,7 @@ def test_whoever_sleeps_elsewhere_ticks_by_the_list(kind: str) -> None:
     assert at.status() == "needs_decision"
     waker.say(lambda: waker.handle.tick(moment(60)))
     assert waker.handle.pending == ()
-    assert (at.listed().status, at.listed().deadline, waker.handle.next_deadline) == ("needs_command", None, None)
+    assert (at.listed().status, at.listed().deadline, waker.handle.next_deadline) == ("runnable", None, None)
     assert waker.text() == "done"
     assert told(at)[0] == EXPIRED
 

@@ -254,7 +254,7 @@ def test_nothing_is_outstanding_where_it_is_the_callers_turn(world: World) -> No
         assert under_way(state) == bool(begun or [c for c in runs if c.status == "running" and not c.has_loop])
         if not isinstance(state.root.phase, Ready | Requesting | Judging | Running):
             assert not effects
-            assert status in ("needs_decision", "needs_command", "ended")
+            assert status in ("needs_decision", "needs_command", "failed", "ended")
         else:
             assert effects or under_way(state)
             assert (status == "runnable") <= bool(effects)

@@ -140,7 +140,7 @@ EXAMPLES: list[tuple[State, Standing]] = [
     (m.after(TWO, m.judged(c=m.DENY, d=m.DENY), ev.TurnEnded()), "needs_command"),
     (m.after(m.replied("pause_turn", m.text("half"))), "needs_command"),
     (m.after(m.replied("end_turn", m.text("bye"))), "ended"),
-    (m.after(ev.RequestFailed(m.FAILURE)), "ended"),
+    (m.after(ev.RequestFailed(m.FAILURE)), "failed"),
     (m.after(ev.TurnEnded(), limits=Limits(max_depth=0)), "ended"),
     (m.go(begun("p"), *waits("p")), "needs_decision"),
     (m.go(begun("p"), *at("p", ev.Requested())), "running"),

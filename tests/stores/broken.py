@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -23,22 +23,22 @@ def breaks(rule: str) -> Callable[[type[MemoryStore]], type[MemoryStore]]:
 
 @breaks("a_journal_is_kept_as_it_was_stored")
 class Backwards(MemoryStore):
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
-        journal = super().load(loop_id, after=after)
+    def load(self, loop_id: str, **more: Any) -> StoredJournal:
+        journal = super().load(loop_id, **more)
         return evolve(journal, entries=journal.entries[::-1])
 
 
 @breaks("a_journal_is_read_from_a_revision_on")
 class AllOfIt(MemoryStore):
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
-        return super().load(loop_id)
+    def load(self, loop_id: str, *, after: int = 0, **more: Any) -> StoredJournal:
+        return super().load(loop_id, **more)
 
 
 @breaks("a_loop_is_created_once")
 class Overwriting(MemoryStore):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
         self._loops.pop(loop_id, None)
-        return super().create(loop_id, entries, head=head)
+        return super().create(loop_id, entries, **more)
 
 
 @breaks("an_append_expects_the_revision")
@@ -58,9 +58,9 @@ class Forgetful(MemoryStore):
 
 @breaks("bad_arguments_are_refused")
 class LastOfAnId(MemoryStore):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
         entries = builtins.list({entry.id: entry for entry in entries}.values())
-        return super().create(loop_id, entries, head=head)
+        return super().create(loop_id, entries, **more)
 
 
 @breaks("a_list_describes_each_loop")
@@ -77,9 +77,30 @@ class ByName(MemoryStore):
 
 @breaks("a_list_is_read_by_status_and_by_page")
 class LimitFirst(MemoryStore):
-    def list(self, status: str | None = None, **kwargs: Any) -> builtins.list[StoredLoop]:
+    def list(self, status: Any = None, **kwargs: Any) -> builtins.list[StoredLoop]:
         super().list(status, **kwargs)
-        return [loop for loop in super().list(**kwargs) if status in (None, loop.status)]
+        return [loop for loop in super().list(**kwargs) if status is None or loop.status in status]
+
+
+@breaks("a_list_is_read_by_metadata")
+class AnyOfThem(MemoryStore):
+    def list(
+        self, status: Any = None, *, metadata: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> builtins.list[StoredLoop]:
+        first = dict(builtins.list((metadata or {}).items())[:1])
+        return super().list(status, metadata=first, **kwargs)
+
+
+@breaks("a_head_is_replaced_alone")
+class NeedsEvents(MemoryStore):
+    def append(self, loop_id: str, entries: Sequence[Entry], **kwargs: Any) -> int:
+        return super().append(loop_id, entries, **kwargs) if entries else self.load(loop_id).rev
+
+
+@breaks("another_loop_of_the_same_id_is_refused")
+class ByIdAlone(MemoryStore):
+    def acquire(self, *args: Any, first_id: str | None = None, **kwargs: Any) -> Lease:
+        return super().acquire(*args, **kwargs)
 
 
 @breaks("a_deleted_loop_is_gone")
@@ -94,8 +115,8 @@ class KeepsEvents(MemoryStore):
         if len(old) == 2:
             self.old[loop_id] = builtins.list(old)
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        super().create(loop_id, entries, head=head)
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        super().create(loop_id, entries, **more)
         return self._loops[loop_id].add(self.old.pop(loop_id, []))
 
 
@@ -109,5 +130,5 @@ class MakesLoops(MemoryStore):
 
 @breaks("unusual_texts_stay_as_they_are")
 class Stripping(MemoryStore):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
-        return super().create(loop_id.strip(" "), entries, head=head)
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        return super().create(loop_id.strip(" "), entries, **more)

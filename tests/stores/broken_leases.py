@@ -20,17 +20,17 @@ class OtherLease(MemoryStore):
 
 @breaks("a_lease_keeps_others_out")
 class Polite(MemoryStore):
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+    def acquire(self, loop_id: str, owner: str, *, instead_of: int | None = None, **more: Any) -> Lease:
         lease = self.lease(loop_id) if loop_id in self._loops else None
         if lease is not None and lease.owner == owner:
             instead_of = lease.token
-        return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
+        return super().acquire(loop_id, owner, instead_of=instead_of, **more)
 
 
 @breaks("a_lease_can_be_taken_over")
 class Deaf(MemoryStore):
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
-        return super().acquire(loop_id, owner, until=until)
+    def acquire(self, loop_id: str, owner: str, *, instead_of: int | None = None, **more: Any) -> Lease:
+        return super().acquire(loop_id, owner, **more)
 
 
 @breaks("tokens_only_grow")

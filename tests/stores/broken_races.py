@@ -27,13 +27,13 @@ class Gathering(MemoryStore):
 
 @breaks("one_of_many_creates_a_loop")
 class RacyCreate(Gathering):
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head, **more: Any) -> int:
         if in_a_race() and loop_id not in self._loops:
             self.barrier.wait()
             self._loops.pop(loop_id, None)
             self._loops[loop_id] = type(self).blank(head)
             return self._loops[loop_id].add(entries)
-        return super().create(loop_id, entries, head=head)
+        return super().create(loop_id, entries, head=head, **more)
 
     @staticmethod
     def blank(head: Head) -> Any:
@@ -53,17 +53,17 @@ class RacyAppend(Gathering):
 
 @breaks("one_of_many_acquires_a_lease")
 class RacyAcquire(Gathering):
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+    def acquire(self, loop_id: str, owner: str, *, instead_of: int | None = None, **more: Any) -> Lease:
         if in_a_race():
             self.barrier.wait()
             with suppress(Conflict):
-                return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
+                return super().acquire(loop_id, owner, instead_of=instead_of, **more)
             held = self.lease(loop_id)
             while True:
                 with suppress(Conflict):
-                    return super().acquire(loop_id, owner, until=until, instead_of=None if held is None else held.token)
+                    return super().acquire(loop_id, owner, instead_of=None if held is None else held.token, **more)
                 held = self.lease(loop_id)
-        return super().acquire(loop_id, owner, until=until, instead_of=instead_of)
+        return super().acquire(loop_id, owner, instead_of=instead_of, **more)
 
 
 @breaks("nothing_that_is_merged_is_lost")

@@ -12,14 +12,27 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from tests.effort import examples
 from tests.stores.support import contents
-from toolloop.stores import Entry, Head, Lease, MemoryStore, SqliteStore, Store
+from toolloop.stores import Entry, Head, Lease, MemoryStore, PendingCall, SqliteStore, Store
 
 loop_ids = st.sampled_from(["a", "b", "c", "ä b", "'"])
 journals = st.lists(
     st.builds(Entry, st.sampled_from("abcdefgh"), st.sampled_from(["", "{}", "ü" * 3000]), st.none() | st.just("text")),
     max_size=4,
 )
-heads = st.builds(Head, st.sampled_from(["running", "ended"]), st.none() | st.sampled_from([0.5, 1e9, -1]))
+calls = st.just(PendingCall(("p", "c"), ("ask", "\0\ud800"), "approval", ("deny",), "digest"))
+heads = st.builds(
+    Head,
+    st.sampled_from(["running", "ended"]),
+    st.none() | st.sampled_from([0.5, 1e9, -1]),
+    st.lists(calls, max_size=2).map(tuple),
+    st.booleans(),
+    retry_at=st.none() | st.just(1.5),
+    attempts=st.none() | st.integers(0, 3),
+    changed=st.sampled_from([0.0, 0.25]),
+)
+metadata = st.none() | st.dictionaries(st.sampled_from(["a", "'"]), st.sampled_from(["", "ü"]))
+first_ids = st.none() | st.sampled_from("ab")
+statuses = st.sampled_from([None, "running", "ended", "x"])
 moments = st.sampled_from([0, 1.5, 1_800_000_000.123456])
 few = st.integers(0, 9)
 
@@ -43,13 +56,15 @@ class Stores(RuleBasedStateMachine):
         assert one == other
         return one[1]
 
-    @rule(loop_id=loop_ids, entries=journals, head=heads)
-    def create(self, loop_id: str, entries: list[Entry], head: Head) -> None:
-        self.both(lambda store: store.create(loop_id, entries, head=head))
+    @rule(loop_id=loop_ids, entries=journals, head=heads, metadata=metadata)
+    def create(self, loop_id: str, entries: list[Entry], head: Head, metadata: dict[str, str] | None) -> None:
+        self.both(lambda store: store.create(loop_id, entries, head=head, metadata=metadata))
 
-    @rule(loop_id=loop_ids, entries=journals, head=st.none() | heads, expected=st.none() | few)
-    def append(self, loop_id: str, entries: list[Entry], head: Head | None, expected: int | None) -> None:
-        self.both(lambda store: store.append(loop_id, entries, expected_rev=expected, head=head))
+    @rule(loop_id=loop_ids, entries=journals, head=st.none() | heads, expected=st.none() | few, first_id=first_ids)
+    def append(
+        self, loop_id: str, entries: list[Entry], head: Head | None, expected: int | None, first_id: str | None
+    ) -> None:
+        self.both(lambda store: store.append(loop_id, entries, expected_rev=expected, head=head, first_id=first_id))
 
     @rule(loop_id=loop_ids, entries=journals, head=st.none() | heads, lease=leases)
     def append_next(self, loop_id: str, entries: list[Entry], head: Head | None, lease: Lease) -> None:
@@ -57,13 +72,15 @@ class Stores(RuleBasedStateMachine):
         rev = {loop.loop_id: loop.rev for loop in self.memory.list()}.get(loop_id, 0)
         self.both(lambda store: store.append(loop_id, entries, expected_rev=rev, head=head, lease=lease))
 
-    @rule(loop_id=loop_ids, after=few)
-    def load(self, loop_id: str, after: int) -> None:
-        self.both(lambda store: store.load(loop_id, after=after))
+    @rule(loop_id=loop_ids, after=few, first_id=first_ids)
+    def load(self, loop_id: str, after: int, first_id: str | None) -> None:
+        self.both(lambda store: store.load(loop_id, after=after, first_id=first_id))
 
-    @rule(status=st.none() | st.sampled_from(["running", "ended", "x"]), limit=few, before=st.none() | few.map(str))
-    def list(self, status: str | None, limit: int, before: str | None) -> None:
-        self.both(lambda store: store.list(status, limit=limit, before=before))
+    @rule(
+        status=statuses | st.lists(statuses.filter(bool)), metadata=metadata, limit=few, before=st.none() | few.map(str)
+    )
+    def list(self, status: Any, metadata: dict[str, str] | None, limit: int, before: str | None) -> None:
+        self.both(lambda store: store.list(status, metadata=metadata, limit=limit, before=before))
 
     @rule(loop_id=loop_ids)
     def delete(self, loop_id: str) -> None:

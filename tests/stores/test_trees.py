@@ -100,7 +100,7 @@ def test_a_store_lists_a_tree_by_what_any_of_its_loops_waits_for() -> None:
         (WAITING, "needs_decision"),
         (NESTED["nested-decided"][:-2], "runnable"),
         (NESTED["nested-decided"], "runnable"),
-        (FAILED, "ended"),
+        (FAILED, "failed"),
         (LIMITED, "ended"),
         (TREE[:5], "runnable"),
         (TREE[:6], "running"),

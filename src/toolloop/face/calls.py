@@ -92,6 +92,11 @@ class ToolCall:
         return value
 
     @property
+    def effective_input_text(self) -> str:
+        """The JSON text of that."""
+        return self._call.effective_input
+
+    @property
     def status(self) -> str:
         """One of `proposed`, `waiting`, `decided`, `cleared`, `running`, `settled`."""
         return str(self._call.status)

@@ -159,7 +159,15 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
         journal = Journal(parts.state, here.clock, bus)
     else:
         stored = StoredJournal(
-            parts.state, here.clock, bus, store=parts.store, rev=parts.rev, first=parts.first, defers=is_async
+            parts.state,
+            here.clock,
+            bus,
+            store=parts.store,
+            rev=parts.rev,
+            first_id=parts.first_id,
+            first=parts.first,
+            metadata=parts.metadata,
+            defers=is_async,
         )
         journal, lease = stored, DriverLease(stored, take_over=parts.take_over)
     bus.connect(journal, runtimes.observers)

@@ -49,6 +49,7 @@ class AsyncToolLoopHandle(HandleBase):
         *,
         tools: Iterable[Any] | ToolRegistry = (),
         params: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, str] | None = None,
         config: LoopConfig | None = None,
         context: Context | None = None,
         on_drift: str = "raise",
@@ -60,7 +61,7 @@ class AsyncToolLoopHandle(HandleBase):
         What it gives can also be awaited. See `ToolLoopHandle.open`.
         """
         here = Here.of_stored(tools, config, context, clock, is_async=True)
-        given = {"params": params, "on_drift": on_drift, "take_over": take_over}
+        given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
         return OpeningLoop(partial(cls._loaded, here, store, loop_id, provider, **given))
 
     async def flush(self) -> None:

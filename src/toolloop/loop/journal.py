@@ -106,11 +106,13 @@ class Journal:
         store: None.
         remote_drives: how many events only another driver can have stored.
         lost: why this driver cannot go on, if another one took the loop over.
+        is_handed_over: whether each turn is given to the caller; see `status_of`.
 
     """
 
     store: Store | None = None
     remote_drives = 0
+    is_handed_over = False
     lost: Conflict | None = None
     lock: AbstractContextManager[object]
 

@@ -133,7 +133,8 @@ class DriverLease:
         self._lease = None
         _keep(self)  # from here on the store may have given it, whatever else happens
         while True:
-            ask = partial(journal.store.acquire, journal.loop_id, self.owner, until=_soon(), instead_of=instead_of)
+            wanted: dict[str, Any] = {"until": _soon(), "instead_of": instead_of, "first_id": journal.first_id}
+            ask = partial(journal.store.acquire, journal.loop_id, self.owner, **wanted)
             try:
                 self._lease = lease = safely(journal.loop_id, ask)
                 break

@@ -28,6 +28,7 @@ from toolloop.machine.setup import Setup
 from toolloop.machine.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.requests.params import Secrets, check_params, split
+from toolloop.stores.arguments import check_metadata
 from toolloop.stores.protocol import Store, check_store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
@@ -128,6 +129,8 @@ class LoopParts:
         secrets: parameters that no store keeps.
         store: where the loop is kept; None keeps it in the handle alone.
         rev: how many events of its journal are in the store.
+        first_id: the id of the first of them.
+        metadata: is stored with a new loop.
         first: the event that its journal begins with, if that is not in the store yet.
         wake_up: what is to be recorded before the loop is driven; None for a new one.
         take_over: whether to take the lease from another driver.
@@ -139,6 +142,8 @@ class LoopParts:
     secrets: Secrets
     store: Store | None = None
     rev: int = 0
+    first_id: str | None = None
+    metadata: Mapping[str, str] = field(factory=dict)
     first: ev.Opened | ev.Adopted | None = None
     wake_up: WakeUp | None = None
     take_over: bool = False
@@ -209,6 +214,7 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     loop_id: str,
     *,
     params: Mapping[str, Any] | None,
+    metadata: Mapping[str, str] | None,
     on_drift: str,
     take_over: bool,
 ) -> LoopParts:
@@ -226,19 +232,20 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     from toolloop.stores.codec import read_journal  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
     check_store(store)
+    kept = check_metadata(metadata)
     try:
         journal = safely(loop_id, partial(store.load, loop_id))
     except LoopNotFound:
         if params is None:
             raise
-        return new_loop(here, params, store=store, loop_id=loop_id)
+        return evolve(new_loop(here, params, store=store, loop_id=loop_id), metadata=kept)
     state = read_journal(journal.entries)
     if (found := state.root.setup.loop_id) != loop_id:
         raise UnreadableSnapshot(
             f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
             "loop, or use fork() to go on with a copy of its own"
         )
-    opened = LoopParts(state, here, Secrets(), store, journal.rev)
+    opened = LoopParts(state, here, Secrets(), store, journal.rev, journal.entries[0].id)
     parts, setup = _opened(opened, params, on_drift=on_drift, asked="open()")
     wake_up = WakeUp(here.tools, _differences(state.root.setup, setup))
     return evolve(parts, wake_up=wake_up, take_over=take_over)
@@ -256,7 +263,7 @@ def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
     state = fork(parts.state, loop_id or uuid.uuid4().hex, at)
     secrets = Secrets(dict(parts.secrets.options), dict(parts.secrets.mcp_tokens))
     first = None if parts.store is None else ev.Adopted(state)
-    return evolve(parts, state=state, secrets=secrets, rev=0, first=first, take_over=False)
+    return LoopParts(state, parts.here, secrets, parts.store, first=first, wake_up=parts.wake_up)
 
 
 # --- a loop that is there already, and what it has here --------------------------------------------------------------

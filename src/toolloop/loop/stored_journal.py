@@ -8,11 +8,12 @@ same ids: the store ignores what it has, and the revision that it returns shows 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from toolloop.face.heads import head_of
 from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.event_bus import EventBus
 from toolloop.loop.journal import Command, Journal, Kind, PendingRecord, id_of, is_new_turn, kind_of, new_id
@@ -20,7 +21,7 @@ from toolloop.loop.rebasing import Rebase, follow, is_record_of, outlives_lease,
 from toolloop.loop.reporting import watch
 from toolloop.machine import events as ev
 from toolloop.machine.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
-from toolloop.machine.queries import implied, next_deadline, status_of
+from toolloop.machine.queries import implied, status_of
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
 from toolloop.stores.protocol import Entry, Head, Lease, Store
@@ -38,6 +39,8 @@ class StoredJournal(Journal):
         store: where it is.
         loop_id: by which name.
         rev: how many of its events are known here; 0 if it is not there yet.
+        first_id: the id of the event that it begins with. Another journal by this name is another loop.
+        is_handed_over: whether the driver of this journal gives each turn to its caller, as `next_turn()` does.
         lease: under which this process drives the loop.
         io: held by the one thread that reads or writes.
 
@@ -54,7 +57,9 @@ class StoredJournal(Journal):
         *,
         store: Store,
         rev: int = 0,
+        first_id: str | None = None,
         first: ev.Opened | ev.Adopted | None = None,
+        metadata: Mapping[str, str] | None = None,
         defers: bool = False,
     ) -> None:
         """Start from a state.
@@ -65,7 +70,9 @@ class StoredJournal(Journal):
             bus: likewise.
             store: where the journal is.
             rev: the revision of the state there.
+            first_id: the id of the event that it begins with, if it is there.
             first: the event that it begins with, if it is not there yet.
+            metadata: is stored with it, if it is not there yet.
             defers: the caller's commands wait for the next `commit`. It is for async handles.
 
         """
@@ -75,7 +82,10 @@ class StoredJournal(Journal):
         self.store = store
         self.loop_id = state.root.setup.loop_id
         self.rev = rev
+        self.first_id = first_id
+        self.is_handed_over = False
         self.lease: Lease | None = None
+        self._metadata = metadata
         self.lost = None
         self._confirmed = state  # the state at `rev`
         self._buffer: tuple[PendingRecord, ...] = ()
@@ -85,7 +95,7 @@ class StoredJournal(Journal):
             record = PendingRecord(first, "fact", new_id())
             record.after = state
             record.encode()
-            self._buffer = (record,)
+            self._buffer, self.first_id = (record,), record.id
 
     def close(self) -> None:
         """See `Journal.close`."""
@@ -235,7 +245,7 @@ class StoredJournal(Journal):
             for item in batch:
                 item.sent = True
         try:
-            rev = self._append(entries, after, lease)
+            rev = self._append(entries, self._head(batch, after), lease)
             if is_sure and rev == self.rev + len(batch):
                 self._confirm(rev, batch, after)
             else:
@@ -255,12 +265,21 @@ class StoredJournal(Journal):
         elif not self._read_on():
             raise conflict
 
-    def _append(self, entries: Sequence[Entry], after: State, lease: Lease | None) -> int:
-        head = Head(status_of(after), next_deadline(after))
+    def _append(self, entries: Sequence[Entry], head: Head, lease: Lease | None) -> int:
+        store, loop_id = self.store, self.loop_id
         if self.rev == 0:
-            return safely(self.loop_id, partial(self.store.create, self.loop_id, entries, head=head))
-        ask = partial(self.store.append, self.loop_id, entries, expected_rev=self.rev, head=head, lease=lease)
-        return safely(self.loop_id, ask)
+            return safely(loop_id, partial(store.create, loop_id, entries, head=head, metadata=self._metadata))
+        known: dict[str, Any] = {"expected_rev": self.rev, "first_id": self.first_id}
+        return safely(loop_id, partial(store.append, loop_id, entries, head=head, lease=lease, **known))
+
+    def _head(self, batch: Sequence[PendingRecord], after: State) -> Head:
+        """Return the head after a batch. `attempts` is 0 once a request is answered."""
+        is_handed_over = self.is_handed_over
+        if not is_handed_over and self.rev and status_of(self._confirmed) == status_of(after) == "needs_command":
+            row = safely(self.loop_id, partial(self.store.head, self.loop_id))
+            is_handed_over = row.status == "needs_command"  # another driver's caller still has the turn
+        attempts = 0 if any(isinstance(item.event, ev.Replied) for item in batch) else None
+        return head_of(after, self.now(), is_handed_over=is_handed_over, attempts=attempts)
 
     def _confirm(self, rev: int, batch: Sequence[PendingRecord], after: State) -> None:
         with self.lock:
@@ -294,7 +313,8 @@ class StoredJournal(Journal):
         """
         from toolloop.stores.codec import decode_event  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-        found = safely(self.loop_id, partial(self.store.load, self.loop_id, after=self.rev))
+        first_id = self.first_id if self.rev else None
+        found = safely(self.loop_id, partial(self.store.load, self.loop_id, after=self.rev, first_id=first_id))
         if found.rev < self.rev:
             raise UnreadableSnapshot(
                 f"the store is damaged: the loop {self.loop_id!r} was at revision {self.rev}, and is at {found.rev} "
@@ -352,6 +372,7 @@ class StoredJournal(Journal):
         rebase = Rebase(self.loop_id, confirmed, remote)
         if rebase.drives and self.lease is not None:
             self._forget_lease(taken_over(self.loop_id))
+        self.is_handed_over &= not rebase.drives  # else it is another driver's turn
         rebase.look_at(item for item in self._buffer if item not in stored)
         unsure = self._unsure if rev == self.rev else {}  # what names an older revision cannot be stored any more
         unsure = {**unsure, **{item.id: item for item in rebase.dropped if item.sent}}

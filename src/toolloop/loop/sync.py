@@ -58,6 +58,7 @@ class ToolLoopHandle(HandleBase):
         *,
         tools: Iterable[Any] | ToolRegistry = (),
         params: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, str] | None = None,
         config: LoopConfig | None = None,
         context: Context | None = None,
         on_drift: str = "raise",
@@ -77,6 +78,8 @@ class ToolLoopHandle(HandleBase):
             tools: as for a new handle.
             params: of a new loop. Of one that is there it brings back what is not stored (headers, timeouts, tokens);
                 its messages are not looked at, and the rest is compared.
+            metadata: of a new loop: strings that `store.list()` shows and filters by, such as an owner or a title; at
+                most 4 kB. Of one that is there it is not looked at.
             config: None takes the stored limits. Callables are in no store: give them again.
             context: as for a new handle; its depth is the stored one.
             on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
@@ -91,7 +94,8 @@ class ToolLoopHandle(HandleBase):
 
         """
         here = Here.of_stored(tools, config, context, clock, is_async=False)
-        return cls._loaded(here, store, loop_id, provider, params=params, on_drift=on_drift, take_over=take_over)
+        given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
+        return cls._loaded(here, store, loop_id, provider, **given)
 
     def flush(self) -> None:
         """Store what could not be stored before, and look at what others stored.

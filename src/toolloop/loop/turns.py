@@ -193,3 +193,4 @@ class Driving:
                     allowed=("decide()", "pending", "view()", "resume(Stop())"),
                 )
             (self._steps,) = own
+            self._journal.is_handed_over = asked != "run()"

@@ -92,7 +92,7 @@ def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 # Which decisions each kind of waiting call takes. Only `rerun` runs a call a second time, never an approval.
-_TAKES = {
+TAKES = {
     Why.APPROVAL: ("approve", "deny", "answer"),
     Why.EXTERNAL: ("answer", "deny"),
     Why.UNCERTAIN: ("rerun", "answer", "deny"),
@@ -173,13 +173,12 @@ def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup,
 
 def _decided(name: str, call: Call, decision: DecisionRecord, texts: Texts) -> Call:
     why = call.why or Why.APPROVAL
-    if decision.kind not in _TAKES[why]:
+    if decision.kind not in TAKES[why]:
         raise IllegalCommand(
-            f"{decision.kind} of the call {name!r} is not possible: {_BECAUSE[why]}. "
-            f"Possible: {', '.join(_TAKES[why])}",
+            f"{decision.kind} of the call {name!r} is not possible: {_BECAUSE[why]}. Possible: {', '.join(TAKES[why])}",
             state=str(call.status),
             asked=decision.kind,
-            allowed=_TAKES[why],
+            allowed=TAKES[why],
         )
     match decision.kind:
         case "approve":

@@ -34,7 +34,7 @@ from toolloop.machine.terminations import NaturalEnd, Refused, StopCondition
 from toolloop.machine.texts import say
 from toolloop.machine.values import Call, Outcome, Result, Status
 
-Standing = Literal["needs_decision", "needs_command", "runnable", "running", "ended"]
+Standing = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
 
 
 # --- which loops are there -------------------------------------------------------------------------------------------
@@ -135,15 +135,26 @@ def room_for_requests(state: State, path: Path) -> int | None:
     return limits.room_for_requests(state.loops[path], in_progress)
 
 
-def status_of(state: State) -> Standing:
-    """Return the status by which a store lists loops."""
+def status_of(state: State, *, is_handed_over: bool = True) -> Standing:
+    """Return the status by which a store lists loops.
+
+    Args:
+        state: where the loop is.
+        is_handed_over: a loop that waits for a command waits for the caller of its driver. False: any driver continues
+            it.
+
+    """
     if waiting(state):
         return "needs_decision"
     match state.root.phase:
-        case Waiting():
+        case Waiting() if is_handed_over:
             return "needs_command"
-        case Finished() | Failed() | TooDeep():
+        case Failed():
+            return "failed"
+        case Finished() | TooDeep():
             return "ended"
+    if is_empty(state.root):  # somebody begins the conversation
+        return "needs_command"
     return "running" if under_way(state) else "runnable"
 
 

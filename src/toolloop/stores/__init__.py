@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolloop.stores.codec import FORMAT, decode_event, dump, encode_event, load, read_journal
     from toolloop.stores.memory import MemoryStore
+    from toolloop.stores.pending import PendingCall
     from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
     from toolloop.stores.sqlite import SqliteStore
 
@@ -16,6 +17,7 @@ __all__ = [
     "Head",
     "Lease",
     "MemoryStore",
+    "PendingCall",
     "SqliteStore",
     "Store",
     "StoredJournal",
@@ -30,6 +32,7 @@ __all__ = [
 _ORIGIN = {
     "toolloop.stores.codec": ("FORMAT", "decode_event", "dump", "encode_event", "load", "read_journal"),
     "toolloop.stores.memory": ("MemoryStore",),
+    "toolloop.stores.pending": ("PendingCall",),
     "toolloop.stores.protocol": ("Entry", "Head", "Lease", "Store", "StoredJournal", "StoredLoop"),
     "toolloop.stores.sqlite": ("SqliteStore",),
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins  # `list` is a method of a store
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count, islice
 
 from attrs import define, evolve, field
 
 from toolloop.machine.errors import StoreError
-from toolloop.stores import protocol, store_errors
+from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
@@ -33,12 +33,24 @@ def _transaction() -> threading.Lock:
 class _Loop:
     number: int
     head: Head
+    metadata: dict[str, str]
+    created: float
     entries: dict[str, Entry] = field(factory=dict)  # by id, in their order
     lease: Lease | None = None
 
     def add(self, entries: Sequence[Entry]) -> int:
         self.entries |= {entry.id: entry for entry in entries}  # all at once, wherever an interrupt strikes
         return len(self.entries)
+
+    def write(self, head: Head | None) -> None:
+        if head is not None:
+            self.head = head if head.attempts is not None else evolve(head, attempts=self.head.attempts)
+
+    def row(self, loop_id: str) -> StoredLoop:
+        metadata = dict(self.metadata)
+        return StoredLoop(
+            loop_id, self.head, len(self.entries), self.lease, self.created, metadata, cursor=str(self.number)
+        )
 
     def is_leased_by(self, lease: Lease) -> bool:
         return self.lease is not None and self.lease.token == lease.token
@@ -56,18 +68,20 @@ class MemoryStore:
         self._numbers = count(1)
         self._tokens = count(1)
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(
+        self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
+    ) -> int:
         """See `Store.create`."""
-        protocol.check_create(loop_id, entries, head)
+        kept = protocol.check_create(loop_id, entries, head, metadata)
         with _LOCK, _transaction():
             if loop_id in self._loops:
                 raise store_errors.taken(loop_id)
-            loop = _Loop(next(self._numbers), head)
+            loop = _Loop(next(self._numbers), evolve(head, attempts=head.attempts or 0), kept, head.changed)
             rev = loop.add(entries)
             self._loops[loop_id] = loop
             return rev
 
-    def append(
+    def append(  # noqa: PLR0913 - what an append is guarded by
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -75,65 +89,81 @@ class MemoryStore:
         expected_rev: int | None,
         head: Head | None = None,
         lease: Lease | None = None,
+        first_id: str | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_append(loop_id, entries, expected_rev, head, lease)
+        protocol.check_append(loop_id, entries, expected_rev, head, lease, first_id)
         with _LOCK, _transaction():
-            loop = self._find(loop_id)
+            loop = self._find(loop_id, first_id)
             if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
                 raise store_errors.lost(loop_id, loop.lease)
             new = [entry for entry in entries if entry.id not in loop.entries]
             rev = len(loop.entries)
-            if not new:
+            if entries and not new:
                 return rev
             if expected_rev is not None and expected_rev != rev:
                 raise store_errors.stale(loop_id, expected_rev, rev)
-            loop.head = head or loop.head
+            loop.write(head)
             return loop.add(new)
 
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
+    def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        protocol.check_text("loop_id", loop_id)
-        protocol.check_integer("after", after)
+        protocol.check_known(loop_id, first_id)
+        arguments.check_integer("after", after)
         with _LOCK, _transaction():
-            entries = self._find(loop_id).entries
+            entries = self._find(loop_id, first_id).entries
             return StoredJournal(len(entries), tuple(entries.values())[after:])
 
+    def head(self, loop_id: str) -> StoredLoop:
+        """See `Store.head`."""
+        arguments.check_text("loop_id", loop_id)
+        with _LOCK, _transaction():
+            return self._find(loop_id).row(loop_id)
+
     def list(
-        self, status: str | None = None, *, limit: int = 100, before: str | None = None
+        self,
+        status: str | Collection[str] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
-        end = protocol.check_page(status, limit, before)
+        statuses, end = arguments.check_page(status, limit, before)
+        wanted = arguments.check_metadata(metadata).items()
         with _LOCK, _transaction():
             found = (
-                StoredLoop(
-                    loop_id, loop.head.status, loop.head.deadline, len(loop.entries), loop.lease, str(loop.number)
-                )
+                loop.row(loop_id)
                 for loop_id, loop in reversed(self._loops.items())
-                if status in (None, loop.head.status) and (end is None or loop.number < end)
+                if (statuses is None or loop.head.status in statuses)
+                and wanted <= loop.metadata.items()
+                and (end is None or loop.number < end)
             )
             return builtins.list(islice(found, limit))
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
-        protocol.check_text("loop_id", loop_id)
+        arguments.check_text("loop_id", loop_id)
         with _LOCK, _transaction():
             self._find(loop_id)
             del self._loops[loop_id]
 
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
-        protocol.check_text("loop_id", loop_id)
+        arguments.check_text("loop_id", loop_id)
         with _LOCK, _transaction():
             return self._find(loop_id).lease
 
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+    def acquire(
+        self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
+    ) -> Lease:
         """See `Store.acquire`."""
+        protocol.check_known(loop_id, first_id)
         lease = Lease(loop_id, owner, 0, until)
         if instead_of is not None:
-            protocol.check_integer("instead_of", instead_of)
+            arguments.check_integer("instead_of", instead_of)
         with _LOCK, _transaction():
-            loop = self._find(loop_id)
+            loop = self._find(loop_id, first_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise store_errors.leased(loop_id, loop.lease)
             loop.lease = evolve(lease, token=next(self._tokens))
@@ -141,8 +171,8 @@ class MemoryStore:
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
-        protocol.check_kind("lease", lease, Lease)
-        protocol.check_seconds("until", until)
+        arguments.check_kind("lease", lease, Lease)
+        arguments.check_seconds("until", until)
         with _LOCK, _transaction():
             loop = self._find(lease.loop_id)
             if loop.lease is None or not loop.is_leased_by(lease):
@@ -152,14 +182,16 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
-        protocol.check_kind("lease", lease, Lease)
+        arguments.check_kind("lease", lease, Lease)
         with _LOCK, _transaction():
             loop = self._loops.get(lease.loop_id)
             if loop is not None and loop.is_leased_by(lease):
                 loop.lease = None
 
-    def _find(self, loop_id: str) -> _Loop:
+    def _find(self, loop_id: str, first_id: str | None = None) -> _Loop:
         loop = self._loops.get(loop_id)
         if loop is None:
             raise store_errors.missing(loop_id)
+        if first_id is not None and first_id != next(iter(loop.entries), None):
+            raise store_errors.replaced(loop_id)
         return loop

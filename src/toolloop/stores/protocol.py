@@ -14,81 +14,16 @@ statuses are not empty. Other arguments raise `TypeError` or `ValueError` before
 from __future__ import annotations
 
 import builtins  # `list` is a method of a store
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from types import UnionType
 from typing import Any, Protocol
 
 from attrs import Attribute, field, frozen
 from attrs.validators import optional
 
 from toolloop.machine.jsontext import a_type
-
-_INTEGERS = 2**63  # SQLite and PostgreSQL keep 64 bits
-
-
-def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
-    """Refuse a value that is not a text, or that a store could not give back unchanged.
-
-    Args:
-        name: of the argument, for the error.
-        value: the argument.
-        may_be_empty: whether `""` is allowed.
-
-    Raises:
-        TypeError: it is not a string.
-        ValueError: it is empty, or has a NUL or a lone surrogate in it.
-
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {a_type(value)}; give a string")
-    if not value and not may_be_empty:
-        raise ValueError(f"{name} is empty")
-    if "\0" in value:
-        raise ValueError(f"{name} has a NUL at {value.index(chr(0))}; a store keeps text")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{name} has a lone surrogate at {error.start}; a store keeps text") from None
-
-
-def check_integer(name: str, value: object, least: int = 0) -> None:
-    """Refuse a value that is not an integer from `least` up."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is {a_type(value)}; give an integer")
-    if not least <= value < _INTEGERS:
-        raise ValueError(f"{name} is {value}; give an integer from {least} to {_INTEGERS - 1}")
-
-
-def check_seconds(name: str, value: object) -> None:
-    """Refuse a value that is not a finite number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} is {a_type(value)}; give seconds as a number")
-    if not -_INTEGERS < value < _INTEGERS:
-        raise ValueError(f"{name} is {value}; give a finite number of seconds")
-
-
-def check_page(status: object, limit: object, before: object) -> int | None:
-    """Check the arguments of `Store.list`, and return the number in the cursor.
-
-    Stores of this library count their loops, and a cursor is such a number.
-
-    Raises:
-        TypeError: an argument has a wrong type.
-        ValueError: an argument has a wrong value, or `before` is not from a row of `list`.
-
-    """
-    if status is not None:
-        check_text("status", status)
-    check_integer("limit", limit, least=1)
-    if before is None:
-        return None
-    check_text("before", before)
-    number = str(before)
-    if not (number.isascii() and number.isdecimal() and int(number) < _INTEGERS):
-        raise ValueError(f"before is {before!r}; give the `cursor` of a row that list() returned")
-    return int(number)
+from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_seconds, check_text
+from toolloop.stores.pending import PendingCall
 
 
 def _checked(check: Callable[[str, object], None]) -> Callable[[object, Attribute[Any], object], None]:
@@ -123,13 +58,25 @@ class Head:
     """The summary of a loop that a store shows without reading the journal.
 
     Attributes:
-        status: what the loop waits for.
+        status: what the loop waits for: `needs_decision`, `needs_command`, `runnable`, `running`, `failed` or `ended`.
         deadline: when the earliest of its calls expires, in seconds since the epoch, or None.
+        pending: the calls that wait for a decision.
+        retryable: of a failed loop: whether the same request may succeed.
+        retry_at: of a failed loop: when it is due to be tried again, in seconds since the epoch. None: a person is
+            needed.
+        attempts: how often a request failed since one was answered, as counted by the program that retries. None in
+            the head of an append: as before.
+        changed: when this was written, in seconds since the epoch.
 
     """
 
-    status: str = field(validator=_text)
-    deadline: float | None = field(default=None, validator=optional(_seconds))
+    status: str
+    deadline: float | None = None
+    pending: tuple[PendingCall, ...] = ()
+    retryable: bool = False
+    retry_at: float | None = None
+    attempts: int | None = None
+    changed: float = 0.0
 
 
 @frozen
@@ -156,24 +103,41 @@ class Lease:
 
 @frozen
 class StoredLoop:
-    """A row of `Store.list`.
+    """A loop as `Store.list` and `Store.head` show it.
 
     Attributes:
         loop_id: the loop.
-        status: see `Head`.
-        deadline: see `Head`.
+        head: the summary of it. `attempts` is a number in it.
         rev: the number of events in the journal.
         lease: the current lease, or None. It may be over.
+        created: when it was created: `changed` of its first head.
+        metadata: what its creator gave, as a copy.
         cursor: the position of this row. `list(before=cursor)` goes on after it, also when the loop was deleted.
 
     """
 
-    loop_id: str = field(validator=_text)
-    status: str = field(validator=_text)
-    deadline: float | None = field(validator=optional(_seconds))
-    rev: int = field(validator=_integer)
-    lease: Lease | None
+    loop_id: str
+    head: Head
+    rev: int
+    lease: Lease | None = None
+    created: float = 0.0
+    metadata: Mapping[str, str] = field(factory=dict)
     cursor: str = field(default="", eq=False, repr=False)
+
+    @property
+    def status(self) -> str:
+        """See `Head`."""
+        return self.head.status
+
+    @property
+    def deadline(self) -> float | None:
+        """See `Head`."""
+        return self.head.deadline
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """See `Head`."""
+        return self.head.pending
 
 
 @frozen
@@ -190,21 +154,49 @@ class StoredJournal:
     entries: tuple[Entry, ...]
 
 
-def check_create(loop_id: object, entries: object, head: object) -> None:
-    """Check the arguments of `Store.create`. See `Store` for what is raised."""
+def check_create(loop_id: object, entries: object, head: object, metadata: object) -> dict[str, str]:
+    """Check the arguments of `Store.create`, and return the metadata. See `Store` for what is raised."""
     check_text("loop_id", loop_id)
     _check_entries(entries)
-    check_kind("head", head, Head)
+    _check_head(head)
+    return check_metadata(metadata)
 
 
-def check_append(loop_id: object, entries: object, expected_rev: object, head: object, lease: object) -> None:
+def check_append(  # noqa: PLR0913, PLR0917 - the arguments of append
+    loop_id: object, entries: object, expected_rev: object, head: object, lease: object, first_id: object
+) -> None:
     """Check the arguments of `Store.append`. See `Store` for what is raised."""
-    check_text("loop_id", loop_id)
+    check_known(loop_id, first_id)
     _check_entries(entries)
     if expected_rev is not None:
         check_integer("expected_rev", expected_rev)
-    check_kind("head", head, Head | None)
+    if head is not None:
+        _check_head(head)
     check_kind("lease", lease, Lease | None)
+
+
+def check_known(loop_id: object, first_id: object) -> None:
+    """Check how a caller names a loop that exists."""
+    check_text("loop_id", loop_id)
+    if first_id is not None:
+        check_text("first_id", first_id)
+
+
+def _check_head(head: object) -> None:
+    """Refuse anything that is not a head of good values. It is checked here, so that a list of many is quick."""
+    if not isinstance(head, Head):
+        raise TypeError(f"head is {a_type(head)}; give a Head")
+    check_text("Head.status", head.status)
+    for name in ("deadline", "retry_at"):
+        if (value := getattr(head, name)) is not None:
+            check_seconds(f"Head.{name}", value)
+    check_seconds("Head.changed", head.changed)
+    check_kind("Head.retryable", head.retryable, bool)
+    if head.attempts is not None:
+        check_integer("Head.attempts", head.attempts)
+    check_kind("Head.pending", head.pending, tuple)
+    for call in head.pending:
+        check_kind("a call of Head.pending", call, PendingCall)
 
 
 def _check_entries(entries: object) -> None:
@@ -218,12 +210,6 @@ def _check_entries(entries: object) -> None:
         if entry.id in ids:
             raise ValueError(f"entries[{at}] has the id {entry.id!r} of an earlier entry; an id names one event")
         ids.add(entry.id)
-
-
-def check_kind(name: str, value: object, kind: type | UnionType) -> None:
-    """Refuse a value of another class."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} is {a_type(value)}; give a {getattr(kind, '__name__', kind)}")
 
 
 def check_store(store: object) -> None:
@@ -245,10 +231,21 @@ class Store(Protocol):
     The revision of a loop is the number of its events. Each method may also raise `StoreError` when the store fails,
     and `UnreadableSnapshot` when the stored content is damaged or foreign. `load` must not return other events than
     were stored: the calls of a damaged journal might run twice.
+
+    `first_id` is the id of the first event of a journal, which identifies the loop: a loop that was deleted and created
+    again under its id has another one. Methods that take it raise `LoopNotFound` if the loop is not that one.
     """
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(
+        self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
+    ) -> int:
         """Create a loop with its first events, and return the new revision.
+
+        Args:
+            loop_id: the loop.
+            entries: the events, oldest first.
+            head: its summary.
+            metadata: strings of the creator, such as an owner or a title; at most 4 kB.
 
         Raises:
             Conflict: a loop with this id exists.
@@ -256,7 +253,7 @@ class Store(Protocol):
 
         """
 
-    def append(
+    def append(  # noqa: PLR0913 - what an append is guarded by
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -264,11 +261,13 @@ class Store(Protocol):
         expected_rev: int | None,
         head: Head | None = None,
         lease: Lease | None = None,
+        first_id: str | None = None,
     ) -> int:
         """Add events at the end of a journal, and return the new revision.
 
         An event whose id is stored already is not added again. If all are stored already, nothing changes, the head
         neither, and the revision is returned, whatever was expected. So a caller that lost the answer can ask again.
+        Without events, only the head is replaced.
 
         Args:
             loop_id: the loop.
@@ -276,17 +275,26 @@ class Store(Protocol):
             expected_rev: the revision that the events follow. None: any.
             head: the new summary. None: as before.
             lease: append only while this is the loop's lease. None: under any lease, or none.
+            first_id: append only to the journal that begins with this event. None: to any.
 
         Raises:
-            LoopNotFound: the loop does not exist.
+            LoopNotFound: the loop does not exist, or is another one.
             Conflict: `lease` is not the loop's current lease. This is checked before the revision.
             StaleRevision: the journal has another revision than expected.
             ValueError: two of the events have the same id.
 
         """
 
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
+    def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """Return the events of a loop after the revision `after`.
+
+        Raises:
+            LoopNotFound: the loop does not exist, or is another one.
+
+        """
+
+    def head(self, loop_id: str) -> StoredLoop:
+        """Return a loop as `list` shows it.
 
         Raises:
             LoopNotFound: the loop does not exist.
@@ -294,12 +302,18 @@ class Store(Protocol):
         """
 
     def list(
-        self, status: str | None = None, *, limit: int = 100, before: str | None = None
+        self,
+        status: str | Collection[str] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """List the loops, the last created first.
 
         Args:
-            status: only loops with this status. None: all.
+            status: only loops with this status, or one of these. None: all.
+            metadata: only loops with all of these among their metadata.
             limit: the maximum number of rows.
             before: the `cursor` of a row: only loops that were created before that one. The cursor stays valid when
                 that loop is deleted. Use the last row's cursor to get the next page.
@@ -325,7 +339,9 @@ class Store(Protocol):
 
         """
 
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+    def acquire(
+        self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
+    ) -> Lease:
         """Take the lease of a loop that has none.
 
         The token is greater than the token of each earlier lease of the loop, and of a deleted loop with the same id.
@@ -335,9 +351,10 @@ class Store(Protocol):
             owner: the driver.
             until: when the lease ends, in seconds since the epoch.
             instead_of: the token of a lease that the caller knows to be void: take its place.
+            first_id: as for `append`.
 
         Raises:
-            LoopNotFound: the loop does not exist.
+            LoopNotFound: the loop does not exist, or is another one.
             Conflict: another lease is current; `owner`, `until` and `token` describe it.
 
         """

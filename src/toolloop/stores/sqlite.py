@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import builtins  # `list` is a method of a store
+import json
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from attrs import evolve
 
-from toolloop.stores import protocol, store_errors
+from toolloop.machine.jsontext import decode
+from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
+from toolloop.stores.pending import pending_from_json, pending_to_json
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 from toolloop.stores.sqlite_file import SqliteFile
 
 _LAST = 0xFFFFFFFF  # number of an event
-_COLUMNS = "number, loop_id, rev, status, deadline, lease_owner, lease_token, lease_until"
+_COLUMNS = (
+    "number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, created, metadata, "
+    "lease_owner, lease_token, lease_until"
+)
 
 
 class SqliteStore:
@@ -42,10 +48,10 @@ class SqliteStore:
 
         """
         name = os.fspath(path)
-        protocol.check_text("path", name)
+        arguments.check_text("path", name)
         if name == ":memory:":
             raise ValueError("path is ':memory:', which no two connections share: use MemoryStore")
-        protocol.check_seconds("busy_timeout", busy_timeout)
+        arguments.check_seconds("busy_timeout", busy_timeout)
         if busy_timeout < 0:
             raise ValueError(f"busy_timeout is {busy_timeout}; give seconds from 0 up")
         self._file = SqliteFile(Path(name).absolute(), busy_timeout)
@@ -63,24 +69,26 @@ class SqliteStore:
         """Close the file. A later call opens it again."""
         self._file.close()
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(
+        self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
+    ) -> int:
         """See `Store.create`."""
-        protocol.check_create(loop_id, entries, head)
+        kept = json.dumps(protocol.check_create(loop_id, entries, head, metadata))
 
         def act(db: sqlite3.Connection) -> int:
             if _look(db, loop_id) is not None:
                 raise store_errors.taken(loop_id)
             digests = chain(first_digest(loop_id), entries)
-            made = db.execute(
-                "INSERT INTO loops (loop_id, rev, digest, status, deadline) VALUES (?, ?, ?, ?, ?)",
-                (loop_id, len(entries), digests[-1], head.status, head.deadline),
-            )
+            columns = {"loop_id": loop_id, "rev": len(entries), "digest": digests[-1], "attempts": 0}
+            columns |= {"created": head.changed, "metadata": kept, **_written(head)}
+            places = ", ".join("?" * len(columns))
+            made = db.execute(f"INSERT INTO loops ({', '.join(columns)}) VALUES ({places})", (*columns.values(),))  # noqa: S608 - no text of a caller
             _add(db, made.lastrowid or 0, 0, entries, digests)
             return len(entries)
 
         return self._file.write(act)
 
-    def append(
+    def append(  # noqa: PLR0913 - what an append is guarded by
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -88,40 +96,39 @@ class SqliteStore:
         expected_rev: int | None,
         head: Head | None = None,
         lease: Lease | None = None,
+        first_id: str | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_append(loop_id, entries, expected_rev, head, lease)
+        protocol.check_append(loop_id, entries, expected_rev, head, lease, first_id)
 
         def act(db: sqlite3.Connection) -> int:
-            number, digest, loop = _find(db, loop_id)
+            number, digest, loop = _find(db, loop_id, first_id)
             if lease is not None and not _is_current(lease, loop):
                 raise store_errors.lost(loop_id, loop.lease)
             new = [entry for entry in entries if not _has(db, number, entry.id)]
-            if not new:
+            if entries and not new:
                 return loop.rev
             if expected_rev is not None and expected_rev != loop.rev:
                 raise store_errors.stale(loop_id, expected_rev, loop.rev)
             digests = chain(digest, new)
             _add(db, number, loop.rev, new, digests)
             rev, last = loop.rev + len(new), digests[-1]
-            if head is None or (head.status, head.deadline) == (loop.status, loop.deadline):  # no index changes
-                db.execute("UPDATE loops SET rev = ?, digest = ? WHERE number = ?", (rev, last, number))
-            else:
-                db.execute(
-                    "UPDATE loops SET rev = ?, digest = ?, status = ?, deadline = ? WHERE number = ?",
-                    (rev, last, head.status, head.deadline, number),
-                )
+            columns: dict[str, Any] = {"rev": rev, "digest": last, **({} if head is None else _written(head))}
+            if columns.get("status") == loop.status:
+                del columns["status"]  # so its index stays as it is
+            changes = ", ".join(f"{name} = ?" for name in columns)
+            db.execute(f"UPDATE loops SET {changes} WHERE number = ?", (*columns.values(), number))  # noqa: S608 - likewise
             return rev
 
         return self._file.write(act)
 
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
+    def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        protocol.check_text("loop_id", loop_id)
-        protocol.check_integer("after", after)
+        protocol.check_known(loop_id, first_id)
+        arguments.check_integer("after", after)
 
         def act(db: sqlite3.Connection) -> StoredJournal:
-            number, digest, loop = _find(db, loop_id)
+            number, digest, loop = _find(db, loop_id, first_id)
             known = min(after, loop.rev)
             last, entries = _digest_at(db, number, known) if known else first_digest(loop_id), list[Entry]()
             rows = db.execute(
@@ -141,30 +148,38 @@ class SqliteStore:
 
         return self._file.read(act)
 
+    def head(self, loop_id: str) -> StoredLoop:
+        """See `Store.head`."""
+        arguments.check_text("loop_id", loop_id)
+        return self._file.read(lambda db: _find(db, loop_id))[-1]
+
     def list(
-        self, status: str | None = None, *, limit: int = 100, before: str | None = None
+        self,
+        status: str | Collection[str] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
-        number = protocol.check_page(status, limit, before)
-
-        def act(db: sqlite3.Connection) -> builtins.list[StoredLoop]:
-            wanted: dict[str, Any] = {}
-            if status is not None:
-                wanted["status = ?"] = status
-            if number is not None:
-                wanted["number < ?"] = number
-            where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-            rows = db.execute(
-                f"SELECT {_COLUMNS} FROM loops {where} ORDER BY number DESC LIMIT ?",  # noqa: S608 - no text of a caller
-                (*wanted.values(), limit),
-            )
-            return [_stored(row) for row in rows]
-
-        return self._file.read(act)
+        statuses, number = arguments.check_page(status, limit, before)
+        wanted, values = builtins.list[str](), builtins.list[Any]()
+        if statuses is not None:
+            wanted.append(f"status IN ({', '.join('?' * len(statuses))})")
+            values += statuses
+        if number is not None:
+            wanted.append("number < ?")
+            values.append(number)
+        for key, value in arguments.check_metadata(metadata).items():
+            wanted.append("EXISTS (SELECT 1 FROM json_each(metadata) WHERE key = ? AND value = ?)")
+            values += (key, value)
+        where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+        query = f"SELECT {_COLUMNS} FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
+        return self._file.read(lambda db: [_stored(row) for row in db.execute(query, (*values, limit))])
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
-        protocol.check_text("loop_id", loop_id)
+        arguments.check_text("loop_id", loop_id)
 
         def act(db: sqlite3.Connection) -> None:
             number, *_ = _find(db, loop_id)
@@ -175,17 +190,20 @@ class SqliteStore:
 
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
-        protocol.check_text("loop_id", loop_id)
+        arguments.check_text("loop_id", loop_id)
         return self._file.read(lambda db: _find(db, loop_id))[-1].lease
 
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+    def acquire(
+        self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
+    ) -> Lease:
         """See `Store.acquire`."""
+        protocol.check_known(loop_id, first_id)
         if instead_of is not None:
-            protocol.check_integer("instead_of", instead_of)
+            arguments.check_integer("instead_of", instead_of)
         wanted = Lease(loop_id, owner, 0, until)
 
         def act(db: sqlite3.Connection) -> Lease:
-            number, _, loop = _find(db, wanted.loop_id)
+            number, _, loop = _find(db, wanted.loop_id, first_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise store_errors.leased(wanted.loop_id, loop.lease)
             db.execute("UPDATE tokens SET last = last + 1")
@@ -198,8 +216,8 @@ class SqliteStore:
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
-        protocol.check_kind("lease", lease, Lease)
-        protocol.check_seconds("until", until)
+        arguments.check_kind("lease", lease, Lease)
+        arguments.check_seconds("until", until)
 
         def act(db: sqlite3.Connection) -> Lease:
             number, _, loop = _find(db, lease.loop_id)
@@ -213,7 +231,7 @@ class SqliteStore:
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
-        protocol.check_kind("lease", lease, Lease)
+        arguments.check_kind("lease", lease, Lease)
 
         def act(db: sqlite3.Connection) -> None:
             found = _look(db, lease.loop_id)
@@ -229,17 +247,30 @@ def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop]
     return None if row is None else (row[1], row[0], _stored(row[1:]))
 
 
-def _find(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop]:
+def _find(db: sqlite3.Connection, loop_id: str, first_id: str | None = None) -> tuple[int, bytes, StoredLoop]:
     found = _look(db, loop_id)
     if found is None:
         raise store_errors.missing(loop_id)
+    if first_id is not None:
+        first = db.execute("SELECT id FROM events WHERE place = ?", (_place(found[0], 1),)).fetchone()
+        if first != (first_id,):
+            raise store_errors.replaced(loop_id)
     return found
 
 
 def _stored(row: tuple[Any, ...]) -> StoredLoop:
-    number, loop_id, rev, status, deadline, owner, token, until = row
+    number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, *more = row
+    created, metadata, owner, token, until = more
+    head = Head(status, deadline, pending_from_json(pending), bool(retryable), retry_at, attempts, changed)
     lease = None if token is None else Lease(loop_id, owner, token, until)
-    return StoredLoop(loop_id, status, deadline, rev, lease, str(number))
+    return StoredLoop(loop_id, head, rev, lease, created, decode(metadata), cursor=str(number))
+
+
+def _written(head: Head) -> dict[str, Any]:
+    """Return the columns of a head. Without `attempts`, those stay as they are."""
+    columns = {"status": head.status, "deadline": head.deadline, "pending": pending_to_json(head.pending)}
+    columns |= {"retryable": head.retryable, "retry_at": head.retry_at, "changed": head.changed}
+    return columns if head.attempts is None else {**columns, "attempts": head.attempts}
 
 
 def _has(db: sqlite3.Connection, number: int, entry_id: str) -> bool:

@@ -17,6 +17,14 @@ def missing(loop_id: str) -> LoopNotFound:
     )
 
 
+def replaced(loop_id: str) -> LoopNotFound:
+    """Return the error for a loop that has the id of the one that was meant."""
+    return LoopNotFound(
+        f"loop {loop_id!r} was deleted, and another one was created under its id: open it again to go on with that one",
+        loop_id=loop_id,
+    )
+
+
 def taken(loop_id: str) -> Conflict:
     """Return the error for a loop id that is in use."""
     return Conflict(

@@ -15,6 +15,7 @@ from toolloop.testing.crash_store import CrashHistory, CrashingStore
 from toolloop.testing.promises import check_promises
 
 _WAITS = ("needs_decision", "needs_command")
+_ENDS = ("ended", "failed")
 _RESTARTS = 100  # a program that still goes on after so many restarts does not end
 _LOOPS = 1000  # the maximum number of loops in a store
 
@@ -26,7 +27,7 @@ class Crash:
     Attributes:
         at: for each process that crashed, the number of the boundary, from 0. Later processes woke the loop.
         where: what each process was about to do, or had just done; None if it ended before the boundary.
-        statuses: the final status of each loop: `ended`, or waiting (`needs_decision`, `needs_command`).
+        statuses: the final status of each loop: `ended`, `failed`, or waiting (`needs_decision`, `needs_command`).
         starts: how often calls of each tool were started, by the journal.
 
     """
@@ -176,7 +177,7 @@ class _Trial:
             after = self._loops()
             if not after:
                 raise AssertionError("the program keeps no loop in the store that it is given")
-            if after == before or all(status == "ended" for status, _ in after.values()):
+            if after == before or all(status in _ENDS for status, _ in after.values()):
                 return
         raise AssertionError(f"the program was run {_RESTARTS} times, and the loop has not ended")
 
@@ -199,7 +200,7 @@ class _Trial:
                 raise AssertionError(f"the journal of {loop_id!r} cannot be read: {error}") from error
             if found.broken:
                 raise AssertionError(f"the journal of {loop_id!r} breaks a promise: {'; '.join(found.broken)}")
-            if status not in (*_WAITS, "ended"):
+            if status not in (*_WAITS, *_ENDS):
                 raise AssertionError(f"the loop {loop_id!r} is {status}, and running the program again changes nothing")
             starts.update(found.starts)
         return Crash(self._plan, tuple(self._where), statuses, dict(starts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins  # `list` is a method of a store
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from attrs import define, field
@@ -87,14 +87,16 @@ class CrashingStore:
         yield
         self._reach(f"after {what}")
 
-    def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head) -> int:
+    def create(
+        self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
+    ) -> int:
         """See `Store.create`."""
         with self._around(f"create({_names(entries)})"):
-            rev = self._store.create(loop_id, entries, head=head)
+            rev = self._store.create(loop_id, entries, head=head, metadata=metadata)
             self._keep(loop_id, entries)
         return rev
 
-    def append(
+    def append(  # noqa: PLR0913 - what an append is guarded by
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -102,10 +104,13 @@ class CrashingStore:
         expected_rev: int | None,
         head: Head | None = None,
         lease: Lease | None = None,
+        first_id: str | None = None,
     ) -> int:
         """See `Store.append`."""
         with self._around(f"append({_names(entries)})"):
-            rev = self._store.append(loop_id, entries, expected_rev=expected_rev, head=head, lease=lease)
+            rev = self._store.append(
+                loop_id, entries, expected_rev=expected_rev, head=head, lease=lease, first_id=first_id
+            )
             self._keep(loop_id, entries)
         return rev
 
@@ -120,16 +125,18 @@ class CrashingStore:
             for key in [key for key in self._history.stored if key[0] == loop_id]:
                 del self._history.stored[key]
 
-    def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
+    def acquire(
+        self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
+    ) -> Lease:
         """See `Store.acquire`. The lease of a dead process is taken over, as `open` does."""
         with self._around("acquire()"):
             self._history.owners[owner] = self
             try:
-                return self._store.acquire(loop_id, owner, until=until, instead_of=instead_of)
+                return self._store.acquire(loop_id, owner, until=until, instead_of=instead_of, first_id=first_id)
             except Conflict as held:
                 if held.token is None or not self._history.is_dead(held.owner):
                     raise
-                return self._store.acquire(loop_id, owner, until=until, instead_of=held.token)
+                return self._store.acquire(loop_id, owner, until=until, instead_of=held.token, first_id=first_id)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`. A clock causes it, so it is not a moment to crash at."""
@@ -148,17 +155,27 @@ class CrashingStore:
         self._reach("before lease()")
         return self._store.lease(loop_id)
 
-    def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
+    def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
         self._reach("before load()")
-        return self._store.load(loop_id, after=after)
+        return self._store.load(loop_id, after=after, first_id=first_id)
+
+    def head(self, loop_id: str) -> StoredLoop:
+        """See `Store.head`."""
+        self._reach("before head()")
+        return self._store.head(loop_id)
 
     def list(
-        self, status: str | None = None, *, limit: int = 100, before: str | None = None
+        self,
+        status: str | Collection[str] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
         self._reach("before list()")
-        return self._store.list(status, limit=limit, before=before)
+        return self._store.list(status, metadata=metadata, limit=limit, before=before)
 
 
 def _names(entries: Sequence[Entry]) -> str:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from attrs import evolve
+
 from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
+from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
 from toolloop.testing.store_checks import READY, MakeStore, emptied, entries, ids, listed, refused, same, with_loop
 from toolloop.testing.store_lease_rules import LEASE_RULES
@@ -31,6 +34,10 @@ _TEXTS = (
     "%",
     "../a",
     "'--",
+)
+_PENDING = (
+    PendingCall(("p", "c"), ("ask\0", "pay \ud800"), "approval", ("approve", "deny"), "12ab"),
+    PendingCall(("d",), ("\u00e4",), "uncertain", ("rerun",), "34cd", "why?", 1700000000.5, '{"a":"\u20ac"}', True),
 )
 _BIG = '"' + "\u00e4x" * 3_000_000 + '"'
 
@@ -81,7 +88,6 @@ def an_event_is_stored_once(make: MakeStore) -> None:
     for expected in (0, 2, 9, None):
         got = store.append("loop", [Entry("b", "else"), *entries("a")], expected_rev=expected, head=Head("ended"))
         same(f"append(expected_rev={expected}) of known events", got, 2)
-    same("append() of nothing", store.append("loop", [], expected_rev=9, head=Head("ended")), 2)
     same("the loops with the old status after it", listed(store, "runnable"), ["loop"])
     same("load() after it", store.load("loop").entries, tuple(entries("a", "b")))
     act = partial(store.append, "loop", entries("b", "c"), expected_rev=1)
@@ -93,19 +99,59 @@ def an_event_is_stored_once(make: MakeStore) -> None:
 
 
 def a_list_describes_each_loop(make: MakeStore) -> None:
-    """A row has the revision and the lease of a loop, and the last head that `create` or `append` was given."""
+    """A row has revision, lease, creation and metadata of a loop, and the last head that it was given."""
     store = emptied(make)
-    first = Head("needs_decision", 1700000000.123456)
-    store.create("loop", [], head=first)
-    last = Head("running", 0.1)
-    heads = [(None, first), (Head("running"), Head("running")), (last, last), (None, last)]
-    for rev, (head, shown) in enumerate(heads, 1):
+    first = Head("needs_decision", 1700000000.123456, _PENDING, changed=1.5)
+    store.create("loop", [], head=first, metadata={"owner": "ana", "tag": ""})
+    failed = Head("failed", retryable=True, retry_at=9.5, attempts=2, changed=2.25)
+    kept = Head("running", 0.1, changed=3.0)  # of `attempts` it says nothing
+    heads = [(None, evolve(first, attempts=0)), (failed, failed), (kept, evolve(kept, attempts=2)), (None, None)]
+    shown = first
+    for rev, (head, then) in enumerate(heads, 1):
         store.append("loop", entries(str(rev)), expected_rev=None, head=head)
-        row = StoredLoop("loop", shown.status, shown.deadline, rev, None)
+        shown = then or shown
+        row = StoredLoop("loop", shown, rev, None, 1.5, {"owner": "ana", "tag": ""})
         same(f"list() after append(head={head})", store.list(), [row])
+        same(f"head() after append(head={head})", store.head("loop"), row)
     same("the loops with an earlier status", listed(store, "needs_decision"), [])
     lease = store.acquire("loop", "me", until=3.25)
-    same("list() of a leased loop", store.list("running"), [StoredLoop("loop", "running", 0.1, 4, lease)])
+    same("list() of a leased loop", store.list("running"), [evolve(row, lease=lease)])
+
+
+def a_head_is_replaced_alone(make: MakeStore) -> None:
+    """`append` without events replaces the head, under the same guards."""
+    store = with_loop(make, "a", "b")
+    head = Head("failed", retryable=True, retry_at=7.0, attempts=3)
+    same("append() of nothing", store.append("loop", [], expected_rev=2, head=head), 2)
+    same("the head after it", store.head("loop").head, head)
+    for expected in (1, 3):
+        act = partial(store.append, "loop", [], expected_rev=expected, head=READY)
+        refused(f"append(expected_rev={expected}) of nothing", StaleRevision, act)
+    same("append() of nothing at all", store.append("loop", [], expected_rev=2), 2)
+    same("the head after that", store.head("loop").head, head)
+    same("the events after it", ids(store), ["a", "b"])
+
+
+def another_loop_of_the_same_id_is_refused(make: MakeStore) -> None:
+    """A method that is given `first_id` raises `LoopNotFound` if the journal begins with another event."""
+    store = with_loop(make, "a", "b")
+    same("load(first_id) of the loop", store.load("loop", after=1, first_id="a").rev, 2)
+    same("append(first_id) to it", store.append("loop", entries("c"), expected_rev=2, first_id="a"), 3)
+    store.release(store.acquire("loop", "me", until=1.0, first_id="a"))
+    store.delete("loop")
+    acts: dict[str, Callable[[], object]] = {
+        "append()": lambda: store.append("loop", entries("d"), expected_rev=3, first_id="a"),
+        "append() of a known event": lambda: store.append("loop", entries("b"), expected_rev=3, first_id="a"),
+        "load()": lambda: store.load("loop", after=3, first_id="a"),
+        "acquire()": lambda: store.acquire("loop", "me", until=1.0, first_id="a"),
+    }
+    for names in ("bac", ""):
+        store.create("loop", entries(*names), head=READY)
+        for what, act in acts.items():
+            refused(f"{what} to a loop that was created again", LoopNotFound, act, loop_id="loop")
+        same("the events of that", ids(store), [*names])
+        same("the lease of that", store.lease("loop"), None)
+        store.delete("loop")
 
 
 def a_list_has_the_newest_first(make: MakeStore) -> None:
@@ -122,13 +168,21 @@ def a_list_has_the_newest_first(make: MakeStore) -> None:
 
 
 def a_list_is_read_by_status_and_by_page(make: MakeStore) -> None:
-    """`list` gives at most `limit` loops of `status`, created before the cursor `before`, even if its loop is gone."""
+    """`list` gives at most `limit` loops of some statuses, created before the cursor `before`, even if that is gone."""
     store = emptied(make)
     for at in range(12):
         store.create(f"loop-{at}", [], head=Head("ended" if at % 3 else "runnable"))
     everything = [f"loop-{at}" for at in reversed(range(12))]
     ended = [f"loop-{at}" for at in reversed(range(12)) if at % 3]
-    for status, expected in ((None, everything), ("ended", ended), ("running", [])):
+    several: tuple[tuple[Any, list[str]], ...] = (
+        (None, everything),
+        ("ended", ended),
+        ("running", []),
+        (("runnable", "ended"), everything),
+        (["running", "ended"], ended),
+        ([], []),
+    )
+    for status, expected in several:
         for limit in (1, 5, 12, 100):
             before = None
             for start in range(0, len(expected) + 1, limit):
@@ -143,6 +197,36 @@ def a_list_is_read_by_status_and_by_page(make: MakeStore) -> None:
     for anchor, left in zip(anchors, (["loop-8", "loop-7"], ["loop-8", "loop-7"], ["loop-4"]), strict=True):
         rows = store.list("ended", limit=len(left), before=anchor.cursor)
         same(f"list() before the deleted {anchor.loop_id}", [loop.loop_id for loop in rows], left)
+
+
+def a_list_is_read_by_metadata(make: MakeStore) -> None:
+    """`list` gives the loops that have all of the wanted metadata, whatever characters are in them."""
+    store = emptied(make)
+    given: dict[str, dict[str, str]] = {
+        "one": {"owner": "ana", "team": "x"},
+        "two": {"owner": "ana", "team": "y", "more": ""},
+        "three": {"owner": "bo"},
+        "four": {},
+        "five": {text: text for text in _TEXTS},
+    }
+    for loop_id, metadata in given.items():
+        store.create(loop_id, [], head=READY, metadata=metadata)
+    searches: tuple[tuple[dict[str, str] | None, list[str]], ...] = (
+        (None, ["five", "four", "three", "two", "one"]),
+        ({}, ["five", "four", "three", "two", "one"]),
+        ({"owner": "ana"}, ["two", "one"]),
+        ({"owner": "ana", "team": "y"}, ["two"]),
+        ({"team": "y", "owner": "bo"}, []),
+        ({"more": ""}, ["two"]),
+        ({"owner": "Ana"}, []),
+        ({"ana": "owner"}, []),
+        *(({text: text}, ["five"]) for text in _TEXTS),
+    )
+    for wanted, expected in searches:
+        same(f"list(metadata={wanted})", [loop.loop_id for loop in store.list(metadata=wanted)], expected)
+    page = store.list("runnable", metadata={"owner": "ana"}, limit=1)
+    rest = store.list("runnable", metadata={"owner": "ana"}, before=page[0].cursor)
+    same("list() by metadata and by page", [loop.loop_id for loop in (*page, *rest)], ["two", "one"])
 
 
 def a_deleted_loop_is_gone(make: MakeStore) -> None:
@@ -169,6 +253,7 @@ def a_missing_loop_is_named(make: MakeStore) -> None:
         "append()": lambda: store.append("ghost", entries("a"), expected_rev=0),
         "append() of nothing": lambda: store.append("ghost", [], expected_rev=None, lease=lease),
         "load()": lambda: store.load("ghost"),
+        "head()": lambda: store.head("ghost"),
         "delete()": lambda: store.delete("ghost"),
         "lease()": lambda: store.lease("ghost"),
         "acquire()": lambda: store.acquire("ghost", "me", until=1.0),
@@ -187,7 +272,7 @@ def unusual_texts_stay_as_they_are(make: MakeStore) -> None:
     rows = []
     for text in _TEXTS:
         store.create(text, events, head=Head(text))
-        rows.append(StoredLoop(text, text, None, len(events), store.acquire(text, text, until=1.0)))
+        rows.append(StoredLoop(text, Head(text, attempts=0), len(events), store.acquire(text, text, until=1.0)))
     same("list()", store.list(), rows[::-1])
     for text, row in zip(_TEXTS, rows, strict=True):
         same(f"load({text!r})", store.load(text).entries, events)
@@ -197,13 +282,21 @@ def unusual_texts_stay_as_they_are(make: MakeStore) -> None:
 
 # The good arguments of each method, and bad values for each argument.
 _GOOD: Final[dict[str, dict[str, Any]]] = {
-    "create": {"loop_id": "new", "entries": entries("x"), "head": READY},
-    "append": {"loop_id": "loop", "entries": entries("x"), "expected_rev": 1, "head": READY, "lease": None},
-    "load": {"loop_id": "loop", "after": 0},
-    "list": {"status": None, "limit": 1, "before": None},
+    "create": {"loop_id": "new", "entries": entries("x"), "head": READY, "metadata": None},
+    "append": {
+        "loop_id": "loop",
+        "entries": entries("x"),
+        "expected_rev": 1,
+        "head": READY,
+        "lease": None,
+        "first_id": None,
+    },
+    "load": {"loop_id": "loop", "after": 0, "first_id": None},
+    "head": {"loop_id": "loop"},
+    "list": {"status": None, "metadata": None, "limit": 1, "before": None},
     "delete": {"loop_id": "loop"},
     "lease": {"loop_id": "loop"},
-    "acquire": {"loop_id": "loop", "owner": "me", "until": 1.0, "instead_of": None},
+    "acquire": {"loop_id": "loop", "owner": "me", "until": 1.0, "instead_of": None, "first_id": None},
     "renew": {"lease": Lease("loop", "me", 1, 1.0), "until": 1.0},
     "release": {"lease": Lease("loop", "me", 1, 1.0)},
 }
@@ -211,10 +304,16 @@ _BAD_TEXTS = (7, b"a", "a\0b", "\ud800", "")
 _BAD_NUMBERS = (-1, 1.0, "1", True, 2**63)
 _BAD: Final[dict[str, tuple[Any, ...]]] = {
     **dict.fromkeys(("loop_id", "owner"), (*_BAD_TEXTS, None)),
-    "status": _BAD_TEXTS,
+    "first_id": _BAD_TEXTS,
+    "status": (*_BAD_TEXTS, ["ended", ""], [7], {"ended": 1}),
+    "metadata": (7, "a", [("a", "b")], {"a": 7}, {7: "a"}, {"": "a"}, {"a\0": "b"}, {"a": "\ud800"}, {"a": "x" * 4096}),
     "before": (*_BAD_TEXTS, "not a cursor"),
     "entries": (None, 7, ["x"], {*entries("x")}, [Entry("x", "one"), Entry("x", "two")]),
-    "head": ("ended", 7),
+    "head": (
+        *("ended", 7, Head(""), Head("a\0"), Head("a", "1"), Head("a", float("nan")), Head("a", None, [])),  # type: ignore[arg-type]
+        *(Head("a", pending=(7,)), Head("a", retryable=1), Head("a", retry_at="1"), Head("a", attempts=-1)),  # type: ignore[arg-type]
+        Head("a", changed=None),  # type: ignore[arg-type]
+    ),
     "lease": (7, "lease"),
     **dict.fromkeys(("expected_rev", "instead_of"), _BAD_NUMBERS),
     "after": (*_BAD_NUMBERS, None),
@@ -232,7 +331,7 @@ def bad_arguments_are_refused(make: MakeStore) -> None:
                 act = partial(getattr(store, method), **{**good, name: bad})
                 refused(f"{method}({name}={bad!r:.40})", (TypeError, ValueError), act)
     same("the events after it", ids(store), ["a"])
-    same("list() after it", store.list(), [StoredLoop("loop", "runnable", None, 1, None)])
+    same("list() after it", store.list(), [StoredLoop("loop", evolve(READY, attempts=0), 1)])
 
 
 def damage_is_found(make: MakeStore, damage: Callable[[], object]) -> None:
@@ -249,8 +348,11 @@ _RULES = (
     an_append_expects_the_revision,
     an_event_is_stored_once,
     a_list_describes_each_loop,
+    a_head_is_replaced_alone,
+    another_loop_of_the_same_id_is_refused,
     a_list_has_the_newest_first,
     a_list_is_read_by_status_and_by_page,
+    a_list_is_read_by_metadata,
     a_deleted_loop_is_gone,
     a_missing_loop_is_named,
     unusual_texts_stay_as_they_are,

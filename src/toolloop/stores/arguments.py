@@ -1,0 +1,110 @@
+"""Checks of what a store is given, the same for every store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import UnionType
+
+from toolloop.machine.jsontext import a_type
+
+_INTEGERS = 2**63  # SQLite and PostgreSQL keep 64 bits
+_METADATA_BYTES = 4096
+
+
+def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
+    """Refuse a value that is not a text, or that a store could not give back unchanged.
+
+    Args:
+        name: of the argument, for the error.
+        value: the argument.
+        may_be_empty: whether `""` is allowed.
+
+    Raises:
+        TypeError: it is not a string.
+        ValueError: it is empty, or has a NUL or a lone surrogate in it.
+
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {a_type(value)}; give a string")
+    if not value and not may_be_empty:
+        raise ValueError(f"{name} is empty")
+    if "\0" in value:
+        raise ValueError(f"{name} has a NUL at {value.index(chr(0))}; a store keeps text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{name} has a lone surrogate at {error.start}; a store keeps text") from None
+
+
+def check_integer(name: str, value: object, least: int = 0) -> None:
+    """Refuse a value that is not an integer from `least` up."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {a_type(value)}; give an integer")
+    if not least <= value < _INTEGERS:
+        raise ValueError(f"{name} is {value}; give an integer from {least} to {_INTEGERS - 1}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuse a value that is not a finite number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {a_type(value)}; give seconds as a number")
+    if not -_INTEGERS < value < _INTEGERS:
+        raise ValueError(f"{name} is {value}; give a finite number of seconds")
+
+
+def check_kind(name: str, value: object, kind: type | UnionType) -> None:
+    """Refuse a value of another class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {a_type(value)}; give a {getattr(kind, '__name__', kind)}")
+
+
+def check_metadata(metadata: object) -> dict[str, str]:
+    """Return a copy of a caller's metadata; None is none.
+
+    Raises:
+        TypeError: it is not a mapping of strings to strings.
+        ValueError: its keys and values together have more than 4,096 bytes, or one of them is not what a store keeps.
+
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata is {a_type(metadata)}; give a mapping of strings to strings")
+    for key, value in metadata.items():
+        check_text("a key of metadata", key)
+        check_text(f"metadata[{key!r:.80}]", value, may_be_empty=True)
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+    if size > _METADATA_BYTES:
+        raise ValueError(f"metadata has {size:,} bytes; at most {_METADATA_BYTES:,} are kept with a loop")
+    return dict(metadata)
+
+
+def check_page(status: object, limit: object, before: object) -> tuple[tuple[str, ...] | None, int | None]:
+    """Check the arguments of `Store.list`; return the statuses, and the number in the cursor.
+
+    Stores of this library count their loops, and a cursor is such a number.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ValueError: an argument has a wrong value, or `before` is not from a row of `list`.
+
+    """
+    check_integer("limit", limit, least=1)
+    statuses = None if status is None else _statuses(status)
+    if before is None:
+        return statuses, None
+    check_text("before", before)
+    number = str(before)
+    if not (number.isascii() and number.isdecimal() and int(number) < _INTEGERS):
+        raise ValueError(f"before is {before!r}; give the `cursor` of a row that list() returned")
+    return statuses, int(number)
+
+
+def _statuses(status: object) -> tuple[str, ...]:
+    if not isinstance(status, Collection) or isinstance(status, bytes | Mapping):
+        raise TypeError(f"status is {a_type(status)}; give a string, or several")
+    statuses = (status,) if isinstance(status, str) else tuple(status)
+    for each in statuses:
+        check_text("status", each)
+    return statuses

@@ -1,0 +1,95 @@
+"""The summary of a call that waits for a decision: what a page or a message shows, without reading the journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from attrs import astuple, frozen
+
+from toolloop.machine.jsontext import JSON, decode, encode
+
+WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened
+_VALUE = 200  # characters of a value in a shortened input
+
+
+@frozen
+class PendingCall:
+    """A call that waits for a decision, in short.
+
+    Attributes:
+        path: the ids from the outermost call down to this one.
+        names: of their tools.
+        why: `approval`, `external` or `uncertain`.
+        takes: the decisions that it takes: `approve`, `deny`, `answer`, `rerun`.
+        digest: binds a decision to the call as it is.
+        reason: why a policy asks, or None.
+        expires_at: in seconds since the epoch, or None.
+        input_text: the input as JSON; above 1,000 characters it is shortened.
+        truncated: whether it is shortened.
+
+    """
+
+    path: tuple[str, ...]
+    names: tuple[str, ...]
+    why: str
+    takes: tuple[str, ...]
+    digest: str
+    reason: str | None = None
+    expires_at: float | None = None
+    input_text: str = "{}"
+    truncated: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id of the `tool_use` block."""
+        return self.path[-1]
+
+    @property
+    def name(self) -> str:
+        """The name of its tool."""
+        return self.names[-1]
+
+    @property
+    def input(self) -> dict[str, JSON]:
+        """The input, as a copy. In a shortened one, a long value is the beginning of its text."""
+        value: dict[str, JSON] = decode(self.input_text)
+        return value
+
+
+def shortened(text: str) -> tuple[str, bool]:
+    """Return an input as JSON of limited size, and whether it was shortened.
+
+    Long values are cut to the beginning of their text. What comes last is left out if there is too much.
+    """
+    if len(text) <= WHOLE_INPUT:
+        return text, False
+    short: dict[str, JSON] = {}
+    fields: Mapping[str, JSON] = decode(text)
+    for key, value in fields.items():
+        shown = value if isinstance(value, str) else encode(value)
+        short[_cut(key)] = _cut(shown) if len(shown) > _VALUE else value
+        if len(encode(short)) > WHOLE_INPUT:
+            break
+    return encode(short), True
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _VALUE else f"{text[:_VALUE]}…"
+
+
+def pending_to_json(pending: Iterable[PendingCall]) -> str:
+    """Return calls as JSON in ASCII, for a store that keeps text. The fields are in their order."""
+    return json.dumps([astuple(each) for each in pending], separators=(",", ":"))
+
+
+def pending_from_json(text: str) -> tuple[PendingCall, ...]:
+    """Return the calls that `pending_to_json` was given."""
+    if text == "[]":
+        return ()
+    return tuple(
+        [
+            PendingCall(tuple(path), tuple(names), why, tuple(takes), *more)
+            for path, names, why, takes, *more in decode(text)
+        ]
+    )
