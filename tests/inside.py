@@ -192,7 +192,7 @@ def before_each_notification(handle: Handle, act: Callable[[], None]) -> None:
 
 def store_of(handle: Handle) -> Store | None:
     """Return the store, or None."""
-    return handle._journal.store
+    return getattr(handle._journal, "store", None)
 
 
 def revision_of(handle: Handle) -> int:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from toolloop import (
         tools as tools,
     )
-    from toolloop.face.calls import ToolCall, ToolResult, View
+    from toolloop.face.calls import View
     from toolloop.face.config import LoopConfig, LoopContext
     from toolloop.face.loop_view import LoopView
     from toolloop.face.results import Completed, Error, ToolLoopResult, Yielded
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from toolloop.runner.runners import AsyncToolRunner, ToolRunner
     from toolloop.stores.memory import MemoryStore
     from toolloop.stores.sqlite import SqliteStore
+    from toolloop.tools.calls import ToolCall, ToolResult
     from toolloop.tools.context import ToolContext
     from toolloop.tools.failures import ToolError
     from toolloop.tools.function import Tool, tool
@@ -125,7 +126,8 @@ _ORIGIN = {
     "toolloop.loop.sync": ("ToolLoopHandle",),
     "toolloop.face.loop_view": ("LoopView",),
     "toolloop.face.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
-    "toolloop.face.calls": ("ToolCall", "ToolResult", "View"),
+    "toolloop.face.calls": ("View",),
+    "toolloop.tools.calls": ("ToolCall", "ToolResult"),
     "toolloop.stores.memory": ("MemoryStore",),
     "toolloop.stores.sqlite": ("SqliteStore",),
     "toolloop.tools.context": ("ToolContext",),

@@ -30,7 +30,6 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import StoreError
-from toolloop.face.calls import ToolCall
 from toolloop.machine import State
 from toolloop.machine.values import Decision
 from toolloop.stores.codec import read_journal
@@ -38,6 +37,7 @@ from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
 from toolloop.stores.sqlite import SqliteStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+from toolloop.tools.calls import ToolCall
 
 T = TypeVar("T")
 Handle = ToolLoopHandle | AsyncToolLoopHandle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -148,7 +148,7 @@ class AsyncToolLoopHandle(HandleBase):
             return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.current))
 
     @asynccontextmanager
-    async def _letting_go(self) -> AsyncIterator[None]:
+    async def _letting_go(self) -> AsyncGenerator[None]:
         """In the end, store what happened, and give the lease back if it is not needed."""
         try:
             yield

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from attrs import evolve
 
-from toolloop.face.calls import ToolCall, pending_calls
+from toolloop.face.calls import pending_calls
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.decisions import said_texts, to_seconds
 from toolloop.face.grants import Grants, is_over, shown
@@ -31,6 +31,7 @@ from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Command, Decision
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, ToolRegistry
+from toolloop.tools.calls import ToolCall
 
 # A mapping is invariant in its keys: so a `dict[str, Approve]` fits, and a `dict[ToolCall, Decision]`.
 CallKey = TypeVar("CallKey", bound=str | ToolCall)

@@ -44,7 +44,7 @@ class Completion:
             ValueError: a server result has no id, and there is no unanswered server call.
 
         """
-        message = {
+        message: dict[str, JSON] = {
             "id": f"msg_fake_{next(self._messages):06}",
             "type": "message",
             "role": "assistant",

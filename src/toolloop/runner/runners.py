@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from toolloop.face.calls import ToolCall
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.loop_params import missing
 from toolloop.face.results import ToolLoopResult, Yielded
@@ -26,6 +25,7 @@ from toolloop.runner.caller_history import CallerHistory, open_calls
 from toolloop.runner.steps import RunnerSteps, not_possible
 from toolloop.runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
 from toolloop.tools import Context, ToolRegistry
+from toolloop.tools.calls import ToolCall
 
 
 class RunnerBase:

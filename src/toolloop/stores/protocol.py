@@ -255,6 +255,7 @@ class Store(Protocol):
             ValueError: two of the events have the same id.
 
         """
+        ...
 
     def append(
         self,
@@ -284,6 +285,7 @@ class Store(Protocol):
             ValueError: two of the events have the same id.
 
         """
+        ...
 
     def load(self, loop_id: str, *, after: int = 0) -> StoredJournal:
         """Return the events of a loop after the revision `after`.
@@ -292,6 +294,7 @@ class Store(Protocol):
             LoopNotFound: the loop does not exist.
 
         """
+        ...
 
     def list(
         self, status: str | None = None, *, limit: int = 100, before: str | None = None
@@ -308,6 +311,7 @@ class Store(Protocol):
             ValueError: `before` is not a cursor of this store.
 
         """
+        ...
 
     def delete(self, loop_id: str) -> None:
         """Delete a loop: its journal, its head and its lease.
@@ -324,6 +328,7 @@ class Store(Protocol):
             LoopNotFound: the loop does not exist.
 
         """
+        ...
 
     def acquire(self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None) -> Lease:
         """Take the lease of a loop that has none.
@@ -341,6 +346,7 @@ class Store(Protocol):
             Conflict: another lease is current; `owner`, `until` and `token` describe it.
 
         """
+        ...
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """Extend a lease, and return it.
@@ -350,6 +356,7 @@ class Store(Protocol):
             Conflict: it is no longer the loop's lease.
 
         """
+        ...
 
     def release(self, lease: Lease) -> None:
         """Give a lease back. Nothing happens if it is not the loop's lease, or the loop does not exist."""
