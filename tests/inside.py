@@ -28,7 +28,7 @@ Handle = ToolLoopHandle | AsyncToolLoopHandle
 # --- parts -------------------------------------------------------------------------------------------------------
 
 
-def loop_of(runner: ToolRunner | AsyncToolRunner) -> Any:
+def loop_of(runner: ToolRunner[Any] | AsyncToolRunner[Any]) -> Any:
     """Return the handle under a runner."""
     return runner._loop
 

@@ -1,7 +1,7 @@
 """A caller-driven, resumable tool loop for the Messages API of Claude.
 
 Start with `ToolLoopHandle`; the README has a whole program. What is not here lives in its module: `toolloop.errors`,
-`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.testing`.
+`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.types`, `.testing`.
 """
 
 import sys
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     )
     from toolloop import (
         tools as tools,
+    )
+    from toolloop import (
+        types as types,
     )
     from toolloop.face.calls import View
     from toolloop.face.config import LoopConfig, LoopContext
@@ -148,6 +151,7 @@ _MODULES = (
     "terminations",
     "testing",
     "tools",
+    "types",
 )
 
 

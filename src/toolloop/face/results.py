@@ -384,3 +384,6 @@ class ToolLoopResult:
     total_usage: Usage
     usage_log: tuple[IterationUsage, ...] = field(repr=False)
     error: Exception | None = None
+
+
+Turn = Yielded | Completed | Error

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import anyio.lowlevel
 
 from toolloop.face.config import LoopConfig
-from toolloop.face.results import Completed, Error, Yielded
+from toolloop.face.results import Completed, Error, Turn, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.event_loops import in_thread
@@ -22,7 +22,6 @@ from toolloop.loop.journal import LOG
 from toolloop.loop.opening import Here
 from toolloop.loop.questions import await_each, call_either
 from toolloop.loop.streaming import AsyncTurnStream, AsyncUnread
-from toolloop.loop.turns import Turn
 from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
 from toolloop.stores.protocol import Store

@@ -15,12 +15,12 @@ from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.decisions import said_texts, to_seconds
 from toolloop.face.grants import Grants, is_over, shown
 from toolloop.face.loop_view import LoopView, view_of
-from toolloop.face.results import ToolLoopResult, Yielded, bound
+from toolloop.face.results import ToolLoopResult, Turn, Yielded, bound
 from toolloop.loop.assembly import Assembly, Driver, assemble
 from toolloop.loop.commands import read_limits, read_params
 from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
-from toolloop.loop.turns import Driving, Turn, Turns
+from toolloop.loop.turns import Driving, Turns
 from toolloop.machine.errors import Conflict, IllegalCommand
 from toolloop.machine.jsontext import JSON, a_type
 from toolloop.machine.loop import Waiting

@@ -16,7 +16,7 @@ from toolloop.providers.protocol import Request
 
 Answer = Mapping[str, JSON] | BaseException
 Script = Iterable[Answer] | Callable[[dict[str, JSON]], Answer]
-AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], "Answer | Awaitable[Answer]"]
+AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], Answer | Awaitable[Answer]]
 
 _USE_PREFIXES = {"tool_use": "toolu", "server_tool_use": "srvtoolu", "mcp_tool_use": "mcptoolu"}
 _SEALS = {"thinking": "signature", "redacted_thinking": "data"}
