@@ -50,8 +50,9 @@ lint: $(READY_LINT) ## Ruff, formatting, and that the docs say what the code say
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python scripts/docs.py --check
 
-types: $(READY_LINT) ## mypy, strict
+types: $(READY_LINT) ## mypy and pyright, strict
 	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 fix: $(READY_LINT) ## Mend what a tool can mend
 	@$(BIN)/ruff check --fix .

@@ -18,7 +18,7 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, is_typeddict
+from typing import Any, Literal, get_args, get_origin, is_typeddict
 
 from toolloop import machine
 from toolloop.machine import STOP_REASONS, TRANSITIONS
@@ -35,6 +35,7 @@ MODULES = (
     "tools.mcp",
     "providers",
     "history",
+    "types",
     "machine",
     "stores",
     "otel",
@@ -45,7 +46,9 @@ _PART = re.compile(
 )
 # Constants have no docstring of their own.
 CONSTANTS = {
+    "Block": "A content block, in the shape of the API.",
     "FORMAT": "The number of the format that is written; see [the format](format.md).",
+    "JSON": "Any JSON value. For type checkers it is `Any`.",
     "NOT_RUN": "The result that `repair` gives to a call without one.",
     "NO_WORDS": "The text that `repair` gives to an error result without a text.",
     "OPTION_NAMES": "The parameters that go beside the body of a request.",
@@ -57,9 +60,11 @@ CONSTANTS = {
 }
 # Made by a handle, never by a caller: their constructors are no part of the contract.
 HANDED_OUT = frozenset(
-    {"Completed", "Error", "GivenGrant", "Grants", "Tool", "ToolCall", "ToolLoopResult", "View", "Yielded"}
+    [
+        *("AsyncEventStream", "AsyncReplyStream", "AsyncTurnStream", "EventStream", "GivenGrant", "Grants"),
+        *("OpeningLoop", "ReplyStream", "SubLoop", "Tool", "ToolCall", "TurnStream", "View", "WatchedLoop", "Yielded"),
+    ]
 )
-# How a handle and its `Yielded` talk to each other.
 LONGEST_DEFAULT = 40
 # Possible in nearly every phase, which the loop then keeps: drawn, they would hide the rest.
 _QUIET = frozenset(
@@ -127,7 +132,7 @@ def reference() -> str:
             value = getattr(module, name)
             own = f"{path}.{name}"
             lines += [f"### `{own}`", ""]
-            if inspect.isclass(value) or inspect.isfunction(value):
+            if name not in CONSTANTS and (inspect.isclass(value) or inspect.isfunction(value)):
                 before = told.setdefault(id(value), own)
                 lines += [f"See [`{before}`](#{slug(before)}).", ""] if before != own else [*entry(name, value), ""]
             else:
@@ -176,8 +181,12 @@ def _is_bare(value: Any) -> bool:
     """Classes whose constructor is nobody's, or says nothing."""
     if not inspect.isclass(value):
         return False
-    is_made = value.__name__ in HANDED_OUT and value.__module__.startswith(("toolloop.loop", "toolloop.tools"))
-    return is_made or is_typeddict(value) or issubclass(value, Enum) or getattr(value, "_is_protocol", False)
+    return (
+        value.__name__ in HANDED_OUT
+        or is_typeddict(value)
+        or issubclass(value, Enum)
+        or getattr(value, "_is_protocol", False)
+    )
 
 
 def _is_read(member: object) -> bool:
@@ -248,13 +257,17 @@ def annotation(value: Any) -> str:
 
 
 def constant(name: str, value: Any) -> str:
-    """A union of types, or a constant."""
-    if isinstance(value, UnionType):
-        return "One of " + ", ".join(f"`{part.__name__}`" for part in get_args(value)) + "."
-    literals = get_args(value)
-    if literals and name not in CONSTANTS:
-        return "One of " + ", ".join(f"`{part!r}`" for part in literals) + "."
-    return CONSTANTS[name]
+    """A type with a name, or a constant."""
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if get_origin(value) is Literal:
+        return "One of " + ", ".join(f"`{part!r}`" for part in get_args(value)) + "."
+    parts = get_args(value) if isinstance(value, UnionType) else [value]
+    return ("One of " if len(parts) > 1 else "") + ", ".join(f"`{_part(part)}`" for part in parts) + "."
+
+
+def _part(value: Any) -> str:
+    return "None" if value is type(None) else annotation(value)
 
 
 def first_line(value: Any) -> str:

@@ -28,7 +28,7 @@ Handle = ToolLoopHandle | AsyncToolLoopHandle
 # --- parts -------------------------------------------------------------------------------------------------------
 
 
-def loop_of(runner: ToolRunner | AsyncToolRunner) -> Any:
+def loop_of(runner: ToolRunner[Any] | AsyncToolRunner[Any]) -> Any:
     """Return the handle under a runner."""
     return runner._loop
 
@@ -192,7 +192,7 @@ def before_each_notification(handle: Handle, act: Callable[[], None]) -> None:
 
 def store_of(handle: Handle) -> Store | None:
     """Return the store, or None."""
-    return handle._journal.store
+    return getattr(handle._journal, "store", None)
 
 
 def revision_of(handle: Handle) -> int:

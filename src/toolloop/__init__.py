@@ -1,7 +1,7 @@
 """A caller-driven, resumable tool loop for the Messages API of Claude.
 
 Start with `ToolLoopHandle`; the README has a whole program. What is not here lives in its module: `toolloop.errors`,
-`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.testing`.
+`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.types`, `.testing`.
 """
 
 import sys
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from toolloop import (
         tools as tools,
     )
-    from toolloop.face.calls import ToolCall, ToolResult, View
+    from toolloop import (
+        types as types,
+    )
+    from toolloop.face.calls import View
     from toolloop.face.config import LoopConfig, LoopContext
     from toolloop.face.loop_view import LoopView
     from toolloop.face.results import Completed, Error, ToolLoopResult, Yielded
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from toolloop.runner.runners import AsyncToolRunner, ToolRunner
     from toolloop.stores.memory import MemoryStore
     from toolloop.stores.sqlite import SqliteStore
+    from toolloop.tools.calls import ToolCall, ToolResult
     from toolloop.tools.context import ToolContext
     from toolloop.tools.failures import ToolError
     from toolloop.tools.function import Tool, tool
@@ -125,7 +129,8 @@ _ORIGIN = {
     "toolloop.loop.sync": ("ToolLoopHandle",),
     "toolloop.face.loop_view": ("LoopView",),
     "toolloop.face.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
-    "toolloop.face.calls": ("ToolCall", "ToolResult", "View"),
+    "toolloop.face.calls": ("View",),
+    "toolloop.tools.calls": ("ToolCall", "ToolResult"),
     "toolloop.stores.memory": ("MemoryStore",),
     "toolloop.stores.sqlite": ("SqliteStore",),
     "toolloop.tools.context": ("ToolContext",),
@@ -146,6 +151,7 @@ _MODULES = (
     "terminations",
     "testing",
     "tools",
+    "types",
 )
 
 

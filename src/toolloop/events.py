@@ -23,9 +23,9 @@ from toolloop.face.watch_events import (
     TextDelta,
     ThinkingDelta,
     ThinkingDropped,
+    WatchedLoop,
     WatchEvent,
 )
-from toolloop.loop.event_bus import WatchedLoop
 from toolloop.loop.streaming import AsyncTurnStream, TurnStream
 from toolloop.runner.streams import AsyncReplyStream, ReplyStream
 

@@ -5,13 +5,14 @@ from toolloop.messages.check import check
 from toolloop.messages.models import binds_thinking, takes_prefill, takes_system_messages
 from toolloop.messages.repair import NO_WORDS, NOT_RUN, Change, Repaired, repair
 from toolloop.messages.rounds import open_code_calls, open_server_calls, rounds
-from toolloop.messages.rules import RULES, Problem, Rule
+from toolloop.messages.rules import RULES, Level, Problem, Rule
 
 __all__ = [
     "NOT_RUN",
     "NO_WORDS",
     "RULES",
     "Change",
+    "Level",
     "Problem",
     "Repaired",
     "Rule",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+from scripts.docs import HANDED_OUT
 
 ROOT = Path(__file__).parents[2]
 DOORS = ["toolloop"] + [
     f"toolloop.{name}"
     for name in (
         *("errors", "terminations", "events", "responses", "compaction", "machine", "history", "providers", "tools"),
-        *("testing", "otel"),
+        *("testing", "otel", "types"),
     )
 ]
 # Those that need an extra are no part of their floor's door.
@@ -23,6 +29,7 @@ HEAVY = (
     *("anthropic", "pydantic", "httpx2", "httpx", "anyio", "cattrs", "sqlite3"),
     *("docstring_parser", "jsonschema", "mcp", "numpy", "opentelemetry"),
 )
+_CALLED_BY_SYNTAX = ("__init__", "__call__", "__iter__", "__next__", "__aiter__", "__anext__", "__enter__")
 _LOCAL_PATH = re.compile(r"(?<![\w.>}])/(?:work|root|home|Users|tmp)/\w")
 _REGISTRY = re.compile(
     r"pypi\.org|pythonhosted\.|index[-_]url|/simpl[e]\b|artifactor[y]|npmj[s]|conda\.anaconda", re.IGNORECASE
@@ -83,6 +90,71 @@ def test_everything_public_says_what_it_does() -> None:
         assert [
             name for name, said in shown if not re.match(r"[A-Z`(@][^\n]*", said) or len(said) < len("Go on.")
         ] == []
+
+
+def in_signatures(door: str) -> Iterator[tuple[str, Any]]:
+    """The annotations in the public signatures of a door, each with the module that it is written in."""
+    for name, value in exported(door).items():
+        if inspect.isfunction(value):
+            yield from ((value.__module__, each) for each in of_function(value))
+        for owner in value.__mro__ if inspect.isclass(value) else ():
+            if not owner.__module__.startswith("toolloop"):
+                continue
+            parts = [each for part, each in vars(owner).get("__annotations__", {}).items() if part[0] != "_"]
+            for member, found in vars(owner).items():
+                is_shown = member[0] != "_" or member in _CALLED_BY_SYNTAX
+                if is_shown and not (member == "__init__" and name in HANDED_OUT):
+                    parts += of_function(found)
+            yield from ((owner.__module__, each) for each in parts)
+
+
+def of_function(member: Any) -> list[Any]:
+    function = getattr(member, "__func__", getattr(member, "fget", getattr(member, "func", member)))
+    if not inspect.isfunction(function):
+        return []
+    signature = inspect.signature(function)
+    return [signature.return_annotation, *(each.annotation for each in signature.parameters.values())]
+
+
+def written(annotation: Any) -> set[str]:
+    """The names in an annotation; `machine.Event` is `Event`. The words of a `Literal` are quoted, and so left out."""
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if not isinstance(text, str):
+        return set()
+    nodes = [*ast.walk(ast.parse(text, mode="eval"))]
+    return {each.id for each in nodes if isinstance(each, ast.Name)} | {
+        each.attr for each in nodes if isinstance(each, ast.Attribute)
+    }
+
+
+@cache
+def imported(module: str) -> dict[str, str]:
+    """From which module a module has a name, also if only type checkers import it."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    found = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
+    return {part.name: each.module or "" for each in found for part in each.names}
+
+
+def meant(module: str, name: str) -> Any:
+    """What a name in an annotation means; None: it is none of ours."""
+    origin = imported(module).get(name, module)
+    value = getattr(importlib.import_module(origin), name, None) if origin.startswith("toolloop") else None
+    return None if isinstance(value, ModuleType | TypeVar | ParamSpec) else value
+
+
+def exported(door: str) -> dict[str, Any]:
+    module = importlib.import_module(door)
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+def test_every_type_in_a_public_signature_can_be_imported_from_a_public_module() -> None:
+    """Under the name that the signature has, and that editors show."""
+    doors = [*DOORS, "toolloop.stores"]
+    public = [item for door in doors for item in exported(door).items()]
+    shown = {(module, name) for door in doors for module, each in in_signatures(door) for name in written(each)}
+    assert len(shown) > 200
+    missing = [at for at in shown if (value := meant(*at)) is not None and (at[1], value) not in public]
+    assert sorted(missing) == []
 
 
 def files() -> list[Path]:

@@ -90,7 +90,7 @@ async def driven_runner(
 class Run:
     """A sync runner, the API it talks to, and what its tools did."""
 
-    runner: ToolRunner
+    runner: ToolRunner[Any]
     api: FakeMessagesAPI
     ran: list[Any]
 

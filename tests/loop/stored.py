@@ -30,7 +30,6 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import StoreError
-from toolloop.face.calls import ToolCall
 from toolloop.face.heads import head_of
 from toolloop.machine import State
 from toolloop.machine.values import Decision
@@ -39,6 +38,7 @@ from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal, StoredLoop
 from toolloop.stores.sqlite import SqliteStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+from toolloop.tools.calls import ToolCall
 
 T = TypeVar("T")
 Handle = ToolLoopHandle | AsyncToolLoopHandle

@@ -62,7 +62,7 @@ def test_what_is_recorded_counts_at_once() -> None:
     own.commit()
     assert own.lost is None
     own.tell()
-    assert (own.is_behind, own.refresh(), own.remote_drives, own.store) == (False, False, 0, None)
+    assert (own.is_behind, own.refresh(), own.remote_drives, own.is_stored) == (False, False, 0, False)
 
 
 def test_what_is_not_possible_changes_nothing() -> None:

@@ -236,7 +236,7 @@ def test_what_a_runner_is_made_with_is_looked_at() -> None:
     with pytest.raises(ValueError, match="no 'messages'"):
         ToolRunner(provider, params={"model": "m", "max_tokens": 1})
     with pytest.raises(TypeError, match="ask is a str"):
-        ToolRunner(provider, params=params(), ask="me")  # type: ignore[arg-type]
+        ToolRunner(provider, params=params(), ask="me")  # type: ignore[call-overload]
     runner = ToolRunner(provider, params=params())
     with pytest.raises(TypeError, match="give each as an argument of its own"):
         runner.append_messages([user()])

@@ -27,7 +27,7 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import IllegalCommand
-from toolloop.events import CallProgress, CallStarted, TextDelta
+from toolloop.events import CallProgress, CallStarted, ReplyStream, TextDelta
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 LONG = "some words that come in several pieces"
@@ -248,7 +248,7 @@ def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFi
 # --- readers who are gone, and readers who do not go on ---------------------------------------------------------------
 
 
-def pieces(of: ToolLoopHandle | ToolRunner) -> Iterator[Any]:
+def pieces(of: ToolLoopHandle | ToolRunner[ReplyStream]) -> Iterator[Any]:
     """Yield the events of a stream, out of its `with` statement."""
     with of.stream_turn() if isinstance(of, ToolLoopHandle) else next(of) as stream:
         yield from stream

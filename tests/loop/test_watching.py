@@ -294,7 +294,7 @@ def test_a_loop_that_is_watched_can_be_looked_at_and_is_not_kept_alive() -> None
 def test_what_is_neither_called_nor_asked_is_no_observer() -> None:
     """As before."""
     with pytest.raises(ValueError, match="observers is"):
-        LoopConfig(observers=["no callable"])
+        LoopConfig(observers=["no callable"])  # type: ignore[list-item]
 
 
 ADD = reply(calls=[("add", {"a": 1, "b": 2})], usage=HUNDRED)

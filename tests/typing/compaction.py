@@ -1,4 +1,6 @@
-"""What type checkers see of strategies: mypy checks this file, nothing runs it."""
+"""What type checkers see of strategies: mypy and pyright check this file, nothing runs it."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def summary_of(messages: list[Any]) -> str:
 def uses(client: Anthropic, messages: list[MessageParam]) -> None:
     assert_type(MaskResults()(messages), list[Any])
     assert_type(DropRounds(3, at_tokens=9)(messages), list[Any])
-    assert_type(Summarize(client, 2, 90_000, params={"max_tokens": 100})(messages), Any)
+    assert_type(Summarize(client, 2, at_tokens=90_000, params={"max_tokens": 100})(messages), Any)
     Summarize(summary_of, keep_last=2, prompt="What was that?")
     DropRounds()  # type: ignore[call-arg]
     DropRounds("3")  # type: ignore[arg-type]

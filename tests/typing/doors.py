@@ -1,4 +1,6 @@
-"""What type checkers see of doors that import at first use: mypy checks this file, nothing runs it."""
+"""What type checkers see of doors that import at first use: mypy and pyright check this file, nothing runs it."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -12,6 +14,6 @@ from toolloop.history import check, wrong  # type: ignore[attr-defined]
 def uses() -> None:
     assert_type(Budget(requests=3), toolloop.Budget)
     assert_type(toolloop.stores.MemoryStore(), toolloop.MemoryStore)
-    check(3)  # type: ignore[call-overload, arg-type, unused-ignore]
+    check([])
     toolloop.Wrong  # type: ignore[attr-defined]  # noqa: B018 - it is there to be refused
     _ = (Wrong, wrong)

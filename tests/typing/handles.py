@@ -1,4 +1,6 @@
-"""What type checkers see of a handle: mypy checks this file, nothing runs it."""
+"""What type checkers see of a handle: mypy and pyright check this file, nothing runs it."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 

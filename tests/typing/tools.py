@@ -1,4 +1,6 @@
-"""What type checkers see of `@tool`: mypy checks this file, nothing runs it."""
+"""What type checkers see of `@tool`: mypy and pyright check this file, nothing runs it."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ assert_type(tool(len)([]), int)
 
 
 def calls(context: ToolContext) -> None:
-    _ = assert_type(asynchronous("a", context=context), Coroutine[Any, Any, int])
+    later: Coroutine[Any, Any, int] = asynchronous("a", context=context)
+    later.close()
     bare(3)  # type: ignore[arg-type]
     bare()  # type: ignore[call-arg]
     with_options("a", 1)  # type: ignore[call-arg]

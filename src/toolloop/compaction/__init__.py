@@ -2,7 +2,18 @@
 
 from toolloop.compaction.drop_rounds import DropRounds
 from toolloop.compaction.mask_results import MaskResults
-from toolloop.compaction.strategy import SummaryFailed
-from toolloop.compaction.summarize import SUMMARY_PROMPT, Summarize
+from toolloop.compaction.strategy import Edit, Strategy, SummaryFailed
+from toolloop.compaction.summarize import SUMMARY_PROMPT, Summarize, Summary
+from toolloop.compaction.tokens import Outline
 
-__all__ = ["SUMMARY_PROMPT", "DropRounds", "MaskResults", "Summarize", "SummaryFailed"]
+__all__ = [
+    "SUMMARY_PROMPT",
+    "DropRounds",
+    "Edit",
+    "MaskResults",
+    "Outline",
+    "Strategy",
+    "Summarize",
+    "Summary",
+    "SummaryFailed",
+]

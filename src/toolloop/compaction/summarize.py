@@ -7,7 +7,6 @@ from inspect import iscoroutinefunction, unwrap
 from typing import Any, Final
 
 from attrs import Factory, field, frozen
-from attrs.validators import optional
 
 from toolloop.compaction.segments import (
     SUMMARY_START,
@@ -160,7 +159,6 @@ class Summarize(Strategy):
 
     provider: Any = field(default=None, validator=_writer)
     keep_last: int = field(default=4, validator=at_least(1))
-    at_tokens: int | None = field(default=None, validator=optional(at_least(1)))
     params: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
     prompt: str = field(default=SUMMARY_PROMPT, kw_only=True, validator=_text, repr=False)
     #: The `params`: those that are stored as JSON, and those that stay with the process.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from sys import float_info
 from typing import Any, get_args
@@ -11,10 +11,19 @@ from attrs import field, fields, frozen
 from attrs.validators import optional
 
 from toolloop.compaction.strategy import Strategy
-from toolloop.machine.jsontext import a_type
+from toolloop.face.calls import View
+from toolloop.face.watch_events import Observer
+from toolloop.machine.jsontext import JSON, a_type
 from toolloop.machine.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
 from toolloop.machine.texts import PLACES
+from toolloop.machine.values import Answer, Approve, Ask, Deny
+from toolloop.tools.calls import ToolCall
 from toolloop.tools.function import is_async
+
+Opinion = Approve | Deny | Answer | Ask | None
+Policy = Callable[[ToolCall, View], Opinion | Awaitable[Opinion]]
+StopWhen = Callable[[View], bool | str | Awaitable[bool | str | None] | None]
+ResultFilter = Callable[[ToolCall, JSON], JSON]  # JSON, or an awaitable of it
 
 
 def _fits(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
@@ -42,7 +51,8 @@ def _is_seconds(value: Any) -> bool:
 
 _seconds = optional(_fits(_is_seconds, "a number of seconds from 0 up, or None for no limit"))
 _callable = optional(_fits(callable, "a callable, or None"))
-_execution = _fits(get_args(Execution).__contains__, f"one of {', '.join(get_args(Execution))}")
+_EXECUTIONS = get_args(Execution)
+_execution: Callable[[Any, Any, Execution], None] = _fits(_EXECUTIONS.__contains__, f"one of {', '.join(_EXECUTIONS)}")
 
 
 def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
@@ -79,8 +89,17 @@ def _are_not_async(_config: Any, attribute: Any, value: Any) -> None:
         raise ValueError(f"{attribute.name} holds an async function, which is never awaited; give ordinary ones")
 
 
-def _strategies(value: Any) -> Any:
+# The parameter of a converter is what type checkers take for the field's.
+def _strategies(value: Strategy | Sequence[Strategy] | None) -> Any:
     return (value,) if isinstance(value, Strategy) else _tuple(value)
+
+
+def _as_filters(value: Sequence[ResultFilter]) -> Any:
+    return _tuple(value)
+
+
+def _as_observers(value: Sequence[Observer]) -> Any:
+    return _tuple(value)
 
 
 def _tuple(value: Any) -> Any:
@@ -166,14 +185,12 @@ class LoopConfig:
     tool_timeout: float | None = field(default=None, validator=[_seconds, _is_not_zero])
     decision_timeout: float | None = field(default=None, validator=_seconds)
     execution: Execution = field(default="barrier", validator=_execution)
-    on_tool_call: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
-    stop_when: Callable[..., Any] | None = field(default=None, validator=_callable, repr=_is_set)
-    result_filters: Sequence[Callable[[Any, Any], Any]] = field(
-        default=(), converter=_tuple, validator=_filters, repr=_how_many
+    on_tool_call: Policy | None = field(default=None, validator=_callable, repr=_is_set)
+    stop_when: StopWhen | None = field(default=None, validator=_callable, repr=_is_set)
+    result_filters: Sequence[ResultFilter] = field(
+        default=(), converter=_as_filters, validator=_filters, repr=_how_many
     )
-    observers: Sequence[Callable[[Any], Any]] = field(
-        default=(), converter=_tuple, validator=_observers, repr=_how_many
-    )
+    observers: Sequence[Observer] = field(default=(), converter=_as_observers, validator=_observers, repr=_how_many)
     loop_detection: LoopDetection | None = field(default=None, validator=_detection)
     compaction: Strategy | Sequence[Strategy] | None = field(
         default=None, converter=_strategies, validator=_compaction, repr=_is_set

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop.face.calls import ToolCall, pending_calls
+from toolloop.face.calls import pending_calls
 from toolloop.machine.calls import TAKES
 from toolloop.machine.loop import Failed, round_of
 from toolloop.machine.queries import next_deadline, status_of
@@ -10,6 +10,7 @@ from toolloop.machine.state import State
 from toolloop.machine.values import Why
 from toolloop.stores.pending import PendingCall, shortened
 from toolloop.stores.protocol import Head
+from toolloop.tools.calls import ToolCall
 
 _RETRY_AFTER = 1.0  # seconds, where the API names none: so that the driver whose request failed can say when instead
 

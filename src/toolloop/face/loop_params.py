@@ -35,7 +35,8 @@ class Beginning:
     def setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
         """Return what a loop with these parameters is set up with; `more` by the fields of `Setup`."""
         tools = tuple(map(facts_of, registry))
-        return Setup(**{**config.parts(), "params": encode(self.stored), "tools": tools, **more})
+        parts: dict[str, Any] = {**config.parts(), "params": encode(self.stored), "tools": tools, **more}
+        return Setup(**parts)
 
     def refuse_invalid(self, messages: tuple[str, ...], registry: ToolRegistry, *, asked: str) -> None:
         """Refuse messages that the API would refuse with these parameters.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from toolloop.face.calls import ToolCall, pending_calls
+from toolloop.face.calls import pending_calls
 from toolloop.face.results import text_of
 from toolloop.machine import limits
 from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.loop import Failed, Finished, Loop, TooDeep, round_of
 from toolloop.machine.queries import children
 from toolloop.machine.state import Path, State
+from toolloop.tools.calls import ToolCall
 
 
 class PendingView(TypedDict):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from attrs import evolve, field, frozen
 
-from toolloop.face.calls import ToolCall, ToolResult, calls_of, pending_calls
+from toolloop.face.calls import calls_of, pending_calls
 from toolloop.face.watch_events import WatchEvent
 from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import JSON, a_type, decode
@@ -27,6 +27,7 @@ from toolloop.machine.values import (
     Rerun,
     Stop,
 )
+from toolloop.tools.calls import ToolCall, ToolResult
 
 # A call by its id, or by its path joined with "/"; or by the path itself, which is sure.
 Named = str | tuple[str, ...]
@@ -383,3 +384,6 @@ class ToolLoopResult:
     total_usage: Usage
     usage_log: tuple[IterationUsage, ...] = field(repr=False)
     error: Exception | None = None
+
+
+Turn = Yielded | Completed | Error

@@ -6,9 +6,14 @@ loop, are in `toolloop.machine`; these are for people and logs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from attrs import field, frozen
 
 from toolloop.machine.jsontext import JSON
+from toolloop.machine.loop import Loop
+from toolloop.machine.state import Path, State
 from toolloop.machine.terminations import Termination
 from toolloop.machine.usage import Usage
 
@@ -228,3 +233,44 @@ class LoopFinished(WatchEvent):
     """The loop ended."""
 
     termination: Termination
+
+
+# --- those who watch -------------------------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """Holds the state of a tree of loops: a journal."""
+
+    state: State
+
+
+class WatchedLoop:
+    """The loop that an observer is asked to watch. It keeps nothing alive.
+
+    Attributes:
+        loop_id: of the outermost loop.
+        depth: how many calls the outermost loop that the observer is told of runs inside of.
+
+    """
+
+    def __init__(self, loop_id: str, depth: int, source: Callable[[], Source | None]) -> None:
+        """Made by the event bus of the loop."""
+        self.loop_id = loop_id
+        self.depth = depth
+        self._source = source
+
+    def at(self, path: Path) -> Loop | None:
+        """Return the loop at a path as it is now; None if there is none."""
+        source = self._source()
+        return None if source is None else source.state.at(path)
+
+
+class LoopObserver(Protocol):
+    """An observer that is asked, once for each handle, for the one to call in its place."""
+
+    def for_loop(self, loop: WatchedLoop) -> Callable[[WatchEvent], object] | None:
+        """Return what is called with each event of this loop."""
+        ...
+
+
+Observer = Callable[[WatchEvent], object] | LoopObserver

@@ -71,7 +71,7 @@ class AsyncDriver:
                 async with anyio.create_task_group() as tasks:
                     turn = await self._drive(result, tasks)
                     tasks.cancel_scope.cancel()  # what the loop no longer waits for
-                return turn
+                    return turn
             for operation in operations:
                 await self._begin(operation, group)
             if operations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import anyio.lowlevel
 
 from toolloop.face.config import LoopConfig
-from toolloop.face.results import Completed, Error, Yielded
+from toolloop.face.results import Completed, Error, Turn, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.async_driver import AsyncDriver
 from toolloop.loop.event_loops import in_thread
@@ -22,7 +22,6 @@ from toolloop.loop.journal import LOG
 from toolloop.loop.opening import Here
 from toolloop.loop.questions import await_each, call_either
 from toolloop.loop.streaming import AsyncTurnStream, AsyncUnread
-from toolloop.loop.turns import Turn
 from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
 from toolloop.stores.protocol import Store
@@ -149,7 +148,7 @@ class AsyncToolLoopHandle(HandleBase):
             return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.current))
 
     @asynccontextmanager
-    async def _letting_go(self) -> AsyncIterator[None]:
+    async def _letting_go(self) -> AsyncGenerator[None]:
         """In the end, store what happened, and give the lease back if it is not needed."""
         try:
             yield

@@ -8,19 +8,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 from attrs import fields
 
-from toolloop.face.watch_events import Compacted, Delta, LoopDetected, WatchEvent
-from toolloop.machine.loop import Loop
-from toolloop.machine.state import Path, State
+from toolloop.face.watch_events import Compacted, Delta, LoopDetected, Source, WatchedLoop, WatchEvent
+from toolloop.machine.state import Path
 from toolloop.machine.usage import Usage
 
 LOG = logging.getLogger("toolloop")
 
-Observer = Callable[[Any], Any]
+Observer = Any  # what it can do is looked up in its class
 _NOTHING = nullcontext()
 
 # Of the texts in events only these are logged: names and ids. A new field is not logged until it is listed here.
@@ -37,12 +36,6 @@ _LOGGED = {
     "strategy": "strategy",
     "stop_reason": "stop_reason",
 }
-
-
-class Source(Protocol):
-    """Holds the state of a tree of loops: a journal."""
-
-    state: State
 
 
 class EventBus:
@@ -180,27 +173,6 @@ def logged_fields(event: WatchEvent) -> dict[str, Any]:
         elif isinstance(value, bool | int | float):
             logged[each.name] = value
     return logged
-
-
-class WatchedLoop:
-    """The loop that an observer is asked to watch. It keeps nothing alive.
-
-    Attributes:
-        loop_id: of the outermost loop.
-        depth: how many calls the outermost loop that the observer is told of runs inside of.
-
-    """
-
-    def __init__(self, loop_id: str, depth: int, source: Callable[[], Source | None]) -> None:
-        """Made by the event bus."""
-        self.loop_id = loop_id
-        self.depth = depth
-        self._source = source
-
-    def at(self, path: Path) -> Loop | None:
-        """Return the loop at a path as it is now; None if there is none."""
-        source = self._source()
-        return None if source is None else source.state.at(path)
 
 
 class _Observers:

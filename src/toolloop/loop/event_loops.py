@@ -99,7 +99,7 @@ def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseEx
 # --- threads that wait for stores -------------------------------------------------------------------------------------
 
 _POOL: list[tuple[int, ThreadPoolExecutor]] = []  # of this process: a child of a fork has no threads of its parent's
-_LOCK = threading.Lock()
+_lock = threading.Lock()
 _MOST = 32
 
 
@@ -122,7 +122,7 @@ def _pool() -> ThreadPoolExecutor:
     """The threads that wait for stores. They are apart from those that tools share."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - a handle without a store needs none
 
-    with _LOCK:
+    with _lock:
         if not _POOL or _POOL[0][0] != os.getpid():
             _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_MOST, thread_name_prefix="stores-of-toolloop"))]
         return _POOL[0][1]
@@ -130,8 +130,8 @@ def _pool() -> ThreadPoolExecutor:
 
 def _after_fork() -> None:
     """In a child: none of the parent's threads is here, and one of them may have had the lock."""
-    global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
-    _LOCK = threading.Lock()
+    global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
+    _lock = threading.Lock()
     _POOL.clear()
 
 

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from attrs import evolve
 
-from toolloop.face.calls import ToolCall, pending_calls
+from toolloop.face.calls import pending_calls
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.decisions import said_texts, to_seconds
 from toolloop.face.grants import Grants, is_over, shown
 from toolloop.face.loop_view import LoopView, view_of
-from toolloop.face.results import ToolLoopResult, Yielded, bound
+from toolloop.face.results import ToolLoopResult, Turn, Yielded, bound
 from toolloop.loop.assembly import Assembly, Driver, assemble
 from toolloop.loop.commands import read_limits, read_params
 from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
-from toolloop.loop.turns import Driving, Turn, Turns
+from toolloop.loop.turns import Driving, Turns
 from toolloop.machine.errors import Conflict, IllegalCommand
 from toolloop.machine.jsontext import JSON, a_type
 from toolloop.machine.loop import Waiting
@@ -31,6 +31,7 @@ from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Command, Decision
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, ToolRegistry
+from toolloop.tools.calls import ToolCall
 
 # A mapping is invariant in its keys: so a `dict[str, Approve]` fits, and a `dict[ToolCall, Decision]`.
 CallKey = TypeVar("CallKey", bound=str | ToolCall)

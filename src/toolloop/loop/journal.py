@@ -36,7 +36,7 @@ from toolloop.machine.errors import Conflict, IllegalCommand
 from toolloop.machine.loop import round_of
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
-from toolloop.stores.protocol import Entry, Lease, Store
+from toolloop.stores.protocol import Entry, Lease
 
 LOG = logging.getLogger("toolloop")
 
@@ -103,14 +103,14 @@ class Journal:
         turn: grows when a wait of the caller or a result may be over, because the phase of the outermost loop changed.
             Whatever happens without that (decisions, time, late ends, edits) belongs to the wait in which it happens.
         bus: tells those who watch.
-        store: None.
+        is_stored: whether it has a store.
         remote_drives: how many events only another driver can have stored.
         lost: why this driver cannot go on, if another one took the loop over.
         is_handed_over: whether each turn is given to the caller; see `status_of`.
 
     """
 
-    store: Store | None = None
+    is_stored = False
     remote_drives = 0
     is_handed_over = False
     lost: Conflict | None = None

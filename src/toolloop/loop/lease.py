@@ -33,7 +33,7 @@ _LOOK_EVERY = 2.0
 
 _LEASES: dict[str, DriverLease] = {}  # by owner; each may hold a lease in its store
 # A signal handler may close a handle, in a thread that holds this.
-_LOCK = threading.RLock()
+_lock = threading.RLock()
 _KEEPER: list[threading.Thread] = []
 _NEVER = threading.Event()
 
@@ -218,7 +218,7 @@ def _refused(held: Conflict, owner: str, until: float) -> Conflict:
 
 
 def _keep(lease: DriverLease) -> None:
-    with _LOCK:
+    with _lock:
         _LEASES[lease.owner] = lease
         if not _KEEPER or not _KEEPER[0].is_alive():
             _KEEPER[:] = [threading.Thread(target=_renew_until_free, name="leases-of-toolloop", daemon=True)]
@@ -226,14 +226,14 @@ def _keep(lease: DriverLease) -> None:
 
 
 def _forget(owner: str) -> None:
-    with _LOCK:
+    with _lock:
         _LEASES.pop(owner, None)
 
 
 def _renew_until_free() -> None:
     while True:
         _NEVER.wait(_LOOK_EVERY)
-        with _LOCK:
+        with _lock:
             if not _LEASES:
                 _KEEPER.clear()
                 return
@@ -242,8 +242,8 @@ def _renew_until_free() -> None:
 
 def _after_fork() -> None:
     """In a child: nothing is held here, and the parent's threads are not here either."""
-    global _LOCK  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
-    _LOCK = threading.RLock()
+    global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
+    _lock = threading.RLock()
     _LEASES.clear()
     _KEEPER.clear()
 

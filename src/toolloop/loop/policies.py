@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from toolloop.face.calls import ToolCall, View
-from toolloop.face.config import LoopConfig
+from toolloop.face.calls import View
+from toolloop.face.config import LoopConfig, Opinion, ResultFilter
 from toolloop.face.decisions import to_record
 from toolloop.face.watch_events import ResultFiltered
 from toolloop.loop.questions import Questions
@@ -37,13 +37,13 @@ from toolloop.machine.values import (
     Why,
 )
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
+from toolloop.tools.calls import ToolCall
 from toolloop.tools.failures import shortened
 from toolloop.tools.responses.results import kinds_for
 
 LOG = logging.getLogger("toolloop.tools")
 
 AnyTool = Tool[..., Any]
-Opinion = Approve | Deny | Answer | Ask | None
 
 
 @frozen
@@ -174,7 +174,7 @@ def misfit(tool: AnyTool, given: Any) -> str | None:
 
 
 def filtering(
-    filters: Sequence[Callable[..., Any]], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
+    filters: Sequence[ResultFilter], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
 ) -> Questions[Result]:
     """Ask each result filter in turn; each sees the content that the one before it left.
 

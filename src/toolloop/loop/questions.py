@@ -6,7 +6,6 @@ the order of the questions is decided once, and a driver of either kind answers 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -63,7 +62,7 @@ def perform_each(questions: Questions[T]) -> Generator[None, None, T]:
         while True:
             try:
                 answer = function(*arguments)
-                if inspect.isgenerator(answer):
+                if isinstance(answer, Generator):
                     answer = yield from answer
             except Exception as error:  # noqa: BLE001 - as in `ask_each`
                 function, arguments = questions.throw(error)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
 
 from attrs import define, evolve
 
 from toolloop.face.config import LoopConfig
 from toolloop.face.tool_facts import definitions_in_order, facts_in_order
+from toolloop.face.watch_events import Observer
 from toolloop.loop.compacting import Compactor
 from toolloop.loop.policies import Policies
 from toolloop.loop.sub_loops import SubLoop
@@ -19,8 +19,6 @@ from toolloop.machine.setup import Setup
 from toolloop.machine.state import Path, State
 from toolloop.requests.params import RequestMaker, Secrets, external_names
 from toolloop.tools import ToolRegistry
-
-Observer = Callable[[Any], Any]
 
 
 @define(eq=False)

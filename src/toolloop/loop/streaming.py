@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from toolloop.face.results import Completed, Error, Yielded
+from toolloop.face.results import Turn
 from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.event_loops import shielded, spawn
 from toolloop.loop.in_progress import ActiveTimer
@@ -24,8 +24,6 @@ from toolloop.machine.errors import IllegalCommand
 
 if TYPE_CHECKING:
     import anyio
-
-Turn = Yielded | Completed | Error
 
 
 class _Left(BaseException):

@@ -19,6 +19,7 @@ from toolloop.machine.values import Call
 from toolloop.messages.reading import is_blank
 from toolloop.requests.params import Secrets
 from toolloop.tools import InvalidInput, Tool, ToolRegistry
+from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.failures import shown
 from toolloop.tools.function import FunctionIntake, Intake, is_async, not_awaitable
 from toolloop.tools.json_schema import JsonSchema
@@ -38,7 +39,7 @@ def sub_loop(  # noqa: PLR0913 - what a tool has, and what a loop has
     tools: Iterable[Any] | ToolRegistry = (),
     config: LoopConfig = DEFAULT_CONFIG,
     input_schema: Mapping[str, JSON] | None = None,
-    needs_approval: bool | Callable[[Any], Any] = False,
+    needs_approval: NeedsApproval = False,
 ) -> SubLoop:
     """Make a tool whose call is a loop of its own, a child loop. The last text of the child is the call's result.
 
@@ -103,7 +104,7 @@ class SubLoop(Tool[..., Never]):
 
     registry: ToolRegistry = field(kw_only=True)
     config: LoopConfig = field(kw_only=True)
-    _params: Beginning | ParamsOf = field(kw_only=True)
+    _params: Beginning | ParamsOf = field(alias="params", kw_only=True)
 
     def compared(self) -> dict[str, JSON]:
         """Return the parts that are compared when a stored loop is opened: the definition, and what the child has."""
@@ -195,13 +196,12 @@ def _undriven(name: str) -> Callable[..., Never]:
     return undriven
 
 
-def _checked(params: Any, registry: ToolRegistry, *, asked: str) -> Beginning | ParamsOf:
+def _checked(params: Mapping[str, Any] | ParamsOf, registry: ToolRegistry, *, asked: str) -> Beginning | ParamsOf:
     """Return a function as it is, and a mapping read and checked."""
     if callable(params) and not isinstance(params, Mapping):
         if is_async(params):
             raise TypeError(f"{asked}: the params function is async, and it is never awaited; give an ordinary one")
-        function: ParamsOf = params
-        return function
+        return params
     begins = begin_with(params, registry, asked=asked)
     begins.refuse_invalid((*(begins.messages or ()), _message("the task")), registry, asked=asked)
     return begins

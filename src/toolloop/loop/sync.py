@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from toolloop.face.config import LoopConfig
-from toolloop.face.results import Completed, Error, Yielded
+from toolloop.face.results import Completed, Error, Turn, Yielded
 from toolloop.loop.assembly import Driver
 from toolloop.loop.handle import HandleBase
 from toolloop.loop.journal import LOG
@@ -18,7 +18,6 @@ from toolloop.loop.operations import exhaust
 from toolloop.loop.questions import perform_each
 from toolloop.loop.streaming import TurnStream, Unread
 from toolloop.loop.sync_driver import SyncDriver
-from toolloop.loop.turns import Turn
 from toolloop.machine.errors import ToolLoopError
 from toolloop.machine.loop import Waiting
 from toolloop.stores.protocol import Store

@@ -17,13 +17,13 @@ from toolloop.machine.setup import Setup
 from toolloop.machine.usage import IterationUsage
 from toolloop.machine.values import Call, Result
 from toolloop.tools import Tool, ToolContext, ToolRegistry
+from toolloop.tools.context import Report
 from toolloop.tools.function import not_awaitable
 from toolloop.tools.responses.results import ResultMaker
 
 LOG = logging.getLogger("toolloop.tools")
 
 Steps = Generator[None, None, Any]
-Report = Callable[[str | None, float | None, float | None], None]
 
 _MOST_ITEMS = 1000  # of a list or mapping that counts as quick
 

@@ -73,7 +73,7 @@ class ToolRuns:
         operation = Operation(path, ("run", *path, call.id), run)
         self._progress.add(operation)
         digest = None
-        if self._progress.journal.store is not None:
+        if self._progress.journal.is_stored:
             digest = digest_of(loop.setup, iteration, call)[:_LENGTH]
         operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
         return operation, run
@@ -104,7 +104,7 @@ class ToolRuns:
         if not is_awaited:
             extra = {**self._progress.log_fields(operation.path), "call_id": run.call.id}
             LOG.warning("a call ended too late to count", extra=extra)
-            if self._progress.journal.store is None and not may_count:
+            if not self._progress.journal.is_stored and not may_count:
                 return  # a journal keeps late ends, too
         if not filters or result.outcome is not Outcome.RETURNED:
             self.record_end(operation, run, result)

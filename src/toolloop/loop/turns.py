@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from toolloop.face.results import Completed, Error, Moves, ToolLoopResult, Yielded, text_of
+from toolloop.face.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded, text_of
 from toolloop.face.watch_events import WatchEvent
 from toolloop.loop.failures import error_of
 from toolloop.loop.issuing import ENDED, CommandIssuer
@@ -20,7 +20,6 @@ from toolloop.machine.loop import Failed, Finished, Loop, TooDeep, Waiting
 from toolloop.machine.queries import is_empty
 from toolloop.machine.state import Path, State
 
-Turn = Yielded | Completed | Error
 S = TypeVar("S", bound=Steps)
 
 

@@ -1,5 +1,6 @@
 """The bare machine, for those who write a driver of their own: loops, events, effects, `step`, `outstanding`."""
 
+from toolloop.machine.chain import Chain
 from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.events import (
     Adopted,
@@ -31,16 +32,20 @@ from toolloop.machine.loop import (
     Loop,
     Phase,
     Ready,
+    Repetition,
     Requesting,
     ResumePoint,
     Round,
+    RoundCalls,
     Running,
     TooDeep,
     Waiting,
+    WaitReason,
     round_of,
 )
 from toolloop.machine.machine import TRANSITIONS, allowed
 from toolloop.machine.queries import (
+    Standing,
     answer_of,
     driven,
     driven_at,
@@ -56,6 +61,7 @@ from toolloop.machine.queries import (
 )
 from toolloop.machine.replies import Reply, read_reply
 from toolloop.machine.setup import Limits, Setup, ToolFacts
+from toolloop.machine.splicing import Splice
 from toolloop.machine.state import Path, State
 from toolloop.machine.stop_reasons import STOP_REASONS, ReplyAction
 from toolloop.machine.tree import begin, fold, fork, outstanding, step
@@ -79,6 +85,7 @@ __all__ = [
     "Adopted",
     "Call",
     "CancelRequest",
+    "Chain",
     "Changed",
     "Conclude",
     "Continued",
@@ -108,6 +115,7 @@ __all__ = [
     "PolicyResult",
     "Ready",
     "Reject",
+    "Repetition",
     "Replied",
     "Reply",
     "ReplyAction",
@@ -117,10 +125,13 @@ __all__ = [
     "Result",
     "ResumePoint",
     "Round",
+    "RoundCalls",
     "RunCall",
     "Running",
     "SendRequest",
     "Setup",
+    "Splice",
+    "Standing",
     "StandingGrant",
     "Started",
     "State",
@@ -131,6 +142,7 @@ __all__ = [
     "ToolFacts",
     "TurnEnded",
     "Wait",
+    "WaitReason",
     "Waiting",
     "Why",
     "Woken",

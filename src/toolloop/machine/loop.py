@@ -270,9 +270,9 @@ class Loop:
     queued: tuple[str, ...] = ()
     response: str | None = None
     container: str | None = None
-    usage_log: Chain[IterationUsage] = field(factory=Chain)
+    usage_log: Chain[IterationUsage] = field(factory=Chain[IterationUsage])
     total_usage: Usage = field(factory=Usage)
-    started: Chain[str] = field(factory=Chain)
+    started: Chain[str] = field(factory=Chain[str])
     iterations: int = 0
     turn_iterations: int = 0
     pauses: int = 0

@@ -292,7 +292,7 @@ class _Repair:
         unpaired = {
             part: "open-server-call"
             for calls in waiting.values()
-            for number, part in takewhile(lambda call: call[0] < closing, reversed(calls))
+            for _, part in takewhile(lambda call: call[0] < closing, reversed(calls))
         }
         self._take(self.edits, unpaired)
 

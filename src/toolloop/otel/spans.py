@@ -30,9 +30,9 @@ from toolloop.face.watch_events import (
     RequestAnswered,
     RequestFailed,
     RequestStarted,
+    WatchedLoop,
     WatchEvent,
 )
-from toolloop.loop.event_bus import WatchedLoop
 from toolloop.machine.errors import ModelError
 from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.loop import Failed, Loop, Round, Waiting, round_of

@@ -14,14 +14,17 @@ from toolloop.providers.protocol import (
     given,
 )
 from toolloop.providers.replies import as_sdk
+from toolloop.providers.streaming import AsyncEventStream, EventStream
 
 __all__ = [
     "OPTION_NAMES",
     "SECRET_OPTIONS",
     "AnthropicProvider",
     "AsyncAnthropicProvider",
+    "AsyncEventStream",
     "AsyncProvider",
     "AsyncStreamingProvider",
+    "EventStream",
     "Provider",
     "Reply",
     "Request",

@@ -170,7 +170,7 @@ class Accumulator:
             # Another model continues; an unstreamed reply has the name of the last one (anthropic-sdk 2.12).
             self._message["model"] = block["to"]["model"]
         self._blocks[index] = block
-        return Piece(kind, index, text) if text else None
+        return Piece(block["type"], index, text) if text else None
 
     def _extend_block(self, index: int, delta: Mapping[str, Any]) -> Piece | None:
         block = self._blocks[index]

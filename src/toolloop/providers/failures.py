@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from toolloop.machine.errors import ModelError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     import anthropic
 
@@ -36,7 +36,7 @@ _SHOWN = 500  # characters of an error text: a proxy may answer with a page
 
 
 @contextmanager
-def outside_errors() -> Iterator[None]:
+def outside_errors() -> Generator[None]:
     """Convert exceptions of the SDK to `ModelError` and `ProtocolError`, with the SDK's exception as the cause.
 
     Ctrl-C and cancellation are not an `Exception`, and pass through.

@@ -16,7 +16,7 @@ from toolloop.providers.protocol import Request
 
 Answer = Mapping[str, JSON] | BaseException
 Script = Iterable[Answer] | Callable[[dict[str, JSON]], Answer]
-AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], "Answer | Awaitable[Answer]"]
+AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], Answer | Awaitable[Answer]]
 
 _USE_PREFIXES = {"tool_use": "toolu", "server_tool_use": "srvtoolu", "mcp_tool_use": "mcptoolu"}
 _SEALS = {"thinking": "signature", "redacted_thinking": "data"}
@@ -44,7 +44,7 @@ class Completion:
             ValueError: a server result has no id, and there is no unanswered server call.
 
         """
-        message = {
+        message: dict[str, JSON] = {
             "id": f"msg_fake_{next(self._messages):06}",
             "type": "message",
             "role": "assistant",

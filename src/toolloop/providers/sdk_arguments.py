@@ -20,7 +20,7 @@ _PATH = "/v1/messages"  # also for beta features: since anthropic-sdk 2.11 only 
 # The SDK assumes that 128,000 tokens take an hour, and an unstreamed request has ten minutes (anthropic-sdk 2.12,
 # `_calculate_nonstreaming_timeout`). Some models have a lower bound (`MODEL_NONSTREAMING_TOKENS`). Tests compare both.
 MOST_UNSTREAMED = 128_000 * 10 // 60
-MOST_UNSTREAMED_BY_MODEL = dict.fromkeys(
+MOST_UNSTREAMED_BY_MODEL: dict[str, int] = dict.fromkeys(
     (
         "claude-opus-4-20250514",
         "claude-opus-4-0",

@@ -186,7 +186,7 @@ async def async_whole(events: AsyncEventStream) -> Reply:
 
 
 @contextmanager
-def _partial_text(accumulator: Accumulator) -> Iterator[None]:
+def _partial_text(accumulator: Accumulator) -> Generator[None]:
     try:
         yield
     except OutsideError as error:

@@ -202,7 +202,7 @@ class EncodedMessages:
         known, ready, marks, size = self._known
         new = history.since(known)
         if new is None:  # it was replaced
-            new, ready, marks, size = list(history), Chain(), 0, 0
+            new, ready, marks, size = list(history), Chain[bytes](), 0, 0
         joined, unjoined_bytes = _encode(new), _encode(unjoined)
         ready = ready.extend(joined)
         marks, size = marks + _count(joined), size + _length(joined)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Required, Self, TypedDict, Unpack, cast, overload
 
-from toolloop.face.calls import ToolCall
+from typing_extensions import TypeVar
+
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.loop_params import missing
 from toolloop.face.results import ToolLoopResult, Yielded
@@ -26,6 +27,20 @@ from toolloop.runner.caller_history import CallerHistory, open_calls
 from toolloop.runner.steps import RunnerSteps, not_possible
 from toolloop.runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
 from toolloop.tools import Context, ToolRegistry
+from toolloop.tools.calls import ToolCall
+
+Message = dict[str, JSON]
+Y = TypeVar("Y", default=Message)  # what a runner yields
+
+
+class RunnerParts(TypedDict, total=False):
+    """The keyword arguments of a runner, but for `stream`."""
+
+    params: Required[Mapping[str, Any]]
+    tools: Iterable[Any] | ToolRegistry
+    config: LoopConfig
+    context: Context | None
+    ask: Callable[[Yielded], object | Awaitable[object]] | None
 
 
 class RunnerBase:
@@ -140,7 +155,7 @@ class RunnerBase:
         self._steps.set_params(params)
 
 
-class ToolRunner(RunnerBase):
+class ToolRunner(RunnerBase, Generic[Y]):
     """An iterator over the replies of the model: `for message in runner`.
 
     One step: a request goes out, and its reply is yielded. The body of the loop runs, and may read and change what is
@@ -167,10 +182,24 @@ class ToolRunner(RunnerBase):
 
     _stream: ReplyStream | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    if TYPE_CHECKING:  # at run time there is the one of the base class, with all parameters by name
+
+        @overload
+        def __init__(
+            self: ToolRunner[Message], provider: Any, *, stream: Literal[False] = False, **parts: Unpack[RunnerParts]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ToolRunner[ReplyStream], provider: Any, *, stream: Literal[True], **parts: Unpack[RunnerParts]
+        ) -> None: ...
+        @overload
+        def __init__(self: ToolRunner[Any], provider: Any, *, stream: bool, **parts: Unpack[RunnerParts]) -> None: ...
+        def __init__(self, provider: Any, **parts: Any) -> None: ...
+
+    def __iter__(self) -> Iterator[Y]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Y:
         """The next reply, as plain JSON (`toolloop.providers.as_sdk` gives the SDK's object); or a stream of it.
 
         Raises:
@@ -184,7 +213,7 @@ class ToolRunner(RunnerBase):
             if not ask_each(self._steps.advance(self._stops_before)):
                 raise StopIteration
             self._stream = ReplyStream(self._steps) if self._streams else None
-            return self._stream or self._steps.show()
+            return cast("Y", self._stream or self._steps.show())
 
     def until_done(self) -> dict[str, JSON] | None:
         """Iterate to the end, and give the last reply; None if there never was one."""
@@ -240,23 +269,47 @@ class ToolRunner(RunnerBase):
             stream.finish()
 
 
-class AsyncToolRunner(RunnerBase):
+class AsyncToolRunner(RunnerBase, Generic[Y]):
     """The same under asyncio or trio: `async for message in runner`. See `ToolRunner`; `ask` may be async."""
 
     _is_async = True
     _stream: AsyncReplyStream | None = None
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    if TYPE_CHECKING:  # at run time there is the one of the base class, with all parameters by name
+
+        @overload
+        def __init__(
+            self: AsyncToolRunner[Message],
+            provider: Any,
+            *,
+            stream: Literal[False] = False,
+            **parts: Unpack[RunnerParts],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncToolRunner[AsyncReplyStream],
+            provider: Any,
+            *,
+            stream: Literal[True],
+            **parts: Unpack[RunnerParts],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: AsyncToolRunner[Any], provider: Any, *, stream: bool, **parts: Unpack[RunnerParts]
+        ) -> None: ...
+        def __init__(self, provider: Any, **parts: Any) -> None: ...
+
+    def __aiter__(self) -> AsyncIterator[Y]:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Y:
         """The next reply, or a stream of it. See `ToolRunner.__next__`."""
         await self._finish_stream()
         with self._steps.at_work("the next step"):
             if not await await_each(self._steps.advance(self._stops_before)):
                 raise StopAsyncIteration
             self._stream = AsyncReplyStream(self._steps) if self._streams else None
-            return self._stream or self._steps.show()
+            return cast("Y", self._stream or self._steps.show())
 
     async def until_done(self) -> dict[str, JSON] | None:
         """Iterate to the end, and give the last reply. See `ToolRunner.until_done`."""

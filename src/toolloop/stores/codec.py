@@ -82,7 +82,7 @@ def encode_event(entry_id: str, event: ev.Event) -> Entry:
 
     """
     name = type(event).__name__
-    fields = {"format": FORMAT, "event": name, **write(event)}
+    fields: dict[str, JSON] = {"format": FORMAT, "event": name, **write(event)}
     member, inner = _LONG.get(name, ("", ""))
     text = None
     if fields.get(member) is not None:

@@ -252,6 +252,7 @@ class Store(Protocol):
             ValueError: two of the events have the same id.
 
         """
+        ...
 
     def append(  # noqa: PLR0913 - what an append is guarded by
         self,
@@ -284,6 +285,7 @@ class Store(Protocol):
             ValueError: two of the events have the same id.
 
         """
+        ...
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """Return the events of a loop after the revision `after`.
@@ -300,6 +302,7 @@ class Store(Protocol):
             LoopNotFound: the loop does not exist.
 
         """
+        ...
 
     def list(
         self,
@@ -322,6 +325,7 @@ class Store(Protocol):
             ValueError: `before` is not a cursor of this store.
 
         """
+        ...
 
     def delete(self, loop_id: str) -> None:
         """Delete a loop: its journal, its head and its lease.
@@ -338,6 +342,7 @@ class Store(Protocol):
             LoopNotFound: the loop does not exist.
 
         """
+        ...
 
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
@@ -358,6 +363,7 @@ class Store(Protocol):
             Conflict: another lease is current; `owner`, `until` and `token` describe it.
 
         """
+        ...
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """Extend a lease, and return it.
@@ -367,6 +373,7 @@ class Store(Protocol):
             Conflict: it is no longer the loop's lease.
 
         """
+        ...
 
     def release(self, lease: Lease) -> None:
         """Give a lease back. Nothing happens if it is not the loop's lease, or the loop does not exist."""

@@ -7,7 +7,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -238,7 +238,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
+def _read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a store that this process may not write to, for one transaction.
 
     With a log beside it, SQLite reads both. Without one nobody writes, and SQLite reads the file as immutable: it need

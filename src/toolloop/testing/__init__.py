@@ -1,8 +1,13 @@
 """The test kit: a fake Messages API over real HTTP, scripted providers, and a check of any store."""
 
-from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
+from toolloop.providers.scripted import AsyncScript, AsyncScriptedProvider, Script, ScriptedProvider
+from toolloop.testing.answers import APIScript
 from toolloop.testing.crash import Crash, CrashReport, crash_everywhere
 from toolloop.testing.replies import (
+    Block,
+    Delayed,
+    Fault,
+    Verbatim,
     call,
     compacted,
     delayed,
@@ -19,14 +24,21 @@ from toolloop.testing.store_rules import check_store
 from toolloop.testing.streams import RecordedStream, Streamed, streamed
 
 __all__ = [
+    "APIScript",
+    "AsyncScript",
     "AsyncScriptedProvider",
+    "Block",
     "Crash",
     "CrashReport",
+    "Delayed",
     "FakeMessagesAPI",
+    "Fault",
     "RecordedRequest",
     "RecordedStream",
+    "Script",
     "ScriptedProvider",
     "Streamed",
+    "Verbatim",
     "call",
     "check_store",
     "compacted",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolloop.testing.signing import Memory, Signer
 
 Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
-Script = Iterable[Answer] | Callable[[dict[str, Any]], Answer]
+APIScript = Iterable[Answer] | Callable[[dict[str, Any]], Answer]
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream; charset=utf-8"
@@ -34,7 +34,7 @@ class Answering:
 
     """
 
-    def __init__(self, script: Script, memory: Memory, signer: Signer | None) -> None:
+    def __init__(self, script: APIScript, memory: Memory, signer: Signer | None) -> None:
         """Take the script."""
         self._function = script if callable(script) else None
         self._answers = iter(()) if callable(script) else iter(script)

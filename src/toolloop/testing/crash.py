@@ -148,8 +148,8 @@ class _Trial:
             crashes = [f"crash {place} (boundary {at})" for at, place in places if place]
             raise AssertionError(f"{', then '.join(crashes) or 'without a crash'}: {error}") from error
         finally:
-            if hasattr(self._store, "close"):
-                self._store.close()
+            if (close := getattr(self._store, "close", None)) is not None:
+                close()
         return crash
 
     def _run_process(self, crash_at: int | None = None) -> list[str]:

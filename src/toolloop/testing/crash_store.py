@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins  # `list` is a method of a store
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from attrs import define, field
@@ -82,7 +82,7 @@ class CrashingStore:
         raise SimulatedCrash(moment)
 
     @contextmanager
-    def _around(self, what: str) -> Iterator[None]:
+    def _around(self, what: str) -> Generator[None]:
         self._reach(f"before {what}")
         yield
         self._reach(f"after {what}")

@@ -114,7 +114,7 @@ def _written(head: list[str], length: str) -> bytes:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    server: Any  # a `_Server`
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class says so
         """Log nothing: the requests are recorded."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attrs import frozen
 
-from toolloop.testing.answers import Answering, Script, refused
+from toolloop.testing.answers import Answering, APIScript, refused
 from toolloop.testing.api_refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.http import Answered, Asked, Loopback
 from toolloop.testing.rules import judge
@@ -70,7 +70,7 @@ class FakeMessagesAPI:
 
     """
 
-    def __init__(self, script: Script, *, enforce: bool = True, verify_signatures: bool = True) -> None:
+    def __init__(self, script: APIScript, *, enforce: bool = True, verify_signatures: bool = True) -> None:
         """Start the server."""
         self._enforce = enforce
         self._signer = Signer() if enforce and verify_signatures else None

@@ -197,8 +197,11 @@ def _in_input(loc: Sequence[str | int], value: JSON) -> tuple[list[str | int], J
     """Return the part of a location that is in the input, and the value there; it also names branches of unions."""
     path: list[str | int] = []
     for step in loc:
-        is_item = isinstance(value, list) and isinstance(step, int) and step < len(value)
-        if is_item or (isinstance(value, dict) and step in value):
+        if _has(value, step):
             path.append(step)
             value = value[step]
     return path, value
+
+
+def _has(value: JSON, step: str | int) -> bool:
+    return step in range(len(value)) if isinstance(value, list) else isinstance(value, dict) and step in value

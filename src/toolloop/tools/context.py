@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from attrs import field, frozen
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from toolloop.machine.usage import IterationUsage
 
-    from toolloop.machine.usage import IterationUsage
+Report = Callable[[str | None, float | None, float | None], None]
 
 
 def _ignore(*_: object) -> None:
@@ -22,6 +22,7 @@ class Context(Protocol):
     @property
     def depth(self) -> int:
         """Return how many loops it is nested in: 0 for an outermost loop."""
+        ...
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,9 +48,9 @@ class ToolContext:
     depth: int
     idempotency_key: str
     state: Any = field(default=None, repr=False)
-    _cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
-    _report: Callable[[str | None, float | None, float | None], None] = field(default=_ignore, repr=False)
-    _spent: Callable[[IterationUsage], None] = field(default=_ignore, repr=False)
+    _cancelled: Callable[[], bool] = field(default=lambda: False, alias="cancelled", repr=False)
+    _report: Report = field(default=_ignore, alias="report", repr=False)
+    _spent: Callable[[IterationUsage], None] = field(default=_ignore, alias="spent", repr=False)
 
     @property
     def cancelled(self) -> bool:

@@ -25,6 +25,7 @@ from toolloop.machine.errors import BadTool
 from toolloop.machine.jsontext import JSON, decode, encode
 from toolloop.machine.setup import ToolEffect
 from toolloop.tools.arguments import Arguments
+from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.failures import InvalidInput
 from toolloop.tools.options import api_fields, check_effect, check_timeout
 from toolloop.tools.signature import Signature, check_name, read_docstring, read_signature
@@ -69,11 +70,11 @@ class Tool(Generic[P, R]):
     name: str
     _described: str | Callable[[], str] = field(alias="description")
     function: Callable[P, R]
-    needs_approval: bool | Callable[[Any], Any]
+    needs_approval: NeedsApproval
     effect: ToolEffect
     is_async: bool
-    _intake: Intake
-    _contexts: tuple[str, ...] = ()
+    _intake: Intake = field(alias="intake")
+    _contexts: tuple[str, ...] = field(default=(), alias="contexts")
     timeout: float | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -140,7 +141,7 @@ class ToolOptions(TypedDict, total=False):
 
     name: str | None
     description: str | None
-    needs_approval: bool | Callable[[Any], Any]
+    needs_approval: NeedsApproval
     effect: ToolEffect
     timeout: float | None
     strict: bool | None
@@ -161,7 +162,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     *,
     name: str | None = None,
     description: str | None = None,
-    needs_approval: bool | Callable[[Any], Any] = False,
+    needs_approval: NeedsApproval = False,
     effect: ToolEffect = "once",
     timeout: float | None = None,
     strict: bool | None = None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError, wait
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -26,6 +26,7 @@ from attrs import define, evolve, field, frozen
 from toolloop.machine.errors import BadTool
 from toolloop.machine.jsontext import JSON
 from toolloop.machine.setup import ToolEffect
+from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.failures import ToolError
 from toolloop.tools.function import Tool
 from toolloop.tools.json_schema import JsonSchema
@@ -66,7 +67,7 @@ class McpOptions(TypedDict, total=False):
 
     """
 
-    needs_approval: bool | Callable[[Any], Any]
+    needs_approval: NeedsApproval
     effect: ToolEffect
     prefix: str
     only: Iterable[str] | None
@@ -106,7 +107,7 @@ async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> list[Tool[
 @asynccontextmanager
 async def aopen_mcp(
     server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
-) -> AsyncIterator[list[Tool[..., Any]]]:
+) -> AsyncGenerator[list[Tool[..., Any]]]:
     """Connect to an MCP server and give its tools, for `AsyncToolLoopHandle`; leaving it closes the connection.
 
     Args:
@@ -143,7 +144,7 @@ async def aopen_mcp(
 @contextmanager
 def open_mcp(
     server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
-) -> Iterator[list[Tool[..., Any]]]:
+) -> Generator[list[Tool[..., Any]]]:
     """Connect to an MCP server and give its tools, for `ToolLoopHandle`; leaving it closes the connection.
 
     The connection lives in an event loop in a thread of its own, and the tools may be called from any thread. A call
@@ -238,7 +239,7 @@ def _as_tool(  # noqa: PLR0913 - one for each option
     client: Client,
     found: types.Tool,
     *,
-    needs_approval: bool | Callable[[Any], Any] = False,
+    needs_approval: NeedsApproval = False,
     effect: ToolEffect = "once",
     prefix: str = "",
     only: Iterable[str] | None = None,  # noqa: ARG001 - applied before

@@ -26,6 +26,7 @@ class ToolResponseAdapter(Protocol):
 
     def to_plain_text(self, response: Any) -> str:
         """Return what a tool returned as text, for hosts and logs."""
+        ...
 
     def create_messages(self, call: Any, response: Any) -> list[dict[str, JSON]]:
         """Return a list with the one user message that holds the `tool_result` of a `tool_use` block.
@@ -36,6 +37,7 @@ class ToolResponseAdapter(Protocol):
             ValueError: the call has no id, or is not one that a `tool_result` answers.
 
         """
+        ...
 
 
 class AnthropicMessagesToolResponseAdapter:
