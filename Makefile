@@ -50,9 +50,8 @@ lint: $(READY_LINT) ## Ruff, formatting, and that the docs say what the code say
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python scripts/docs.py --check
 
-types: $(READY_LINT) ## mypy and pyright, strict
-	@$(BIN)/mypy
-	@$(BIN)/pyright --pythonpath $(BIN)/python
+types: $(READY_LINT) ## mypy and pyright, strict, over the code and the examples of the docs
+	@$(BIN)/python scripts/typecheck.py
 
 fix: $(READY_LINT) ## Mend what a tool can mend
 	@$(BIN)/ruff check --fix .
@@ -73,4 +72,4 @@ bench-quick: $(READY_TEST) ## Fewer runs, under two minutes; peers only where th
 	@$(BIN)/python -m tests.benchmarks --quick
 
 clean: ## Remove what the other targets made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ def edited(proposed: dict[str, Any], changes: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def api_client(*, live: bool) -> Iterator[Anthropic]:
+def api_client(*, live: bool) -> Generator[Anthropic]:
     """A client of the real API, or of a fake one on this machine."""
     if live:
         from anthropic import Anthropic  # noqa: PLC0415 - it takes a second, and the fake brings its own

@@ -28,7 +28,8 @@ def line(span: ReadableSpan) -> str:
     milliseconds = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     used = (span.attributes or {}).get("gen_ai.usage.output_tokens")
     said = [f"{milliseconds:7.1f} ms", span.name, *([f"{used} tokens out"] if used else [])]
-    return "  ".join([f"{span.context.trace_id:032x}"[:8], *said]) + "\n"
+    trace_id = span.context.trace_id if span.context else 0
+    return "  ".join([f"{trace_id:032x}"[:8], *said]) + "\n"
 
 
 def ask(turn: Yielded) -> None:

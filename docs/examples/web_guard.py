@@ -42,8 +42,8 @@ def own_loop(request: Request) -> str:
 
 async def refuse(_: Request, error: Exception) -> JSONResponse:
     """Say what is not possible: a body of another shape, a call or loop that is not there, a decision that is late."""
-    status = {ValidationError: 422, UnknownCall: 404, LoopNotFound: 404}.get(type(error), 409)
-    return JSONResponse({"error": str(error)}, status)
+    codes: dict[type[Exception], int] = {ValidationError: 422, UnknownCall: 404, LoopNotFound: 404}
+    return JSONResponse({"error": str(error)}, codes.get(type(error), 409))
 
 
 REFUSALS = dict.fromkeys((CallerError, Conflict, LoopNotFound, ValidationError), refuse)

@@ -26,37 +26,15 @@ from typing import Any
 
 import anthropic
 import pytest
-from attrs import frozen
 
+from scripts.typecheck import PAGES, parts
 from toolloop import testing
 from toolloop.testing import FakeMessagesAPI
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-_FENCE = re.compile(
-    r"^<!-- test\n(?P<hidden>.*?)^-->$|^```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
-)
 _SAYS = re.compile(r"# -> (.*)$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-
-
-@frozen
-class Part:
-    """A Python block of a page, or a hidden one. `line`: of its first line, counted from 1."""
-
-    code: str
-    line: int
-    is_hidden: bool
-
-
-def parts(page: Path) -> Iterator[Part]:
-    """The Python of a page, in order."""
-    text = page.read_text(encoding="utf-8")
-    for found in _FENCE.finditer(text):
-        name = "hidden" if found["hidden"] is not None else "code"
-        if name == "hidden" or found["language"] == "python":
-            yield Part(found[name], text.count("\n", 0, found.start(name)) + 1, name == "hidden")
 
 
 def title(page: Path) -> str:
