@@ -294,6 +294,7 @@ class Store(Protocol):
             LoopNotFound: the loop does not exist, or is another one.
 
         """
+        ...
 
     def head(self, loop_id: str) -> StoredLoop:
         """Return a loop as `list` shows it.

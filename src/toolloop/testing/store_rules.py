@@ -114,8 +114,8 @@ def a_list_describes_each_loop(make: MakeStore) -> None:
         same(f"list() after append(head={head})", store.list(), [row])
         same(f"head() after append(head={head})", store.head("loop"), row)
     same("the loops with an earlier status", listed(store, "needs_decision"), [])
-    lease = store.acquire("loop", "me", until=3.25)
-    same("list() of a leased loop", store.list("running"), [evolve(row, lease=lease)])
+    before, lease = store.head("loop"), store.acquire("loop", "me", until=3.25)
+    same("list() of a leased loop", store.list("running"), [evolve(before, lease=lease)])
 
 
 def a_head_is_replaced_alone(make: MakeStore) -> None:
