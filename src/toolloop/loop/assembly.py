@@ -198,11 +198,13 @@ def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woke
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
     """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
+    is_known = journal.is_failing
     try:
         journal.commit()
     except StoreError as error:  # it is tried again, and raised then
-        extra = {"loop_id": journal.state.root.setup.loop_id}
-        LOG.warning("not everything is stored yet: %s", error, extra=extra)
+        if not is_known:
+            extra = {"loop_id": journal.state.root.setup.loop_id}
+            LOG.warning("not everything is stored yet: %s", error, extra=extra)
     finally:
         if lease is not None:
             lease.give_back_if_free()

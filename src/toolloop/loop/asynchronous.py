@@ -104,7 +104,8 @@ class AsyncToolLoopHandle(HandleBase):
         except ToolLoopError as unstored:
             if error[0] is None:
                 raise
-            LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
+            if error[0] is not type(unstored):
+                LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller can act. See `ToolLoopHandle.next_turn`."""

@@ -104,6 +104,7 @@ class Journal:
             Whatever happens without that (decisions, time, late ends, edits) belongs to the wait in which it happens.
         bus: tells those who watch.
         is_stored: whether it has a store.
+        is_failing: whether the last commit failed. Its caller was told by the error, so the next one is not logged.
         remote_drives: how many events only another driver can have stored.
         lost: why this driver cannot go on, if another one took the loop over.
         is_handed_over: whether each turn is given to the caller; see `status_of`.
@@ -111,6 +112,7 @@ class Journal:
     """
 
     is_stored = False
+    is_failing = False
     remote_drives = 0
     is_handed_over = False
     lost: Conflict | None = None

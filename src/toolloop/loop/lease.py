@@ -107,6 +107,7 @@ class DriverLease:
         with journal.io:
             if self.is_needed:
                 return
+            is_known = self._is_late or journal.is_failing
             try:
                 journal.commit()
                 journal.lease = None
@@ -116,11 +117,10 @@ class DriverLease:
             except LoopNotFound:
                 pass
             except ToolLoopError:
-                if not self._is_late:
-                    self._is_late = True
-                    LOG.warning(
-                        "a lease could not be given back now; it is tried again", extra={"loop_id": journal.loop_id}
-                    )
+                self._is_late = True
+                if not is_known:
+                    text = "a lease could not be given back now; it is tried again"
+                    LOG.warning(text, extra={"loop_id": journal.loop_id})
                 return
             self._lease, self._is_late = None, False
             _forget(self.owner)

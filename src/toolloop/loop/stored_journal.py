@@ -188,8 +188,10 @@ class StoredJournal(Journal):
                 try:
                     self._store()
                 except StoreError as error:
+                    self.is_failing = True
                     self.drop_steps(error)
                     raise
+            self.is_failing = False
 
     def refresh(self) -> bool:
         """Read what others stored. Return whether there was anything. Blocks while the store works.

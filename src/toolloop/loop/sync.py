@@ -133,13 +133,14 @@ class ToolLoopHandle(HandleBase):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the handle. After an exception, a failing store is logged and not raised."""
+        """Close the handle. After another exception, a failing store is logged and not raised."""
         try:
             self.close()
         except ToolLoopError as unstored:
             if error[0] is None:
                 raise
-            LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
+            if error[0] is not type(unstored):
+                LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller can act.
