@@ -241,7 +241,7 @@ def test_a_request_of_more_than_32_megabytes_is_not_sent() -> None:
         [reply(calls=[("say", {})]), reply("fine")], tools=[say], asked=params(messages=[user("ä" * (HALF // 2))])
     ) as at:
         at.turn().inject_and_continue([user("x" * (HALF + 1))])
-        with refused(at.handle, InvalidHistory, "request-size", "messages[3]", "messages_mut()", "33,554,432"):
+        with refused(at.handle, InvalidHistory, "request-size", "messages[3]", "Shorten", "33,554,432"):
             at.handle.next_turn()
         assert at.count == 1
         at.handle.messages_mut()[0]["content"] = "shorter"

@@ -220,10 +220,11 @@ class Yielded:
     def _alive(self, asked: str) -> Moves:
         if (state := self._moves.look()) is None:
             raise IllegalCommand(
-                f"{asked}: this Yielded is spent; a command was given. Call next_turn(), or see handle.pending_turn",
+                f"{asked}: this Yielded is spent; a command was given. Call handle.next_turn(), or see "
+                "handle.pending_turn",
                 state="spent",
                 asked=asked,
-                allowed=("next_turn()",),
+                allowed=("handle.next_turn()",),
             )
         self._last = state
         return self._moves

@@ -107,7 +107,7 @@ class ModelRequests:
 
     def _request_of(self, runtime: Runtime, loop: Loop) -> Request:
         """Return the next request of a loop, or raise a CallerError if the API would refuse it."""
-        refuse_lost_pause(loop, asked="next_turn()")
+        refuse_lost_pause(loop, asked="the next request")
         request = runtime.requests.make(
             loop.setup.params,
             loop.messages,
@@ -116,7 +116,7 @@ class ModelRequests:
             stale_thinking=loop.stale_thinking,
         )
         if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked by itself
-            refuse_unsendable(loop, runtime.tools, asked="next_turn()")
+            refuse_unsendable(loop, runtime.tools, asked="the next request")
             runtime.is_unchecked = False
         return request
 

@@ -201,7 +201,7 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
         )
     raise IllegalCommand(
         f"{decision.kind} of the call {name!r} is not possible: it is {call.status}, and does not wait for you. "
-        "Continue with next_turn(), or stop the loop",
+        "Let the loop continue, or stop it",
         state=str(call.status),
         asked=decision.kind,
         allowed=(),

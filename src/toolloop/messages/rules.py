@@ -230,7 +230,7 @@ RULES: Final[dict[str, Rule]] = {
     "image-limits": Rule("An image has at most 5 MB of base64.", "Make the image smaller.", "reported"),
     "request-size": Rule(
         "A request has at most 32 MB; only a loop checks it.",
-        "Shorten the history with `messages_mut()`, or `resume(Stop())` if the open round is too large.",
+        "Shorten the history, or stop the loop if the open round is too large.",
         "1, documented",
     ),
     "empty-error-result": Rule(

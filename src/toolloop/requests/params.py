@@ -361,7 +361,7 @@ def _too_large(size: int, texts: Sequence[str], encoded: Sequence[bytes]) -> Inv
     what = f"the request has {size:,} bytes, {own:,} of them in this message; the API takes {_MOST_BYTES:,}"
     problem = Problem(f"messages[{largest}]", "request-size", rule.level, what, rule.remedy)
     return InvalidHistory(
-        f"next_turn(): the API would refuse these messages: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",
+        f"the next request: the API would refuse it: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",
         problems=(problem,),
         messages=[decode(text) for text in texts],
     )

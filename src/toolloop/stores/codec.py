@@ -48,7 +48,7 @@ def load(snapshot: Mapping[str, JSON]) -> State:
     given: object = snapshot  # whatever a caller kept
     if not isinstance(given, Mapping) or "format" not in given:
         raise UnreadableSnapshot(
-            "this is not a snapshot of toolloop: `format` is missing. Give what snapshot() returned"
+            "this is not a snapshot of toolloop: `format` is missing. Give what handle.snapshot() returned"
         )
     _check_format(snapshot["format"], "the snapshot")
     fields = {key: value for key, value in snapshot.items() if key not in ("format", "digest")}
