@@ -46,6 +46,7 @@ class StoredJournal(Journal):
 
     """
 
+    is_stored = True
     store: Store
     io: AbstractContextManager[object]
 
