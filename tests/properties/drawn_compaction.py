@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -83,10 +82,10 @@ def is_for_summary(body: Any) -> bool:
 class SummingScript(WholeScript):
     """A script that answers requests for a summary with what is in `summaries`; when it has run out, with a summary."""
 
-    def __init__(self, said: Sequence[Any] = (), summaries: Sequence[Any] = ()) -> None:
+    def __init__(self, said: list[Any] | None = None, summaries: list[Any] | None = None) -> None:
         """Nothing was said yet."""
         super().__init__(said)
-        self.summaries = list(summaries)
+        self.summaries = summaries or []
 
     def __call__(self, body: dict[str, Any]) -> Any:
         """Answer a request."""

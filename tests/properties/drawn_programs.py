@@ -114,7 +114,7 @@ def live(program: Program, kind: Kind, store: Store | None = None) -> Lived:
 
 
 async def _live(program: Program, kind: Kind, store: Store | None) -> Lived:
-    script = SummingScript(program.answers, program.summaries)
+    script = SummingScript(list(program.answers), list(program.summaries))
     with FakeMessagesAPI(script) as api:
         bench, seen = Bench(), list[Any]()
         client: Any = api.client() if kind == "sync" else api.async_client()

@@ -6,8 +6,6 @@ example say what happens.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from attrs import field, frozen
@@ -114,90 +112,73 @@ def answers() -> st.SearchStrategy[Any]:
 class WholeScript:
     """A script for `FakeMessagesAPI`: gives each `Said` its ids and words, none of them twice.
 
-    What a loop hears depends on that loop alone, so it is the same in whatever order threads send their requests.
-
     Args:
-        said: the answers, in order, for each loop; one in a call begins later by one than the loop around it. When they
-            have run out, the model says goodbye.
+        said: the answers, in order; when they have run out, the model says goodbye.
 
     """
 
-    def __init__(self, said: Sequence[Any] = ()) -> None:
+    def __init__(self, said: list[Any] | None = None) -> None:
         """Nothing was said yet."""
-        self._counts: Counter[str] = Counter()
-        self.begin(said)
-
-    def begin(self, said: Sequence[Any]) -> None:
-        """Take other answers from now on."""
-        self._said, self._heard = said, Counter[str]()
+        self.said = said or []
+        self._count = 0
 
     def __call__(self, body: dict[str, Any]) -> Any:
         """Answer a request."""
-        loop = whose(body)
-        place = loop.count("_") + self._heard[loop]
-        self._heard[loop] += 1
-        goodbye = Said(("text",), (), "end_turn", True, False, False, {"input_tokens": 1})
-        return self.answer(self._said[place] if place < len(self._said) else goodbye, body)
+        said = (
+            self.said.pop(0) if self.said else Said(("text",), (), "end_turn", True, False, False, {"input_tokens": 1})
+        )
+        return self.answer(said, body)
 
     def answer(self, said: Any, body: dict[str, Any]) -> Any:
         """Make an answer whole."""
         return self._whole(said, body) if isinstance(said, Said) else said
 
     def _whole(self, said: Said, body: dict[str, Any]) -> dict[str, Any]:
-        loop = whose(body)
         content = [_found(call) for call in _open_searches(body)] if said.results_first else []
         for kind in said.kinds:
-            content += self._blocks(kind, loop)
+            content += self._blocks(kind)
         solid = [kind for kind in said.kinds if kind != "blank"]
         if said.stop_reason in PAUSES and solid[-1:] in (["thinking"], ["redacted"]):
-            content += self._blocks("text", loop)  # what ends in thinking cannot be sent back, and a pause is
+            content += self._blocks("text")  # what ends in thinking cannot be sent back, and a pause is
         more: dict[str, Any] = {"toolset_name": "browser"} if said.toolset else {}
         beside: dict[str, Any] = {}
         if said.by_code and said.calls:
-            run = {"type": "server_tool_use", "id": self._new("srvtoolu", loop), "name": "code_execution", "input": {}}
+            run = {"type": "server_tool_use", "id": self._new("srvtoolu"), "name": "code_execution", "input": {}}
             content.append(run)
             more = {"caller": {"type": "code_execution_20250825", "tool_id": run["id"]}}
-            beside = {"container": {"id": self._new("container", loop), "expires_at": "2026-12-31T00:00:00Z"}}
+            beside = {"container": {"id": self._new("container"), "expires_at": "2026-12-31T00:00:00Z"}}
         for name, drawn in said.calls:
-            given = {"prompt": self._new(TASK, loop)} if name == "nested" else drawn
-            content.append({"input": given, "type": "tool_use", "name": name, "id": self._new("toolu", loop), **more})
+            given = {"prompt": self._new(TASK)} if name == "nested" else drawn
+            content.append({"input": given, "type": "tool_use", "name": name, "id": self._new("toolu"), **more})
         if said.stop_reason == "compaction":
-            content.append({"type": "compaction", "content": self._new("summary", loop)})
+            content.append({"type": "compaction", "content": self._new("summary")})
         if said.stop_reason == "refusal":
             beside["stop_details"] = {"category": "cyber", "explanation": None}
         made = {"content": content, "stop_reason": said.stop_reason, **beside}
-        # No two replies use the same, so each entry of a log names its reply.
-        tokens = int("".join(f"{int(number):04}" for number in self._new("", loop).split("_")[1:]))
-        return {**made, "usage": {**said.usage, "input_tokens": tokens}}
+        self._count += 1  # no two replies use the same, so each entry of a log names its reply
+        return {**made, "usage": {**said.usage, "input_tokens": self._count}}
 
-    def _blocks(self, kind: str, loop: str) -> list[dict[str, Any]]:
-        name = self._new("srvtoolu", loop)
-        search = {"type": "server_tool_use", "id": name, "name": "web_search", "input": {"q": BIG}}
+    def _blocks(self, kind: str) -> list[dict[str, Any]]:
+        search = {"type": "server_tool_use", "id": self._new("srvtoolu"), "name": "web_search", "input": {"q": BIG}}
         match kind:
             case "blank":
                 return [{"type": "text", "text": " \n"}]
             case "thinking":
-                return [{"type": "thinking", "thinking": self._new("hm", loop)}]
+                return [{"type": "thinking", "thinking": self._new("hm")}]
             case "redacted":
-                return [{"type": "redacted_thinking", "data": self._new("hm", loop)}]
+                return [{"type": "redacted_thinking", "data": self._new("hm")}]
             case "hologram":
-                return [{"z": BIG, "type": "hologram", "a": [{"y": 1.50, "x": self._new("h", loop)}]}]
+                return [{"z": BIG, "type": "hologram", "a": [{"y": 1.50, "x": self._new("h")}]}]
             case "search":
                 return [search, _found(search)]
             case "search_open":
                 return [search]
         words = {"text": "words"}.get(kind, kind)
-        return [{"text": self._new(words, loop), "type": "text"}]
+        return [{"text": self._new(words), "type": "text"}]
 
-    def _new(self, word: str, loop: str) -> str:
-        self._counts[loop] += 1
-        return f"{word}{loop.removeprefix(TASK)}_{self._counts[loop]}"
-
-
-def whose(body: dict[str, Any]) -> str:
-    """Return which loop sends a request: the task of a nested one; empty for the outermost one."""
-    first = body["messages"][0]["content"]
-    return first if isinstance(first, str) and first.startswith(TASK) else ""
+    def _new(self, word: str) -> str:
+        self._count += 1
+        return f"{word}_{self._count}"
 
 
 def _found(call: dict[str, Any]) -> dict[str, Any]:

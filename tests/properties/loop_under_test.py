@@ -20,7 +20,7 @@ from tests import inside
 from tests.properties.checked_tools import PARAMS_TOOLS, TOOLS, Bench, Boom, StopWhen, policy
 from tests.properties.drawn_compaction import STRATEGIES, SummingScript, is_for_summary
 from tests.properties.drawn_programs import Kind
-from tests.properties.drawn_replies import whose
+from tests.properties.drawn_replies import TASK
 from tests.properties.wire import check_results, check_verbatim, exact
 from toolloop import (
     Answer,
@@ -287,25 +287,24 @@ class LoopUnderTest:
 
     def hear(self, body: Any, reply: Any) -> None:
         """A reply came in."""
-        self.said[int(reply["usage"]["input_tokens"])] = "summary" if is_for_summary(body) else whose(body), reply
+        self.said[int(reply["usage"]["input_tokens"])] = "summary" if is_for_summary(body) else _key(body), reply
 
     def see(self, handle: Handle, raw: bytes) -> None:
         """A request goes out; its reply is not there yet."""
         try:
             body, log = exact(raw), handle.usage_log
             check_results(body)
-            key, cut = whose(body), self._is_shortened(handle)
+            key, cut = _key(body), self._is_shortened(handle)
             received = [self.said[entry.usage.input_tokens] for entry in log]
-            own = [reply for loop, reply in received if loop == key]
+            own = [reply for whose, reply in received if whose == key]
             is_root = key == ""
             if not is_for_summary(body):
                 masked = "mask" in self.setting.compaction
                 check_verbatim(body, own, edited=is_root and cut, masked=is_root and masked)
             assert not is_root or self.edited or body["messages"][0] == FIRST, "the first words of the user are gone"
-            if is_root or self.setting.parallel == 1:  # of several at once, any may be first
-                what, self.in_flight = self.in_flight, ""
-                if what:
-                    self.interfere(what, None)
+            what, self.in_flight = self.in_flight, ""
+            if what:
+                self.interfere(what, None)
         except Exception:
             self.bench.wrong.append(traceback.format_exc())
             raise
@@ -573,8 +572,8 @@ class LoopUnderTest:
     def _check_usage(self, root: Loop) -> None:
         used = [entry.usage.input_tokens for entry in root.usage_log]
         assert not [tokens for tokens, times in Counter(used).items() if times > 1], "a reply is counted twice"
-        replies = Counter(self.said[tokens][0] for tokens in used)
-        assert root.iterations == replies[""]
+        whose = Counter(self.said[tokens][0] for tokens in used)
+        assert root.iterations == whose[""]
         assert root.total_usage.input_tokens == sum(used)
         spent = sum(self.said[tokens][1]["usage"].get("output_tokens", 0) for tokens in used)
         assert root.total_usage.output_tokens == spent
@@ -592,6 +591,12 @@ class LoopUnderTest:
         if self.is_stored and self.store is not None:
             assert check_promises(self.store.load("one").entries).broken == ()
             assert self.is_stale or self.journaled() == handle.state
+
+
+def _key(body: Any) -> str:
+    """Which loop sends a request: the task of a nested one; empty for the outermost one."""
+    first = body["messages"][0]["content"]
+    return first if isinstance(first, str) and first.startswith(TASK) else ""
 
 
 async def _read(handle: AsyncToolLoopHandle, reads: int) -> None:

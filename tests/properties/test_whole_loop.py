@@ -111,8 +111,7 @@ class WholeLoop(RuleBasedStateMachine):
         """Now and then something happens while the request is in progress."""
         loop = self.loop
         loop.steps_apart, loop.in_flight, loop.reads = steps, in_flight, reads
-        loop.script.begin(said)
-        loop.script.summaries[:] = [summary]
+        loop.script.said[:], loop.script.summaries[:] = said, [summary]
         self._gets_on(loop.next_turn)
 
     @in_phase(Waiting)
