@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from attrs import frozen
@@ -24,7 +23,7 @@ class StoredTools:
         """Look at a tree. The tools of its outermost loop change only with a driver."""
         self._state = state
 
-    @cached_property
+    @property
     def root(self) -> Runtime:
         """See `ToolsOfLoops`."""
         return _runtime(self._state.root.setup)
