@@ -38,6 +38,7 @@ MODULES = (
     "types",
     "machine",
     "stores",
+    "inbox",
     "otel",
     "testing",
 )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         history as history,
     )
     from toolloop import (
+        inbox as inbox,
+    )
+    from toolloop import (
         machine as machine,
     )
     from toolloop import (
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from toolloop.face.config import LoopConfig, LoopContext
     from toolloop.face.loop_view import LoopView
     from toolloop.face.results import Completed, Error, ToolLoopResult, Yielded
+    from toolloop.inbox.asynchronous import AsyncInbox
+    from toolloop.inbox.inbox import Inbox
     from toolloop.loop.asynchronous import AsyncToolLoopHandle
     from toolloop.loop.sub_loops import sub_loop
     from toolloop.loop.sync import ToolLoopHandle
@@ -73,6 +78,7 @@ __all__ = [
     "Answer",
     "Approve",
     "Ask",
+    "AsyncInbox",
     "AsyncToolLoopHandle",
     "AsyncToolRunner",
     "Budget",
@@ -81,6 +87,7 @@ __all__ = [
     "Deny",
     "Error",
     "Grant",
+    "Inbox",
     "InjectMessages",
     "IterationUsage",
     "LoopConfig",
@@ -122,6 +129,8 @@ _ORIGIN = {
         "Rerun",
         "Stop",
     ),
+    "toolloop.inbox.asynchronous": ("AsyncInbox",),
+    "toolloop.inbox.inbox": ("Inbox",),
     "toolloop.loop.asynchronous": ("AsyncToolLoopHandle",),
     "toolloop.face.config": ("LoopConfig", "LoopContext"),
     "toolloop.runner.runners": ("AsyncToolRunner", "ToolRunner"),
@@ -143,6 +152,7 @@ _MODULES = (
     "errors",
     "events",
     "history",
+    "inbox",
     "machine",
     "otel",
     "providers",
@@ -161,6 +171,7 @@ if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "
         """Import a public name at its first use (PEP 562)."""
         for module, names in _ORIGIN.items():
             if name in names:
+                import_module("toolloop.machine")  # as a whole: threads that import parts of it may wait for each other
                 value = globals()[name] = getattr(import_module(module), name)
                 return value
         if name in _MODULES:

@@ -2,6 +2,7 @@
 
 from toolloop.machine.errors import (
     AlreadyDecided,
+    BadLink,
     BadTool,
     CallerError,
     Conflict,
@@ -9,6 +10,8 @@ from toolloop.machine.errors import (
     Drift,
     IllegalCommand,
     InvalidHistory,
+    LinkExpired,
+    LinkUsed,
     LoopNotFound,
     MaxDepthExceeded,
     ModelError,
@@ -24,6 +27,7 @@ from toolloop.machine.errors import (
 
 __all__ = [
     "AlreadyDecided",
+    "BadLink",
     "BadTool",
     "CallerError",
     "Conflict",
@@ -31,6 +35,8 @@ __all__ = [
     "Drift",
     "IllegalCommand",
     "InvalidHistory",
+    "LinkExpired",
+    "LinkUsed",
     "LoopNotFound",
     "MaxDepthExceeded",
     "ModelError",

@@ -3,7 +3,7 @@
 from toolloop.face.config import Opinion, Policy, ResultFilter, StopWhen
 from toolloop.face.grants import GivenGrant, Grants
 from toolloop.face.loop_view import ChildView, PendingView, UsageView
-from toolloop.face.results import Turn
+from toolloop.face.results import Shown, Turn
 from toolloop.face.watch_events import LoopObserver, Observer
 from toolloop.loop.asynchronous import OpeningLoop
 from toolloop.loop.sub_loops import ParamsOf, SubLoop
@@ -39,6 +39,7 @@ __all__ = [
     "ResultFilter",
     "RunnerParts",
     "Secrets",
+    "Shown",
     "StopWhen",
     "SubLoop",
     "Turn",

@@ -19,7 +19,7 @@ import toolloop
 from tests.layout.test_surface import HEAVY
 
 SOURCE = Path(toolloop.__file__).parent
-LAZY = ["toolloop", "toolloop.stores"]
+LAZY = ["toolloop", "toolloop.inbox", "toolloop.stores"]
 NEEDED = "from toolloop import ToolLoopHandle, LoopConfig, tool"
 # Of the standard library: each costs as much as ten modules of ours, and no loop needs it to start.
 SLOW = (*HEAVY, "asyncio", "concurrent.futures", "email", "http", "importlib.metadata", "random", "socket", "ssl")

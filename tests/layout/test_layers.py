@@ -27,6 +27,7 @@ LAYERS = {
     "loop": 6,
     "runner": 7,
     "otel": 7,
+    "inbox": 7,
     "testing": 8,
 }
 _SILENT = {

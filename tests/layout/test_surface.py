@@ -20,7 +20,7 @@ DOORS = ["toolloop"] + [
     f"toolloop.{name}"
     for name in (
         *("errors", "terminations", "events", "responses", "compaction", "machine", "history", "providers", "tools"),
-        *("testing", "otel", "types"),
+        *("testing", "otel", "types", "inbox"),
     )
 ]
 # Those that need an extra are no part of their floor's door.
@@ -47,7 +47,7 @@ def test_all_public_modules_are_known() -> None:
     """Each module at the top of the package, and each folder whose names are public."""
     source = ROOT / "src" / "toolloop"
     tops = {file.stem for file in source.glob("*.py") if not file.stem.startswith("_")}
-    folders = {"compaction", "machine", "otel", "providers", "tools", "testing"}
+    folders = {"compaction", "machine", "otel", "providers", "tools", "testing", "inbox"}
     assert {f"toolloop.{name}" for name in tops | folders} | {"toolloop", "toolloop.tools.mcp"} == set(DOORS)
 
 

@@ -319,6 +319,9 @@ class Faulty:
     def load(self, loop_id: str, **more: Any) -> StoredJournal:
         return self._ask("load", lambda: self.inner.load(loop_id, **more))
 
+    def secret(self) -> str:
+        return self.inner.secret()
+
     def head(self, loop_id: str) -> StoredLoop:
         return self._ask("head", lambda: self.inner.head(loop_id))
 

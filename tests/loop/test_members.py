@@ -94,12 +94,15 @@ def test_the_view_tells_a_page_all_it_needs() -> None:
     with scene([reply("Writing.", calls=[WRITE], usage=HUNDRED)], max_iterations=5, timeout=60) as at:
         turn = at.turn()
         view = at.handle.view()
+        assert view["status"] == "needs_decision"
         assert (view["state"], view["text"], view["termination"], view["error"]) == ("Waiting", "Writing.", None, None)
         (shown,) = view["pending"]
         assert shown == {
             "id": "toolu_w",
             "path": ["toolu_w"],
             "name": "write",
+            "names": ["write"],
+            "takes": ["approve", "deny", "answer"],
             "input": {"path": "a", "text": "b"},
             "why": "approval",
             "expires_at": None,

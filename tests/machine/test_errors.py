@@ -17,6 +17,9 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.UnknownCall("m", call="c", known=("d",)),
     e.DecisionConflict("m", call="c", decision="deny", by="ana", at=datetime(2030, 1, 1, tzinfo=UTC)),
     e.AlreadyDecided("m", call="c", decision=None, by=None, at=None),
+    e.LinkUsed("m", call="c", decision="deny", by="ana", at=datetime(2030, 1, 1, tzinfo=UTC)),
+    e.LinkExpired("m", at=datetime(2030, 1, 1, tzinfo=UTC)),
+    e.BadLink("m"),
     e.UndecidedCalls("m", calls=("c",)),
     e.InvalidHistory("m", problems=("p",), messages=[{"role": "user"}]),
     e.BadTool("m", tool="look"),
@@ -36,6 +39,9 @@ CALLERS = {"IllegalCommand", "UnknownCall", "DecisionConflict", "AlreadyDecided"
     "InvalidHistory",
     "BadTool",
     "Drift",
+    "BadLink",
+    "LinkExpired",
+    "LinkUsed",
 }
 OUTSIDES = {
     "ModelError",

@@ -11,6 +11,7 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
 from toolloop.machine import events as ev
+from toolloop.machine.chain import Chain
 from toolloop.machine.effects import EndTurn, SendRequest
 from toolloop.machine.jsontext import decode, encode
 from toolloop.machine.loop import Failure, Finished, round_of
@@ -152,6 +153,14 @@ EXAMPLES: list[tuple[State, Standing]] = [
 def test_a_status_says_whose_turn_it_is(state: State, status: Standing) -> None:
     """A loop that waits for a person says so even if something else could go on meanwhile."""
     assert status_of(state) == status
+
+
+def test_a_loop_that_nobody_has_the_turn_of_can_go_on() -> None:
+    """And an empty conversation waits for somebody to begin it."""
+    waiting_for_a_command = m.after(TWO, m.judged(c=m.DENY, d=m.DENY), ev.TurnEnded())
+    assert status_of(waiting_for_a_command, is_handed_over=False) == "runnable"
+    empty = State({(): evolve(m.after().root, messages=Chain())})
+    assert status_of(empty, is_handed_over=False) == "needs_command"
 
 
 # --- what came of a loop inside a call -------------------------------------------------------------------------------

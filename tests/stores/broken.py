@@ -120,6 +120,13 @@ class KeepsEvents(MemoryStore):
         return self._loops[loop_id].add(self.old.pop(loop_id, []))
 
 
+@breaks("a_secret_stays")
+class Fickle(MemoryStore):
+    def secret(self) -> str:
+        self._secret += "x"
+        return self._secret
+
+
 @breaks("a_missing_loop_is_named")
 class MakesLoops(MemoryStore):
     def acquire(self, loop_id: str, *args: Any, **kwargs: Any) -> Lease:

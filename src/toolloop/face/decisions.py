@@ -159,6 +159,18 @@ def _refused(text: str, asked: str) -> IllegalCommand:
     return IllegalCommand(text, state="Waiting", asked=asked, allowed=("approve", "deny", "answer", "rerun"))
 
 
+def name_of(by: object) -> str | None:
+    """Return who says something, for the record.
+
+    Raises:
+        TypeError: it is not a string.
+
+    """
+    if not isinstance(by, str | None):
+        raise TypeError(f"by is {a_type(by)}; give the name of who says so, or None")
+    return None if by is None else well_formed(by)
+
+
 def said_texts(messages: Any, where: str) -> tuple[str, ...]:
     """Return what a user says as JSON texts: a string is one user message. See `to_texts`."""
     said = [messages] if isinstance(messages, str) else messages

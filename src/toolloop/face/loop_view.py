@@ -5,21 +5,31 @@ from __future__ import annotations
 from typing import TypedDict
 
 from toolloop.face.calls import pending_calls
+from toolloop.face.heads import names_along, takes
 from toolloop.face.results import text_of
 from toolloop.machine import limits
 from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.loop import Failed, Finished, Loop, TooDeep, round_of
-from toolloop.machine.queries import children
+from toolloop.machine.queries import children, status_of
 from toolloop.machine.state import Path, State
 from toolloop.tools.calls import ToolCall
 
 
 class PendingView(TypedDict):
-    """A call that waits, as JSON: see `ToolCall`. `expires_at` is a time by ISO 8601, or None."""
+    """A call that waits, as JSON: see `ToolCall`.
+
+    Attributes:
+        names: of the tools of the calls along its path.
+        takes: the decisions that it takes: `approve`, `deny`, `answer`, `rerun`.
+        expires_at: a time by ISO 8601, or None.
+
+    """
 
     id: str
     path: list[str]
     name: str
+    names: list[str]
+    takes: list[str]
     input: dict[str, JSON]
     why: str | None
     reason: str | None
@@ -61,6 +71,7 @@ class LoopView(_OneView):
 
     Attributes:
         loop_id: its id.
+        status: what it waits for, as in `store.list()`.
         state: where it is: the name of its phase, such as `Waiting` or `Finished`.
         depth: how deep it is nested.
         iterations: how many requests were answered.
@@ -75,6 +86,7 @@ class LoopView(_OneView):
     """
 
     loop_id: str
+    status: str
     children: list[ChildView]
     pending: list[PendingView]
 
@@ -90,8 +102,14 @@ def view_of(state: State, *, error: str | None = None) -> LoopView:
     view = _of_one(state, ())
     if error is not None:
         view["error"] = error
-    pending = [_of_call(call) for call in pending_calls(state)]
-    return {"loop_id": state.root.setup.loop_id, **view, "children": _inside(state, ()), "pending": pending}
+    pending = [_of_call(state, call) for call in pending_calls(state)]
+    return {
+        "loop_id": state.root.setup.loop_id,
+        "status": status_of(state),
+        **view,
+        "children": _inside(state, ()),
+        "pending": pending,
+    }
 
 
 def _of_one(state: State, path: Path) -> _OneView:
@@ -129,11 +147,13 @@ def _error(loop: Loop) -> str | None:
     return "it is nested too deep" if isinstance(loop.phase, TooDeep) else None
 
 
-def _of_call(call: ToolCall) -> PendingView:
+def _of_call(state: State, call: ToolCall) -> PendingView:
     return {
         "id": call.id,
         "path": list(call.path),
         "name": call.name,
+        "names": [*names_along(state, call.path)],
+        "takes": [*takes(call)],
         "input": call.effective_input,
         "why": call.why,
         "reason": call.reason,

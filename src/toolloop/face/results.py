@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from attrs import evolve, field, frozen
 
@@ -270,12 +270,27 @@ def _message_of(loop: Loop) -> str:
     return loop.response or "{}"
 
 
-def bound(call: str | ToolCall, decision: Decision) -> tuple[Named, Decision]:
-    """Return a call by its name or path, and the decision: bound to exactly what was shown if it is a `ToolCall`."""
-    if isinstance(call, ToolCall):
-        return call.path, (decision if decision.digest else evolve(decision, digest=call.digest))
+class Shown(Protocol):
+    """A call as it was shown: a `ToolCall`, or what a store or an inbox shows of one."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The ids that lead to it."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """What binds a decision to it."""
+        ...
+
+
+def bound(call: str | Shown, decision: Decision) -> tuple[Named, Decision]:
+    """Return a call by its name or path, and the decision: bound to exactly what was shown if it is not a name."""
     if isinstance(call, str):
         return call, decision
+    if hasattr(call, "path") and hasattr(call, "digest"):
+        is_bound = getattr(decision, "digest", "") is not None  # what is not a decision is refused later
+        return call.path, decision if is_bound else evolve(decision, digest=call.digest)
     raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by {a_type(call)}")
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from toolloop.machine.jsontext import JSON, canonical
+from toolloop.machine.jsontext import JSON, canonical, encode
 from toolloop.machine.setup import Setup, ToolFacts
 from toolloop.tools import Tool, ToolRegistry
 
@@ -17,7 +17,8 @@ def facts_of(tool: Tool[..., Any]) -> ToolFacts:
     approval: Literal["always", "never", "predicate"] = "predicate"
     if isinstance(needs, bool):
         approval = "always" if needs else "never"
-    return ToolFacts(tool.name, tool.effect, approval, _digest(tool.compared()))
+    schema = tool.input_schema
+    return ToolFacts(tool.name, tool.effect, approval, _digest(tool.compared()), encode(schema) if schema else None)
 
 
 def _digest(parts: Mapping[str, JSON]) -> str:

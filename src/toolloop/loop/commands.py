@@ -17,6 +17,7 @@ from attrs import evolve, frozen
 from toolloop.face.config import LoopConfig
 from toolloop.face.decisions import (
     already_closed,
+    name_of,
     nothing_waits,
     refuse_invalid,
     refuse_last_word,
@@ -28,7 +29,7 @@ from toolloop.face.loop_params import all_params, check_request
 from toolloop.face.results import Named
 from toolloop.loop.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
 from toolloop.loop.policies import misfit
-from toolloop.loop.runtimes import Runtimes
+from toolloop.loop.runtimes import ToolsOfLoops
 from toolloop.machine import events as ev
 from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.jsontext import JSON, a_type, decode, encode, well_formed
@@ -100,7 +101,7 @@ def read_limits(**limits: Any) -> dict[str, Any]:
 class Commands:
     """The commands of a caller. `now`: gives the time, in seconds since the epoch."""
 
-    _runtimes: Runtimes
+    _runtimes: ToolsOfLoops
     _now: Callable[[], float]
 
     # --- decisions -------------------------------------------------------------------------------------------------
@@ -177,11 +178,11 @@ class Commands:
         match command:
             case Continue():
                 return "continue_loop()", self.go_on
-            case InjectMessages():
+            case InjectMessages(by=by):
                 texts = said_texts(command.messages, "the injected messages")
-                return "inject_and_continue()", partial(self.inject, texts=texts)
-            case Stop(reason=None | str() as reason):
-                return "stop()", partial(self.stop, reason=reason)
+                return "inject_and_continue()", partial(self.inject, texts=texts, by=name_of(by))
+            case Stop(reason=None | str() as reason, by=by):
+                return "stop()", partial(self.stop, reason=reason, by=name_of(by))
             case Stop():
                 raise TypeError(f"stop(): the reason is {a_type(command.reason)}; give a string, or None")
         raise TypeError(f"{command!r} is not a command; give Continue(), InjectMessages([...]) or Stop()")
@@ -197,7 +198,7 @@ class Commands:
             raise refusal(state.root, "continue_loop()")
         return ev.Continued(at=self._now())
 
-    def inject(self, state: State, texts: tuple[str, ...]) -> ev.Continued:
+    def inject(self, state: State, texts: tuple[str, ...], by: str | None = None) -> ev.Continued:
         """Add messages, and continue where a command is awaited.
 
         Raises:
@@ -209,18 +210,18 @@ class Commands:
         loop, asked = state.root, "inject_and_continue()"
         if isinstance(loop.phase, Failed | Finished):
             raise refusal(loop, asked)
-        event = ev.Continued(texts, at=self._now())
+        event = ev.Continued(texts, by, at=self._now())
         step(state, event)  # what is not possible at all is refused as that
         self._refuse(landing(loop, texts), loop, asked)
         if _has_marks(texts):
             self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
         return event
 
-    def stop(self, _state: State, reason: str | None = None) -> ev.Stopped:
+    def stop(self, _state: State, reason: str | None = None, by: str | None = None) -> ev.Stopped:
         """End a loop."""
-        return ev.Stopped(None if reason is None else well_formed(reason), at=self._now())
+        return ev.Stopped(None if reason is None else well_formed(reason), by, at=self._now())
 
-    def retry(self, state: State) -> ev.Continued:
+    def retry(self, state: State, by: str | None = None) -> ev.Continued:
         """Go back to the point before the request that failed.
 
         Raises:
@@ -229,10 +230,10 @@ class Commands:
         """
         if not isinstance(state.root.phase, Failed):
             raise refusal(state.root, "retry()")
-        return ev.Continued(at=self._now())
+        return ev.Continued(by=by, at=self._now())
 
     def follow_up(
-        self, state: State, texts: tuple[str, ...], *, replace_last: bool = False
+        self, state: State, texts: tuple[str, ...], *, replace_last: bool = False, by: str | None = None
     ) -> ev.FollowedUp | ev.Continued:
         """Begin a user turn: the first, or a further one. `replace_last`: in place of the last one.
 
@@ -246,8 +247,8 @@ class Commands:
             raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
         if is_empty(state.root):
             self._refuse(texts, state.root, "follow_up()")
-            return ev.Continued(texts, at=self._now())
-        event = ev.FollowedUp(texts, replace_last, at=self._now())
+            return ev.Continued(texts, by, at=self._now())
+        event = ev.FollowedUp(texts, replace_last, by, at=self._now())
         then = step(state, event).root
         is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
         checked = landing(state.root, texts) if is_short else list(then.messages)

@@ -20,7 +20,8 @@ from functools import partial
 from typing import Any
 
 from toolloop.loop.journal import LOG
-from toolloop.loop.stored_journal import StoredJournal, safely
+from toolloop.loop.store_access import safely
+from toolloop.loop.stored_journal import StoredJournal
 from toolloop.machine.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
 from toolloop.stores.process import describe, standing, this_process
 from toolloop.stores.protocol import Lease

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from attrs import evolve, field, fields, frozen
@@ -17,7 +16,7 @@ from toolloop.face.tool_facts import changed_parts, facts_in_order
 from toolloop.loop.commands import refusal
 from toolloop.loop.journal import read_clock
 from toolloop.loop.message_edits import refuse_unsendable
-from toolloop.loop.stored_journal import safely
+from toolloop.loop.store_access import load_state
 from toolloop.loop.sub_loops import SubLoop
 from toolloop.machine import events as ev
 from toolloop.machine.errors import BadTool, Drift, LoopNotFound, UnreadableSnapshot
@@ -229,22 +228,14 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
         StoreError: the store failed.
 
     """
-    from toolloop.stores.codec import read_journal  # noqa: PLC0415 - cattrs is loaded when it is first needed
-
     check_store(store)
     kept = check_metadata(metadata)
     try:
-        journal = safely(loop_id, partial(store.load, loop_id))
+        state, journal = load_state(store, loop_id)
     except LoopNotFound:
         if params is None:
             raise
         return evolve(new_loop(here, params, store=store, loop_id=loop_id), metadata=kept)
-    state = read_journal(journal.entries)
-    if (found := state.root.setup.loop_id) != loop_id:
-        raise UnreadableSnapshot(
-            f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
-            "loop, or use fork() to go on with a copy of its own"
-        )
     opened = LoopParts(state, here, Secrets(), store, journal.rev, journal.entries[0].id)
     parts, setup = _opened(opened, params, on_drift=on_drift, asked="open()")
     wake_up = WakeUp(here.tools, _differences(state.root.setup, setup))

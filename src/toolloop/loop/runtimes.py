@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Protocol
 
 from attrs import define, evolve
 
@@ -126,3 +127,16 @@ class Runtimes:
         nested = (self._nested.get(path[:depth]) for depth in range(1, len(path) + 1))
         inside = (runtime.config.observers for runtime in nested if runtime is not None)
         return [*self.root.config.observers, *(observer for observers in inside for observer in observers)]
+
+
+class ToolsOfLoops(Protocol):
+    """Knows the tools of each loop of a tree: `Runtimes`, or what the journal keeps of them."""
+
+    @property
+    def root(self) -> Runtime:
+        """Of the outermost loop."""
+        ...
+
+    def at(self, state: State, path: Path) -> Runtime | None:
+        """Return the runtime of the loop at a path, if it has one."""
+        ...

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from toolloop.face.heads import head_of
 from toolloop.face.watch_events import WatchEvent
@@ -19,14 +19,13 @@ from toolloop.loop.event_bus import EventBus
 from toolloop.loop.journal import Command, Journal, Kind, PendingRecord, id_of, is_new_turn, kind_of, new_id
 from toolloop.loop.rebasing import Rebase, follow, is_record_of, outlives_lease, superseded, taken_over, without_repeats
 from toolloop.loop.reporting import watch
+from toolloop.loop.store_access import safely
 from toolloop.machine import events as ev
 from toolloop.machine.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.machine.queries import implied, status_of
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
 from toolloop.stores.protocol import Entry, Head, Lease, Store
-
-T = TypeVar("T")
 
 
 class StoredJournal(Journal):
@@ -117,8 +116,11 @@ class StoredJournal(Journal):
             item.rejection = self.lost
             return item
 
-    def say(self, command: Command, *, firm: bool = True) -> None:
-        """Do what the caller wants. See `Journal.say`. If commands are deferred, a conflict is raised by `tell`."""
+    def say(self, command: Command, *, firm: bool = True, then: Command | None = None) -> None:
+        """Do what the caller wants. See `Journal.say`. If commands are deferred, a conflict is raised by `tell`.
+
+        `then`: what follows from it, stored together with it; a command that may give nothing, and is not refused.
+        """
         if self._defers:
             with self.lock:
                 self._ask(command, firm=firm)
@@ -134,6 +136,8 @@ class StoredJournal(Journal):
                 item = self._ask(command, firm=firm)
             if item is None:
                 return
+            if then is not None:
+                self._ask(then, firm=False)
             try:
                 self.commit()
             finally:
@@ -141,6 +145,8 @@ class StoredJournal(Journal):
                     self.turn = turn  # the command was never seen: the wait is the same one
             if item.rejection is not None:
                 raise item.rejection
+            if then is not None and self._ask(then, firm=False):  # it follows only with what others stored meanwhile
+                self.commit()
 
     def _ask(self, command: Command, *, firm: bool) -> PendingRecord | None:
         event = command(self.state)
@@ -393,13 +399,3 @@ class StoredJournal(Journal):
             if item.lease is not None and not outlives_lease(item.event):
                 item.rejection = conflict
             item.lease = None
-
-
-def safely(loop_id: str, ask: Callable[[], T]) -> T:
-    """Ask a store. Whatever it raises is a `StoreError`."""
-    try:
-        return ask()
-    except StoreError:
-        raise
-    except Exception as error:
-        raise StoreError(f"the store failed for the loop {loop_id!r}: {type(error).__name__}: {error}") from error

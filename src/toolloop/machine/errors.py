@@ -70,6 +70,20 @@ class AlreadyDecided(DecisionConflict):
     """A decision for a call that has its result."""
 
 
+class BadLink(CallerError):
+    """A link that is forged or cut off, or whose call is not the one any more that it was made for."""
+
+
+class LinkExpired(CallerError):
+    """A link whose time is over. `at`: since when, an aware UTC time."""
+
+    at: datetime
+
+
+class LinkUsed(AlreadyDecided):
+    """A link to a call that is decided: by this link, or in another way."""
+
+
 class UndecidedCalls(CallerError):
     """The loop was told to go on while calls wait for a decision."""
 

@@ -124,16 +124,18 @@ class TurnEnded(Event):
 
 @frozen
 class Continued(Event):
-    """The caller continued the loop, or retries a failed request. `messages`: what they inject."""
+    """The caller continued the loop, or retries a failed request. `messages`: what they inject. `by`: who did."""
 
     messages: tuple[str, ...] = ()
+    by: str | None = None
 
 
 @frozen
 class Stopped(Event):
-    """The caller stopped the loop."""
+    """The caller stopped the loop. `by`: who, for the record."""
 
     reason: str | None = None
+    by: str | None = None
 
 
 @frozen
@@ -194,10 +196,11 @@ class GrantRevoked(Event):
 
 @frozen
 class FollowedUp(Event):
-    """The caller began a further user turn. `replace_last`: it replaces the last one."""
+    """The caller began a further user turn. `replace_last`: it replaces the last one. `by`: who, for the record."""
 
     messages: tuple[str, ...]
     replace_last: bool = False
+    by: str | None = None
 
 
 @frozen

@@ -92,12 +92,19 @@ class Texts:
 
 @frozen
 class ToolFacts:
-    """Facts about a tool, which are compared when a loop is reopened. `digest`: of its definition."""
+    """Facts about a tool, which are compared when a loop is reopened.
+
+    Attributes:
+        digest: of its definition.
+        input_schema: JSON text, for those who decide without the tool; None if it has none.
+
+    """
 
     name: str
     effect: ToolEffect
     approval: Literal["always", "never", "predicate"]
     digest: str
+    input_schema: str | None = None
 
 
 @frozen

@@ -332,16 +332,18 @@ class Continue:
 
 @frozen
 class InjectMessages:
-    """Add messages, and continue the loop if it waits for a command."""
+    """Add messages, and continue the loop if it waits for a command. `by`: who says so, for the record."""
 
     messages: Sequence[JSON]
+    by: str | None = None
 
 
 @frozen
 class Stop:
-    """End the loop."""
+    """End the loop. `by`: who says so, for the record."""
 
     reason: str | None = None
+    by: str | None = None
 
 
 Command = Continue | InjectMessages | Stop

@@ -44,6 +44,7 @@ if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "
         """Import a public name at its first use (PEP 562)."""
         for module, names in _ORIGIN.items():
             if name in names:
+                import_module("toolloop.machine")  # as a whole: threads that import parts of it may wait for each other
                 value = globals()[name] = getattr(import_module(module), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins  # `list` is a method of a store
 import os
+import secrets
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count, islice
@@ -67,6 +68,7 @@ class MemoryStore:
         self._loops: dict[str, _Loop] = {}  # in the order of creation
         self._numbers = count(1)
         self._tokens = count(1)
+        self._secret = secrets.token_urlsafe()
 
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
@@ -187,6 +189,10 @@ class MemoryStore:
             loop = self._loops.get(lease.loop_id)
             if loop is not None and loop.is_leased_by(lease):
                 loop.lease = None
+
+    def secret(self) -> str:
+        """See `Store.secret`."""
+        return self._secret
 
     def _find(self, loop_id: str, first_id: str | None = None) -> _Loop:
         loop = self._loops.get(loop_id)

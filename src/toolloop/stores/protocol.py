@@ -376,5 +376,9 @@ class Store(Protocol):
         """
         ...
 
+    def secret(self) -> str:
+        """Return a random text, which is made at the first call and then stays: all who use the store have the same."""
+        ...
+
     def release(self, lease: Lease) -> None:
         """Give a lease back. Nothing happens if it is not the loop's lease, or the loop does not exist."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins  # `list` is a method of a store
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -239,6 +240,22 @@ class SqliteStore:
                 _set_lease(db, found[0], None)
 
         self._file.write(act)
+
+    def secret(self) -> str:
+        """See `Store.secret`."""
+
+        def make(db: sqlite3.Connection) -> str:
+            if (made := _secret(db)) is None:
+                made = secrets.token_urlsafe()
+                db.execute("INSERT INTO secrets VALUES (?)", (made,))
+            return made
+
+        return self._file.read(_secret) or self._file.write(make)
+
+
+def _secret(db: sqlite3.Connection) -> str | None:
+    row = db.execute("SELECT text FROM secrets").fetchone()
+    return None if row is None else str(row[0])
 
 
 def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop] | None:

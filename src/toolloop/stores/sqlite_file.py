@@ -52,6 +52,7 @@ _SCHEMA = (
     # One counter for all loops: the tokens of a loop grow also when it is deleted and created again.
     "CREATE TABLE tokens (last INTEGER NOT NULL)",
     "INSERT INTO tokens VALUES (0)",
+    "CREATE TABLE secrets (text TEXT NOT NULL)",
     """CREATE VIEW journal AS
         SELECT loop_id, place & 0xffffffff AS seq, id, body, text
         FROM loops JOIN events ON place BETWEEN (number << 32) AND (number << 32 | 0xffffffff) ORDER BY place""",

@@ -150,6 +150,11 @@ class CrashingStore:
             with self._around("release()"):
                 self._store.release(lease)
 
+    def secret(self) -> str:
+        """See `Store.secret`."""
+        self._reach("before secret()")
+        return self._store.secret()
+
     def lease(self, loop_id: str) -> Lease | None:
         """See `Store.lease`."""
         self._reach("before lease()")

@@ -245,6 +245,14 @@ def a_deleted_loop_is_gone(make: MakeStore) -> None:
     same("append() to that", store.append("one", entries("b"), expected_rev=1), 2)
 
 
+def a_secret_stays(make: MakeStore) -> None:
+    """`secret` returns the same text each time, and another one for another store."""
+    store = emptied(make)
+    secret = store.secret()
+    same("the length of secret() is at least 32", len(secret) >= 32, True)  # noqa: PLR2004 - characters
+    same("secret() again", store.secret(), secret)
+
+
 def a_missing_loop_is_named(make: MakeStore) -> None:
     """A method that needs a loop raises `LoopNotFound` with its id, and creates none."""
     store = emptied(make)
@@ -354,6 +362,7 @@ _RULES = (
     a_list_is_read_by_status_and_by_page,
     a_list_is_read_by_metadata,
     a_deleted_loop_is_gone,
+    a_secret_stays,
     a_missing_loop_is_named,
     unusual_texts_stay_as_they_are,
     *LEASE_RULES,

@@ -1,0 +1,72 @@
+"""The inbox for asyncio and trio: the calls of the store run in threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from toolloop.face.results import Shown
+from toolloop.inbox.inbox import CallKey, Inbox
+from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
+from toolloop.loop.event_loops import in_thread
+from toolloop.machine.jsontext import JSON
+from toolloop.machine.values import Decision
+from toolloop.stores.protocol import Store
+
+
+class AsyncInbox:
+    """The same as `Inbox`, with `await` before each method. What is being stored is not cancelled half-way."""
+
+    def __init__(self, store: Store, secret: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """Look at a store. See `Inbox`."""
+        self._inbox = Inbox(store, secret, clock=clock)
+
+    async def pending(
+        self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
+    ) -> InboxPage:
+        """See `Inbox.pending`."""
+        return await in_thread(partial(self._inbox.pending, metadata, limit, cursor))
+
+    async def show(self, loop_id: str) -> ShownLoop:
+        """See `Inbox.show`."""
+        return await in_thread(partial(self._inbox.show, loop_id))
+
+    async def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
+        """See `Inbox.history`."""
+        return await in_thread(partial(self._inbox.history, loop_id))
+
+    async def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
+        """See `Inbox.decide`."""
+        await in_thread(partial(self._inbox.decide, loop_id, decisions))
+
+    async def stop(self, loop_id: str, reason: str | None = None, by: str | None = None) -> None:
+        """See `Inbox.stop`."""
+        await in_thread(partial(self._inbox.stop, loop_id, reason, by))
+
+    async def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | None = None) -> None:
+        """See `Inbox.say`."""
+        await in_thread(partial(self._inbox.say, loop_id, messages, by))
+
+    async def retry(self, loop_id: str, by: str | None = None) -> None:
+        """See `Inbox.retry`."""
+        await in_thread(partial(self._inbox.retry, loop_id, by))
+
+    async def link(
+        self,
+        loop_id: str,
+        call: str | Shown,
+        allow: Sequence[str] = ("approve", "deny"),
+        expires_in: float = 86_400.0,
+        base_url: str | None = None,
+    ) -> str:
+        """See `Inbox.link`."""
+        return await in_thread(partial(self._inbox.link, loop_id, call, allow, expires_in, base_url))
+
+    async def linked(self, token: str) -> InboxCall:
+        """See `Inbox.linked`."""
+        return await in_thread(partial(self._inbox.linked, token))
+
+    async def redeem(self, token: str, decision: Decision) -> None:
+        """See `Inbox.redeem`."""
+        await in_thread(partial(self._inbox.redeem, token, decision))

@@ -1,0 +1,351 @@
+"""The inbox: what waits in a store, and what a person decides and says about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from attrs import evolve
+
+from toolloop.face.decisions import name_of, said_texts
+from toolloop.face.heads import head_of
+from toolloop.face.loop_view import view_of
+from toolloop.face.results import Named, Shown, bound
+from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
+from toolloop.inbox.links import Link
+from toolloop.inbox.stored_tools import StoredTools
+from toolloop.inbox.trail import trail
+from toolloop.loop.commands import Commands, Said
+from toolloop.loop.event_bus import EventBus
+from toolloop.loop.store_access import load_state, safely
+from toolloop.loop.stored_journal import StoredJournal
+from toolloop.machine.errors import (
+    AlreadyDecided,
+    BadLink,
+    Conflict,
+    IllegalCommand,
+    LinkUsed,
+    LoopNotFound,
+    UnknownCall,
+)
+from toolloop.machine.events import Continued, Event
+from toolloop.machine.jsontext import JSON, a_type, decode
+from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.queries import is_empty, waiting
+from toolloop.machine.state import State
+from toolloop.machine.thinking import all_messages
+from toolloop.machine.values import Decision
+from toolloop.stores.arguments import check_integer, check_text
+from toolloop.stores.pending import PendingCall
+from toolloop.stores.protocol import Store, check_store
+
+CallKey = TypeVar("CallKey", bound="str | Shown")
+_ALL = 2**62
+_A_DAY = 86_400.0
+_KINDS = ("approve", "deny", "answer", "rerun")
+
+
+class Inbox:
+    """The loops of a store, for people who decide: no client, no tools, no parameters, and nothing is driven.
+
+    Its methods may be called from any thread. Decisions have the guarantees and the errors of `handle.decide`.
+    """
+
+    def __init__(self, store: Store, secret: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """Look at a store.
+
+        Args:
+            store: where the loops are.
+            secret: signs links. None: a random one that the store keeps.
+            clock: seconds since the epoch.
+
+        """
+        check_store(store)
+        if secret is not None:
+            check_text("secret", secret)
+        self._store = store
+        self._secret = secret
+        self._clock = clock
+
+    def pending(
+        self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
+    ) -> InboxPage:
+        """Return the calls that wait, over all loops: the earliest deadline first, then those of the oldest loops.
+
+        Calls that have expired are not among them.
+
+        Args:
+            metadata: only calls of loops with all of these among their metadata.
+            limit: the maximum number of calls.
+            cursor: of an earlier page: the calls behind it. It stays valid when loops are deleted.
+
+        """
+        check_integer("limit", limit, least=1)
+        loops = self._store.list("needs_decision", metadata=metadata, limit=_ALL)
+        return InboxPage(loops, self._clock(), limit, cursor)
+
+    def show(self, loop_id: str) -> ShownLoop:
+        """Return a loop as JSON: the conversation so far, whole inputs, usage, what is left of the limits.
+
+        Raises:
+            LoopNotFound: it is not there.
+
+        """
+        state, _ = load_state(self._store, loop_id)
+        row = safely(loop_id, partial(self._store.head, loop_id))
+        messages = [decode(text) for text in all_messages(state.root)]
+        return {
+            **view_of(state),
+            "status": row.status,
+            "messages": messages,
+            "metadata": dict(row.metadata),
+            "created": datetime.fromtimestamp(row.created, UTC).isoformat(),
+        }
+
+    def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
+        """Return who decided and said what, when and why, from the journal; the oldest first.
+
+        Raises:
+            LoopNotFound: it is not there.
+
+        """
+        return tuple(trail(safely(loop_id, partial(self._store.load, loop_id)).entries))
+
+    def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
+        """Decide calls of a loop: all of them, or none. Once no call waits, the loop is continued, too.
+
+        Args:
+            loop_id: the loop.
+            decisions: by call: an `InboxCall`, which binds the decision to what was shown, or a name as for
+                `handle.decide`.
+
+        Raises:
+            LoopNotFound: the loop is not there.
+            UnknownCall: a call that is not there.
+            AlreadyDecided: a call that has its result, unless the decision says the same again.
+            DecisionConflict: another call than the one shown, or decided otherwise already.
+            IllegalCommand: a call that does not wait, or does not take such a decision, or an input that does not fit.
+
+        """
+        if not isinstance(decisions, Mapping):
+            raise TypeError(f"decide() got {a_type(decisions)}; give a mapping of calls to decisions")
+        for call in decisions:
+            if isinstance(call, InboxCall) and call.loop_id != loop_id:
+                raise UnknownCall(
+                    f"the call {call.id!r} is of the loop {call.loop_id!r}, not of {loop_id!r}", call=call.id, known=()
+                )
+        pairs = [bound(call, decision) for call, decision in decisions.items()]
+        self._decide(loop_id, pairs)
+
+    def stop(self, loop_id: str, reason: str | None = None, by: str | None = None) -> None:
+        """End a loop for good, also after a failed request. After its end this does nothing.
+
+        Raises:
+            LoopNotFound: it is not there.
+
+        """
+        if not isinstance(reason, str | None):
+            raise TypeError(f"stop(): the reason is {a_type(reason)}; give a string, or None")
+        who = name_of(by)
+
+        def said(state: State, commands: Commands) -> Event | None:
+            is_over = isinstance(state.root.phase, Finished | TooDeep)
+            return None if is_over else commands.stop(state, reason, who)
+
+        self._say(loop_id, said)
+
+    def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | None = None) -> None:
+        """Say something to the model. After the end, and after a failed request, it begins a further user turn.
+
+        Raises:
+            LoopNotFound: the loop is not there.
+            UndecidedCalls: calls wait for a decision.
+            InvalidHistory: the API would refuse the messages there.
+
+        """
+        texts, who = said_texts(messages, "the messages of say()"), name_of(by)
+
+        def said(state: State, commands: Commands) -> Event:
+            if is_empty(state.root) or isinstance(state.root.phase, Finished | Failed | TooDeep):
+                return commands.follow_up(state, texts, by=who)
+            return commands.inject(state, texts, who)
+
+        self._say(loop_id, said)
+
+    def retry(self, loop_id: str, by: str | None = None) -> None:
+        """Let the failed request of a loop be tried again. The number of attempts begins anew.
+
+        Raises:
+            LoopNotFound: the loop is not there.
+            IllegalCommand: no request failed.
+
+        """
+        who = name_of(by)
+        self._say(loop_id, lambda state, commands: commands.retry(state, who))
+        row = safely(loop_id, partial(self._store.head, loop_id))
+        anew = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=evolve(row.head, attempts=0))
+        with suppress(Conflict):  # a driver was quicker
+            safely(loop_id, anew)
+
+    # --- links -------------------------------------------------------------------------------------------------------
+
+    def link(
+        self,
+        loop_id: str,
+        call: str | Shown,
+        allow: Sequence[str] = ("approve", "deny"),
+        expires_in: float = _A_DAY,
+        base_url: str | None = None,
+    ) -> str:
+        """Return a signed link with which whoever has it may decide a call once. It needs the extra `inbox`.
+
+        Args:
+            loop_id: the loop.
+            call: the call, as for `decide`.
+            allow: the decisions that it may be used for.
+            expires_in: seconds from now. A link never outlives the wait of its call.
+            base_url: the address of the page that serves links. None: return the token alone.
+
+        Raises:
+            LoopNotFound: the loop is not there.
+            UnknownCall: no such call waits.
+
+        """
+        if isinstance(allow, str) or not allow or not set(allow) <= set(_KINDS):
+            raise ValueError(f"allow is {allow!r}; give some of {', '.join(_KINDS)}")
+        state, journal = load_state(self._store, loop_id)
+        name = call if isinstance(call, str) else call.path
+        calls = [each for each in _pending(state) if name in (each.path, "/".join(each.path), each.id)]
+        if len(calls) != 1:
+            known = tuple("/".join(each.path) for each in _pending(state))
+            raise UnknownCall(
+                f"link(): {name!r} is not one call that waits; those are: {', '.join(known) or 'none'}",
+                call=str(name),
+                known=known,
+            )
+        until = self._clock() + expires_in
+        if (ends := calls[0].expires_at) is not None:
+            until = min(until, ends)
+        made = Link(loop_id, journal.entries[0].id, calls[0].path, calls[0].digest, tuple(allow), until)
+        token = made.to_token(self._key())
+        return token if base_url is None else f"{base_url.rstrip('/')}/link/{token}"
+
+    def linked(self, token: str) -> InboxCall:
+        """Return the call that a link is for, without using it.
+
+        Raises:
+            BadLink, LinkExpired, LinkUsed: the link is dead.
+
+        """
+        link = Link.of(token, self._key(), self._clock())
+        try:
+            state, journal = load_state(self._store, link.loop_id)
+            row = safely(link.loop_id, partial(self._store.head, link.loop_id))
+        except LoopNotFound as error:
+            raise _gone(link) from error
+        if journal.entries[0].id != link.first_id:
+            raise _gone(link)
+        try:
+            return InboxCall.of(row, _linked(link, state))
+        except LinkUsed as error:
+            raise self._told(link.loop_id, error) from None
+
+    def redeem(self, token: str, decision: Decision) -> None:
+        """Decide a call with a link. A use that is refused does not spend it.
+
+        Raises:
+            BadLink: it is forged, or the call has changed since it was made.
+            LinkExpired: its time is over.
+            LinkUsed: the call is decided; by whom, how and when.
+            IllegalCommand: the link does not allow this decision, or the call does not take it.
+
+        """
+        link = Link.of(token, self._key(), self._clock())
+        if (kind := type(decision).__name__.lower()) not in link.allow:
+            raise IllegalCommand(
+                f"this link does not allow {kind}; it allows {', '.join(link.allow)}",
+                state="Waiting",
+                asked=kind,
+                allowed=link.allow,
+            )
+        try:
+            self._decide(link.loop_id, [(link.path, evolve(decision, digest=link.digest))], link)
+        except LoopNotFound as error:
+            raise _gone(link) from error
+
+    def _key(self) -> str:
+        return self._secret or self._store.secret()
+
+    # --- what is said ------------------------------------------------------------------------------------------------
+
+    def _decide(self, loop_id: str, pairs: Sequence[tuple[Named, Decision]], link: Link | None = None) -> None:
+        def said(state: State, commands: Commands) -> Event | None:
+            if link is not None:
+                _linked(link, state)
+            return commands.decide(state, pairs)
+
+        try:
+            self._say(loop_id, said, first_id=None if link is None else link.first_id)
+        except AlreadyDecided as error:
+            raise self._told(loop_id, error) from None
+
+    def _say(
+        self, loop_id: str, said: Callable[[State, Commands], Event | None], *, first_id: str | None = None
+    ) -> None:
+        """Store what a person says, and that the loop continues if nothing of it waits any more."""
+        state, stored = load_state(self._store, loop_id)
+        found = stored.entries[0].id
+        if first_id not in (None, found):
+            raise LoopNotFound(f"the loop {loop_id!r} was deleted, and created again", loop_id=loop_id)
+        journal = StoredJournal(
+            state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
+        )
+        commands = Commands(StoredTools(state), journal.now)
+        tick: Said = partial(commands.tick, now=journal.now())
+        if tick(journal.state) is not None:
+            journal.say(tick, firm=False)
+        journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
+        journal.tell()
+
+    def _told(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
+        """Return the error with the decision that stands, also if the round of the call is closed."""
+        if error.decision is None:
+            entries = [entry for entry in self.history(loop_id) if entry.path and "/".join(entry.path) == error.call]
+            if entries:
+                last = entries[-1]
+                by = "" if last.by is None else f" by {last.by}"
+                when = last.at.isoformat(timespec="seconds")
+                text = f"the call {error.call!r} was decided already ({last.kind}{by} at {when})"
+                parts = {"call": error.call, "decision": last.kind, "by": last.by, "at": last.at}
+                return type(error)(f"{text}; nothing is left to decide", **parts)
+        return error
+
+
+def _continued(commands: Commands, state: State) -> Continued | None:
+    """Continue a loop whose calls are all decided."""
+    phase = state.root.phase
+    is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
+    return commands.go_on(state) if is_decided else None
+
+
+def _pending(state: State) -> tuple[PendingCall, ...]:
+    return head_of(state, 0.0, is_handed_over=False).pending
+
+
+def _linked(link: Link, state: State) -> PendingCall:
+    """Return the call of a link; refuse the link if that does not wait any more as it did when the link was made."""
+    call = next((each for each in _pending(state) if each.path == link.path), None)
+    name = "/".join(link.path)
+    if call is None:
+        raise LinkUsed(f"the call {name!r} does not wait any more", call=name, decision=None, by=None, at=None)
+    if call.digest != link.digest:
+        raise BadLink(f"the call {name!r} has changed since this link was made: ask for a new one")
+    return call
+
+
+def _gone(link: Link) -> BadLink:
+    return BadLink(f"the loop {link.loop_id!r} of this link was deleted")

@@ -1,0 +1,72 @@
+"""The tools of stored loops, as far as a journal keeps them: names and schemas. None of them can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from toolloop.face.config import DEFAULT_CONFIG
+from toolloop.loop.runtimes import Runtime
+from toolloop.machine.jsontext import JSON, decode
+from toolloop.machine.setup import Setup, ToolFacts
+from toolloop.machine.state import Path, State
+from toolloop.requests.params import Secrets
+from toolloop.tools import Tool, ToolRegistry
+
+
+class StoredTools:
+    """Knows the tools of each loop of a tree from its setup. See `ToolsOfLoops`."""
+
+    def __init__(self, state: State) -> None:
+        """Look at a tree. The tools of its outermost loop change only with a driver."""
+        self._state = state
+
+    @property
+    def root(self) -> Runtime:
+        """See `ToolsOfLoops`."""
+        return _runtime(self._state.root.setup)
+
+    def at(self, state: State, path: Path) -> Runtime | None:
+        """See `ToolsOfLoops`."""
+        loop = state.at(path)
+        return None if loop is None else _runtime(loop.setup)
+
+
+@frozen
+class _StoredSchema:
+    """The intake of a tool whose schema is stored."""
+
+    _facts: ToolFacts
+
+    def definition(self) -> JSON:
+        schema = self._facts.input_schema
+        return {"name": self._facts.name, "input_schema": {"type": "object"} if schema is None else decode(schema)}
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        if self._facts.input_schema is None:
+            return dict(given)
+        try:
+            from toolloop.tools.json_schema import JsonSchema  # noqa: PLC0415 - of an extra, for edited inputs only
+
+            schema = JsonSchema.of(self._facts.name, "", decode(self._facts.input_schema))
+        except ImportError as missing:
+            raise ImportError(
+                f"an edited input is checked with jsonschema ({missing}): pip install 'toolloop[inbox]'",
+                name=missing.name,
+            ) from missing
+        return schema.fit(given)
+
+
+def _runtime(setup: Setup) -> Runtime:
+    tools = ToolRegistry([_tool(facts) for facts in setup.tools])
+    return Runtime.of(setup, tools, DEFAULT_CONFIG, Secrets())
+
+
+def _tool(facts: ToolFacts) -> Tool[..., Any]:
+    return Tool(facts.name, "", _never, False, facts.effect, False, _StoredSchema(facts))
+
+
+def _never() -> None:
+    raise NotImplementedError("a stored tool cannot run: it is known by its schema alone")

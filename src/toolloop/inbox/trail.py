@@ -1,0 +1,62 @@
+"""Who decided what: the audit trail in a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from toolloop.inbox.items import HistoryEntry
+from toolloop.machine import events as ev
+from toolloop.machine.jsontext import decode
+from toolloop.machine.loop import Failed, round_of
+from toolloop.machine.state import Path, State
+from toolloop.machine.tree import fold, step
+from toolloop.machine.values import Call, DecisionRecord
+from toolloop.stores.codec import decode_event
+from toolloop.stores.protocol import Entry
+
+
+def trail(entries: Iterable[Entry]) -> Iterator[HistoryEntry]:
+    """Yield what people said and policies decided, in order."""
+    state: State | None = None
+    for entry in entries:
+        event = decode_event(entry)
+        before, state = state, fold([event]) if state is None else step(state, event)
+        if before is not None:
+            yield from _said(before, state, event)
+
+
+def _said(before: State, after: State, event: ev.Event) -> Iterator[HistoryEntry]:
+    at = datetime.fromtimestamp(after.root.now, UTC)
+    match event:
+        case ev.Decided():
+            for name, record in event.decisions:
+                yield _decision(before, (*event.path, *name.split("/")), record, at)
+        case ev.Judged():
+            for call_id, result in event.results:
+                if isinstance(result, DecisionRecord):
+                    yield _decision(before, (*event.path, call_id), result, at, by_policy=True)
+        case ev.Stopped():
+            yield HistoryEntry("stop", at, event.by, event.reason)
+        case ev.GrantRevoked():
+            yield HistoryEntry("revoke", at, event.by, content=event.grant_id)
+        case ev.Continued() | ev.FollowedUp() if event.messages:
+            yield HistoryEntry("say", at, event.by, content=[decode(text) for text in event.messages])
+        case ev.Continued() if isinstance(before.root.phase, Failed):
+            yield HistoryEntry("retry", at, event.by)
+
+
+def _decision(
+    state: State, path: Path, record: DecisionRecord, at: datetime, *, by_policy: bool = False
+) -> HistoryEntry:
+    call = _call_at(state, path)
+    more: dict[str, Any] = {} if call is None else {"name": call.name, "input": decode(call.input)}
+    content = None if record.content is None else decode(record.content)
+    return HistoryEntry(record.kind, at, record.by, record.reason, path, content=content, by_policy=by_policy, **more)
+
+
+def _call_at(state: State, path: Path) -> Call | None:
+    loop = state.at(path[:-1])
+    round_ = None if loop is None else round_of(loop)
+    return None if round_ is None else round_.find(path[-1])

@@ -1,0 +1,171 @@
+"""Signed links: one use, one call, one time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.effort import examples
+from tests.inbox.support import Desk, desk
+from toolloop import Answer, Approve, Deny, Inbox, MemoryStore
+from toolloop.errors import BadLink, IllegalCommand, LinkExpired, LinkUsed, ToolLoopError, UnknownCall
+from toolloop.testing import call, reply
+
+each_store = pytest.mark.parametrize("where", ["memory", "sqlite"])
+
+
+@each_store
+def test_a_link_decides_its_call_once(where: str, tmp_path: Path) -> None:
+    """Whoever has it sees the call first. Used again, it says who decided, also if the same is said."""
+    at = desk(where, tmp_path)
+    at.drive(metadata={"owner": "ana"})
+    address = at.inbox.link("loop", "c1", base_url="https://example.org/approvals/")
+    base, _, token = address.rpartition("/")
+    assert base == "https://example.org/approvals/link"
+    assert at.inbox.linked(token) == at.inbox.pending()[0]
+    assert at.inbox.linked(token).metadata == {"owner": "ana"}
+    at.inbox.redeem(token, Approve(by="ana"))
+    for again in (Approve(by="ana"), Deny("no")):
+        with pytest.raises(LinkUsed) as used:
+            at.inbox.redeem(token, again)
+        assert (used.value.decision, used.value.by, used.value.call) == ("approve", "ana", "c1")
+    with pytest.raises(LinkUsed):
+        at.inbox.linked(token)
+    assert [each.id for each in at.inbox.pending()] == ["c2"]
+
+
+def deleted(at: Desk) -> None:
+    at.store.delete("loop")
+
+
+def created_again(at: Desk) -> None:
+    at.store.delete("loop")
+    at.drive()
+
+
+def decided(at: Desk) -> None:
+    at.inbox.decide("loop", {"c1": Deny("no", by="bo"), "c2": Deny("no", by="bo")})
+
+
+def finished(at: Desk) -> None:
+    decided(at)
+    at.drive()
+
+
+def went_on(at: Desk) -> None:
+    at.now += 3601
+
+
+def stopped(at: Desk) -> None:
+    at.inbox.stop("loop", by="bo")
+
+
+@pytest.mark.parametrize(
+    ("happens", "error"),
+    [
+        (deleted, BadLink),
+        (created_again, BadLink),
+        (decided, LinkUsed),
+        (finished, LinkUsed),
+        (stopped, LinkUsed),
+        (went_on, LinkExpired),
+    ],
+)
+@each_store
+def test_a_link_dies_with_what_it_was_made_for(
+    where: str, happens: Callable[[Desk], None], error: type[ToolLoopError], tmp_path: Path
+) -> None:
+    """A loop that was created again under the id is another one, even if it asks the very same."""
+    at = desk(where, tmp_path)
+    at.drive()
+    token = at.inbox.link("loop", at.inbox.pending()[0], expires_in=3600)
+    happens(at)
+    before = [at.store.load(loop.loop_id) for loop in at.store.list()]
+    for use in (lambda: at.inbox.redeem(token, Approve(by="eve")), lambda: at.inbox.linked(token)):
+        with pytest.raises(error) as raised:
+            use()
+        if happens in (decided, finished):
+            assert (vars(raised.value)["decision"], vars(raised.value)["by"]) == ("deny", "bo")
+    assert [at.store.load(loop.loop_id) for loop in at.store.list()] == before
+    assert at.ran == []
+
+
+def test_a_link_expires_with_its_call() -> None:
+    """A call that was not decided in time does not run."""
+    at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
+    at.drive()
+    token = at.inbox.link("loop", "c1", expires_in=3600)
+    at.now += 61
+    with pytest.raises(LinkExpired):
+        at.inbox.redeem(token, Approve(by="ana"))
+
+
+def test_a_link_is_bound_to_the_call_as_it_was_shown() -> None:
+    """Another input is another call, although it has the same id."""
+    at = Desk(MemoryStore())
+    at.drive()
+    token = at.inbox.link("loop", "c1")
+    other = Desk(MemoryStore(), script=(reply(calls=[call("pay", {"to": "eve", "euros": 999}, id="c1")]),))
+    other.drive()
+    entries = [*at.store.load("loop").entries[:1], *other.store.load("loop").entries[1:]]
+    head = other.store.head("loop").head
+    at.store.delete("loop")
+    at.store.create("loop", entries, head=head)
+    with pytest.raises(BadLink, match="has changed"):
+        at.inbox.redeem(token, Approve())
+    with pytest.raises(BadLink, match="has changed"):
+        at.inbox.linked(token)
+
+
+def test_a_refused_use_does_not_spend_a_link() -> None:
+    """What it does not allow, and what the call does not take."""
+    at = Desk(MemoryStore())
+    at.drive()
+    token = at.inbox.link("loop", "c1", allow=("approve",))
+    for decision in (Deny("no"), Answer("x"), Approve(input={"to": 7})):
+        with pytest.raises(IllegalCommand):
+            at.inbox.redeem(token, decision)
+    at.inbox.redeem(token, Approve(by="ana"))
+    assert [entry.kind for entry in at.inbox.history("loop")] == ["approve"]
+
+
+@examples(60)
+@given(st.integers(0, 1000), st.sampled_from("aZ.-_9"), st.text(max_size=20))
+def test_a_changed_link_is_refused(number: int, other: str, text: str) -> None:
+    """Any other text, and that of another store or secret."""
+    at = Desk(MemoryStore())
+    at.drive()
+    token = at.inbox.link("loop", "c1")
+    place = number % (len(token) - 1)  # some bits of the last character carry nothing
+    changed = token[:place] + other + token[place + 1 :]
+    for bad in (changed, token[:place], text, Inbox(at.store, "secret").link("loop", "c1")):
+        if bad != token:
+            with pytest.raises(BadLink):
+                at.inbox.linked(bad)
+    assert at.inbox.linked(token).id == "c1"
+
+
+def test_a_secret_of_ones_own_signs_links() -> None:
+    """Any process that has it takes them."""
+    at = Desk(MemoryStore())
+    at.drive()
+    token = Inbox(at.store, "a long secret", clock=at.clock).link("loop", "c2")
+    Inbox(at.store, "a long secret", clock=at.clock).redeem(token, Deny("no"))
+    for bad in ("", 7):
+        with pytest.raises((TypeError, ValueError), match="secret"):
+            Inbox(at.store, bad)  # type: ignore[arg-type]
+
+
+def test_a_link_is_made_only_for_a_call_that_waits() -> None:
+    """And only for decisions that there are."""
+    at = Desk(MemoryStore())
+    at.drive()
+    with pytest.raises(UnknownCall, match="c1, c2"):
+        at.inbox.link("loop", "c3")
+    for allow in ((), "approve", ("approve", "dance")):
+        with pytest.raises(ValueError, match="allow"):
+            at.inbox.link("loop", "c1", allow=allow)
