@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 import toolloop
-from toolloop import AsyncToolLoopHandle, AsyncToolRunner, Completed, Error, ToolLoopHandle, ToolRunner, Yielded
+from toolloop import (
+    AsyncInbox,
+    AsyncToolLoopHandle,
+    AsyncToolRunner,
+    Completed,
+    Error,
+    Inbox,
+    ToolLoopHandle,
+    ToolRunner,
+    Yielded,
+)
 from toolloop import testing as kit
 from toolloop.events import AsyncReplyStream, AsyncTurnStream, ReplyStream, TurnStream
 from toolloop.stores import Store
@@ -21,6 +31,7 @@ HANDLES = (ToolLoopHandle, AsyncToolLoopHandle)
 # its `Yielded`. What serves handles and runners alike, or a plain list, names none of either.
 READERS: dict[str, tuple[object, ...]] = {
     "face": (Yielded, Completed, Error),
+    "inbox": (Inbox, AsyncInbox),
     "loop": (*HANDLES, Yielded, TurnStream, AsyncTurnStream),
     "machine": (*HANDLES, Yielded),
     "runner": (ToolRunner, AsyncToolRunner, ReplyStream, AsyncReplyStream),
