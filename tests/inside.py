@@ -118,11 +118,6 @@ def is_editing_history(handle: Handle) -> bool:
     return handle._issuer.edits._list is not None
 
 
-def is_drifted(handle: Handle) -> bool:
-    """Whether the stored configuration differs from that of the handle."""
-    return handle._engine.is_asleep and bool(handle._assembly.parts.wake_up and handle._assembly.parts.wake_up.changes)
-
-
 def tool_runs_of(handle: Handle) -> Mapping[tuple[str, ...], Any]:
     """Return the tool runs in progress, by the path of their call: each has a `thread`, or None, and a `deadline`."""
     return {each.key[1:]: each for each in _operations(handle) if isinstance(each.work, CallRun)}

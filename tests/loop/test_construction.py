@@ -207,7 +207,6 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "store is a str",
     ),
     "config is no config": (lambda: made(config={"max_iterations": 3}), TypeError, "config"),
-    "config is None": (lambda: made(config=None), TypeError, "config"),
     "context is no context": (lambda: made(context=5), TypeError, "context"),
     "the provider is none": (lambda: ToolLoopHandle(object(), params=params()), TypeError, "provider"),
     "the client is async": (lambda: made(anthropic.AsyncAnthropic(api_key="x")), TypeError, "sync"),

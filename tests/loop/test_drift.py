@@ -1,107 +1,239 @@
-"""Waking up among other tools and policies: each kind of drift is named, accepted if the caller says so, and used."""
+"""Waking up with other tools, policies and parameters: what is adopted, and what raises `Drift` once it is driven."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.each import each
 from tests.loop.concurrency import cross
-from tests.loop.support import TOOLS, Scene, add, broken, look, params, picture, results_in, scene, write, yielded
-from toolloop import Answer, LoopConfig, LoopContext, ToolLoopHandle, ToolRegistry, tool
+from tests.loop.support import TOOLS, Scene, add, look, params, results_in, scene, write, yielded
+from toolloop import Answer, Approve, LoopConfig, LoopContext, ToolLoopHandle, tool
 from toolloop.errors import Drift
+from toolloop.events import DriftAdopted, WatchEvent
 from toolloop.machine import Judging
-from toolloop.testing import FakeMessagesAPI, call, reply
+from toolloop.machine.jsontext import decode
+from toolloop.terminations import StopCondition
+from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, reply
 
 LOOKUP = {"name": "lookup", "description": "Look up.", "input_schema": {"type": "object", "properties": {}}}
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
-
-
-@tool(name="add")
-def other_schema(a: int, b: int, c: int) -> str:
-    """Add two numbers."""
-    return str(a + b + c)
-
-
-@tool(name="add", needs_approval=True)
-def guarded(a: int, b: int) -> str:
-    """Add two numbers."""
-    return str(a + b)
-
-
-@tool(name="add", effect="pure")
-def repeatable(a: int, b: int) -> str:
-    """Add two numbers."""
-    return str(a + b)
-
-
-@tool(name="more")
-def more() -> str:
-    """More."""
-    return "more"
 
 
 def policy(*_: Any) -> None:
     """A policy without an opinion."""
 
 
-REST = (write, look, broken, picture)
-DRIFTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a tool is gone": ({"tools": REST}, "the tool 'add' is gone"),
-    "no tools": ({"tools": ()}, "the tool 'write' is gone"),
-    "a tool is new": ({"tools": (*TOOLS, more)}, "the tool 'more' is new"),
-    "another schema": ({"tools": (other_schema, *REST)}, "the definition of the tool 'add' changed"),
-    "another approval": ({"tools": (guarded, *REST)}, "the approval of the tool 'add' was never, and is always"),
-    "another effect": ({"tools": (repeatable, *REST)}, "the effect of the tool 'add' was once, and is pure"),
-    "a callable is missing": ({"config": None}, "config.on_tool_call was set, and is missing"),
-    "a callable is new": (
-        {"config": LoopConfig(on_tool_call=policy, stop_when=policy)},
-        "config.stop_when was not set, and is",
-    ),
-    "another model": ({"params": params(model="claude-opus-5")}, "the parameter 'model' changed"),
-    "another system prompt": ({"params": params(system="New.")}, "the parameter 'system' is new"),
-    "another limit of tokens": ({"params": params(max_tokens=1)}, "the parameter 'max_tokens' changed"),
-    "other raw tools": ({"params": params(tools=[LOOKUP])}, "the parameter 'tools' is new"),
+# --- any change of a loop in which a call of `write` waits -----------------------------------------------------------
+
+
+@tool(name="save", needs_approval=lambda _: True)
+def save(path: str) -> str:
+    """Save a file."""
+    return path
+
+
+@tool(name="write", needs_approval=True)
+def reworded(path: Annotated[str, "Where to."], text: str) -> str:
+    """Write a whole text file anew."""
+    return path + text
+
+
+@tool(name="write", needs_approval=True)
+def other_schema(path: str, text: str, mode: str = "w") -> str:
+    """Replace a text file."""
+    return path + text + mode
+
+
+def other(old: Any, **options: Any) -> Any:
+    """The same tool with other options."""
+    kept = {"needs_approval": old.needs_approval, "effect": old.effect}
+    return tool(old.function, name=old.name, **{**kept, **options})
+
+
+@tool(name="save", needs_approval=lambda _: True)
+def other_save(name: str) -> str:
+    """Save a file."""
+    return name
+
+
+@tool
+def lookup() -> str:
+    """Look up."""
+    return "found"
+
+
+# What may be different: the tools in place of `write` (a call of it waits) and of `save` (none does), a tool more, the
+# configuration and the parameters; with the change that it makes, and whether that is adopted.
+Kind = tuple[Any, str | None, bool]
+OF_WRITE: list[Kind] = [
+    (write, None, True),
+    (None, "the tool 'write' is gone", False),
+    (reworded, "the definition of the tool 'write' changed", True),
+    (other_schema, "the schema of the tool 'write' changed", False),
+    (other(write, needs_approval=False), "the approval of the tool 'write' was always, and is never", False),
+    (other(write, needs_approval=policy), "the approval of the tool 'write' was always, and is predicate", False),
+    (other(write, effect="pure"), "the effect of the tool 'write' was once, and is pure", False),
+]
+OF_SAVE: list[Kind] = [
+    (save, None, True),
+    (None, "the tool 'save' is gone", True),
+    (other_save, "the schema of the tool 'save' changed", True),
+    (other(save, needs_approval=False), "the approval of the tool 'save' was predicate, and is never", False),
+    (other(save, needs_approval=True), "the approval of the tool 'save' was predicate, and is always", True),
+    (other(save, effect="keyed"), "the effect of the tool 'save' was once, and is keyed", False),
+]
+OF_TOOLS: list[Kind] = [(None, None, True), (look, "the tool 'look' is new", True)]
+OF_CONFIG: list[Kind] = [
+    ({"on_tool_call": policy}, None, True),
+    ({}, "config.on_tool_call was set, and is missing", False),
+    ({"on_tool_call": policy, "stop_when": policy}, "config.stop_when was not set, and is", True),
+    ({"on_tool_call": policy, "max_iterations": 7}, "config.max_iterations changed", True),
+    ({"on_tool_call": policy, "tool_timeout": 7}, "config.tool_timeout changed", True),
+]
+OF_PARAMS: list[Kind] = [
+    (None, None, True),
+    (params(), None, True),
+    (params(timeout=5, extra_headers={"x-mine": "1"}), None, True),
+    (params(model="claude-opus-5"), "the parameter 'model' changed", True),
+    (params(system="New."), "the parameter 'system' changed", True),
+    (params(tools=[LOOKUP]), "the parameter 'tools' changed", True),
+]
+ALL = (OF_WRITE, OF_SAVE, OF_TOOLS, OF_CONFIG, OF_PARAMS)
+SAME = tuple(kinds[0] for kinds in ALL)
+# One thing is different.
+SINGLE = {
+    kind[1]: (*SAME[:place], kind, *SAME[place + 1 :]) for place, kinds in enumerate(ALL) for kind in kinds if kind[1]
 }
 
 
-@pytest.mark.parametrize(("parts", "change"), DRIFTS.values(), ids=DRIFTS)
-def test_drift_is_named_and_may_be_accepted(parts: dict[str, Any], change: str) -> None:
-    """It says what changed and what to do; accepted, the loop wakes up with what there is now."""
-    with scene([reply(calls=[WRITE])], on_tool_call=policy) as at:
-        at.turn()
-        given = {"tools": TOOLS, "config": LoopConfig(on_tool_call=policy), **parts}
-        snapshot = at.handle.snapshot()
-        with pytest.raises(Drift) as caught:
-            ToolLoopHandle.restore(snapshot, at.api.client(), **given)
-        assert change in caught.value.changes
-        assert change in str(caught.value)
-        assert "accept" in str(caught.value)
-        copy = ToolLoopHandle.restore(snapshot, at.api.client(), **given, on_drift="accept")
-        assert copy.pending_turn is not None
-        again = ToolLoopHandle.restore(copy.snapshot(), at.api.client(), **given)
-        assert again.snapshot() == copy.snapshot()
+def asleep() -> dict[str, Any]:
+    """A loop that waits for an approval."""
+    provider, config = ScriptedProvider([reply(calls=[WRITE])]), LoopConfig(on_tool_call=policy)
+    handle = ToolLoopHandle(provider, params=params(), tools=[write, save], config=config, loop_id="loop")
+    yielded(handle.next_turn())
+    return handle.snapshot()
 
 
-@pytest.mark.parametrize(
-    "parts",
+SNAPSHOT = asleep()
+
+
+def awake(kinds: tuple[Kind, ...], on_drift: Any = "raise", seen: Any = None) -> ToolLoopHandle:
+    """The loop with these things."""
+    (one, _, _), (two, _, _), (three, _, _), (config, _, _), (asked, _, _) = kinds
+    observers = [] if seen is None else [seen.append]
+    return ToolLoopHandle.restore(
+        SNAPSHOT,
+        ScriptedProvider([reply("done")] * 3),
+        tools=[each for each in (one, two, three) if each is not None],
+        config=LoopConfig(**config, observers=observers),
+        params=asked,
+        on_drift=on_drift,
+    )
+
+
+def streamed(handle: ToolLoopHandle) -> None:
+    with handle.stream() as stream:
+        list(stream)
+
+
+def commanded(handle: ToolLoopHandle) -> None:
+    if handle.pending_turn is not None:
+        handle.pending_turn.continue_loop()
+    handle.next_turn()
+
+
+def check(kinds: tuple[Kind, ...], on_drift: Any) -> None:
+    """Look, decide, and drive."""
+    changes = [change for _, change, _ in kinds if change]
+    unsafe = [change for _, change, is_adopted in kinds if change and not is_adopted]
+    refused = {"raise": unsafe, "strict": changes, "accept": []}[on_drift]
+    seen: list[WatchEvent] = []
+    handle = awake(kinds, on_drift, seen)
+    assert [each.id for each in handle.pending] == [each["id"] for each in handle.view()["pending"]] == ["toolu_w"]
+    assert yielded(handle.run()).pending == handle.pending
+    assert handle.snapshot() == SNAPSHOT
+    handle.decide({"toolu_w": Approve()})
+    if not refused:
+        assert handle.run().unwrap().text == "done"
+        adopted = [event.changes for event in seen if isinstance(event, DriftAdopted)]
+        assert [set(found) for found in adopted] == ([set(changes)] if changes else [])
+        return
+    before = handle.snapshot()
+    for drive in (ToolLoopHandle.run, streamed, commanded, ToolLoopHandle.run):
+        with pytest.raises(Drift, match=r'Bring them back, or open it with on_drift="accept"') as caught:
+            drive(handle)
+        assert set(caught.value.changes) == set(refused)
+        assert all(change in str(caught.value) for change in refused)
+        if drive is commanded:  # its command stands
+            before = handle.snapshot()
+        assert handle.snapshot() == before
+    assert not any(isinstance(event, DriftAdopted) for event in seen)
+    handle.stop()
+    assert isinstance(handle.run().unwrap().termination, StopCondition)
+
+
+@each("change", SINGLE)
+def test_drift_is_judged_where_a_loop_is_driven(change: str) -> None:
+    """Not where somebody looks or decides. It names what is unsafe, under `strict` any change; else all is adopted."""
+    for on_drift in ("raise", "strict", "accept"):
+        check(SINGLE[change], on_drift)
+
+
+@settings(deadline=None)
+@given(st.tuples(*map(st.sampled_from, ALL)), st.sampled_from(("raise", "strict", "accept")))
+def test_drift_names_every_change_that_it_refuses(kinds: tuple[Kind, ...], on_drift: str) -> None:
+    """Whatever else is different."""
+    check(kinds, on_drift)
+
+
+def test_adopted_drift_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A line says what is different; the loop has it from then on."""
+    handle = awake(SINGLE["the parameter 'model' changed"])
+    with caplog.at_level(logging.INFO, "toolloop"):
+        handle.decide({"toolu_w": Approve()})
+        handle.run()
+        handle.follow_up("more")
+        handle.run()
+    (line,) = [record.getMessage() for record in caplog.records if "stored" in record.getMessage()]
+    assert "the parameter 'model' changed" in line
+    assert decode(handle.state.root.setup.params)["model"] == "claude-opus-5"
+
+
+def test_a_loop_that_has_ended_is_not_judged() -> None:
+    """There is nothing to drive; a further user turn is."""
+    with scene([reply("fine")]) as at:
+        at.done()
+        copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS[1:], on_drift="strict")
+        assert copy.run().unwrap().text == "fine"
+        copy.follow_up("more")
+        with pytest.raises(Drift, match="the tool 'add' is gone"):
+            copy.run()
+
+
+@each(
+    ("stored", "tools", "problem"),
     [
-        {},
-        {"tools": ToolRegistry(TOOLS)},
-        {"params": params()},
-        {"params": params(messages=[{"role": "user", "content": "something else"}])},
-        {"params": params(timeout=5, extra_headers={"x-mine": "1"})},
-        {"params": {}},
-        {"config": LoopConfig(max_iterations=99, timeout=5)},
+        ({"tools": [LOOKUP]}, [lookup], "two tools have the name 'lookup'"),
+        ({"tool_choice": {"type": "tool", "name": "write"}}, [look], "'write'"),
     ],
 )
-def test_what_is_no_drift(parts: dict[str, Any]) -> None:
-    """Same things in another wrapping, secrets that come back, other limits: the loop wakes up."""
-    with scene([reply(calls=[WRITE])]) as at:
-        at.turn()
-        given = {"tools": TOOLS, **parts}
-        assert ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), **given).messages == at.handle.messages
+def test_parameters_that_no_longer_fit_the_tools_are_drift(stored: Any, tools: Any, problem: str) -> None:
+    """The API would refuse each request, whatever is accepted; other parameters mend it."""
+    with scene([reply("fine")], tools=[write], asked=params(**stored)) as at:
+        snapshot = at.handle.snapshot()
+        for on_drift in ("raise", "accept"):
+            copy = ToolLoopHandle.restore(snapshot, at.api.client(), tools=tools, on_drift=on_drift)
+            assert copy.snapshot() == snapshot
+            with pytest.raises(Drift, match=problem):
+                copy.run()
+        mended = ToolLoopHandle.restore(snapshot, at.api.client(), tools=tools, params=params())
+        assert mended.run().unwrap().text == "fine"
 
 
 def test_a_tool_that_is_gone_is_told_to_the_model() -> None:
@@ -128,7 +260,7 @@ def test_an_external_name_stays_external() -> None:
 
 
 @pytest.mark.parametrize("word", ["ignore", "", None])
-def test_on_drift_takes_two_words(word: Any) -> None:
+def test_on_drift_takes_three_words(word: Any) -> None:
     """Anything else is a mistake."""
     with scene([]) as at, pytest.raises(ValueError, match="on_drift"):
         ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS, on_drift=word)

@@ -121,7 +121,8 @@ def test_a_golden_snapshot_loads_and_goes_on(path: Path) -> None:
     _, _, name = path.stem.split("-", 2)
     _, after = STORIES[name]
     with FakeMessagesAPI(after, verify_signatures=False) as api:
-        handle = ToolLoopHandle.restore(json.loads(path.read_text("utf-8")), api.client(), tools=tools_of(name))
+        snapshot = json.loads(path.read_text("utf-8"))
+        handle = ToolLoopHandle.restore(snapshot, api.client(), tools=tools_of(name), on_drift="strict")
         assert (handle.loop_id, handle.messages[0]) == ("golden", user("shorter") if name == "edited" else user())
         check_and_decide(name, handle)
         assert handle.run().unwrap().text == "end"

@@ -24,7 +24,7 @@ from tests.loop.concurrency import (
 from tests.loop.support import completed, yielded
 from toolloop import Continue, LoopConfig, ToolCall, ToolContext, ToolError, ToolLoopHandle, tool
 from toolloop.errors import Drift
-from toolloop.events import CallFinished, CallProgress, CallStarted, ResultFiltered
+from toolloop.events import CallFinished, CallProgress, CallStarted, DriftAdopted, ResultFiltered
 from toolloop.testing import ScriptedProvider, call, reply
 
 SAYS = reply(calls=[("say", {})])
@@ -233,12 +233,14 @@ def test_the_sync_handle_refuses_an_async_filter_at_once() -> None:
         sync_loop([], [say], result_filters=[later])
 
 
-def test_filters_that_are_missing_after_sleep_are_drift() -> None:
-    """Results that were cut would come back whole, so it is said."""
+def test_filters_that_are_missing_after_sleep_are_told() -> None:
+    """Results that were cut come back whole, so an event says so; under `strict` that is refused."""
     asleep = sync_loop([], [say], result_filters=[upper]).snapshot()
-    with pytest.raises(Drift, match="result_filters"):
-        ToolLoopHandle.restore(asleep, ScriptedProvider([]), tools=[say])
-    ToolLoopHandle.restore(asleep, ScriptedProvider([]), tools=[say], config=LoopConfig(result_filters=[upper]))
+    change = "config.result_filters was set, and is missing"
+    with pytest.raises(Drift, match=change):
+        ToolLoopHandle.restore(asleep, ScriptedProvider([reply("end")]), tools=[say], on_drift="strict").run()
+    done = ToolLoopHandle.restore(asleep, ScriptedProvider([reply("end")]), tools=[say]).run()
+    assert [event.changes for event in done.events if isinstance(event, DriftAdopted)] == [(change,)]
 
 
 @each("bad", [upper, [1], "upper"])

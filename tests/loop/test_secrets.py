@@ -167,7 +167,9 @@ def test_errors_of_the_caller_hold_no_secret() -> None:
         other = asked(system="other")
         other["mcp_servers"] = [{**MCP, "url": "https://other.example"}]
         with pytest.raises(Drift) as drift:
-            ToolLoopHandle.restore(snapshot, api.client(api_key=KEY), tools=TOOLS, params=other)
+            ToolLoopHandle.restore(
+                snapshot, api.client(api_key=KEY), tools=TOOLS, params=other, on_drift="strict"
+            ).run()
         for caught in (invalid.value, drift.value):
             assert found_in(caught, vars(caught), pickle.dumps(caught)) == []
 

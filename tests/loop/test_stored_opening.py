@@ -198,15 +198,19 @@ def test_what_cannot_be_read_is_said_and_left_alone() -> None:
 
 
 def test_params_of_a_loop_that_is_there_are_compared() -> None:
-    """Its messages are not looked at; another model is `Drift`; what is refused leaves no trace in the store."""
+    """Its messages are not looked at; another model is adopted once it is driven; a refusal leaves no trace."""
     world = World("sync", MemoryStore())
     world.open()
     before = world.store.load(ID)
     parts = world.parts(params=params(model="claude-opus-5", messages=[{"role": "user", "content": "else"}]))
     with pytest.raises(Drift) as caught:
-        wait("sync", _kind("sync").open(world.store, ID, world.provider(), **parts))
+        world.open(**{**parts, "on_drift": "strict"}).next_turn()
     assert caught.value.changes == ("the parameter 'model' changed",)
     assert world.store.load(ID) == before
+    other = world.open(**parts)
+    assert world.store.load(ID) == before
+    yielded(other.next_turn())
+    assert world.requests[-1]["model"] == "claude-opus-5"
     with pytest.raises(InvalidHistory):
         wait(
             "sync",

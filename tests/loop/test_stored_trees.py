@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
+from tests.each import each
 from tests.loop.concurrency import DEADLINE, either_kind, run_async, told, turn
 from tests.loop.loop_trees import LoopTree, bare, join, kid, parallel
 from tests.loop.support import add, completed
-from tests.loop.test_sub_loop_calls import GATED, gate
-from toolloop import Ask, AsyncToolLoopHandle, ToolCall, ToolLoopHandle, sub_loop, tool
+from tests.loop.test_sub_loop_calls import gate
+from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, ToolCall, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import Drift, StoreError
+from toolloop.events import DriftAdopted
 from toolloop.stores.codec import decode_event, read_journal
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
@@ -38,23 +40,68 @@ def test_what_a_loop_came_to_is_taken_although_its_tool_is_gone(kind: str) -> No
     assert loop_tree.asked == ["go", "one"]
 
 
-@pytest.mark.parametrize(
-    ("part", "now"),
-    [
-        ("inner tools", kid([add])),
-        ("callables", kid([gate], on_tool_call=lambda _call, _view: Ask())),
-        ("parameters", sub_loop("kid", "Do a part of it.", params=bare(system="New."), tools=[gate])),
-        ("definition", sub_loop("kid", "Do another part.", params=bare(), tools=[gate])),
-    ],
-)
-def test_drift_says_which_part_of_a_loop_tool_changed(part: str, now: Any) -> None:
-    """And nothing else: the caller is to know what to look at."""
-    loop_tree = LoopTree("sync", {"go": parallel("one"), "one": GATED}, [kid([gate])])
+@tool(name="gate", needs_approval=True)
+def other_gate(door: int) -> str:
+    """Open a door."""
+    return str(door)
+
+
+@tool(name="kid")
+def no_loop(prompt: Annotated[str, "The task, with everything that is needed for it."]) -> str:
+    """Do a part of it."""
+    return prompt
+
+
+# Tools in place of the one whose loop waits for an approval; what changed, and whether that is adopted.
+CHANGED: list[tuple[Any, tuple[str, ...], bool]] = [
+    (kid([gate, add]), ("the tool 'kid/add' is new",), True),
+    (kid([gate], stop_when=lambda _: None), ("config.stop_when of the tool 'kid' was not set, and is",), True),
+    (sub_loop("kid", "Do it.", params=bare(), tools=[gate]), ("the definition of the tool 'kid' changed",), True),
+    (
+        sub_loop("kid", "Do a part of it.", params=bare(system="New."), tools=[gate]),
+        ("the parameters of the tool 'kid' changed",),
+        True,
+    ),
+    (kid([]), ("the tool 'kid/gate' is gone",), False),
+    (kid([other_gate]), ("the schema of the tool 'kid/gate' changed",), False),
+    (
+        kid([tool(gate.function, name="gate")]),
+        ("the approval of the tool 'kid/gate' was always, and is never",),
+        False,
+    ),
+    (
+        no_loop,
+        ("the loop inside calls of the tool 'kid' is gone",),
+        False,
+    ),
+]
+
+
+@each(("now", "changes", "is_adopted"), CHANGED)
+def test_a_loop_inside_a_call_is_compared_too(now: Any, changes: tuple[str, ...], is_adopted: bool) -> None:
+    """With the tool that began it, before anything is recorded."""
+    said = {"go": parallel("one"), "one": [reply(calls=[call("gate", id="g")]), reply("back")]}
+    loop_tree = LoopTree("sync", said, [kid([gate])])
     handle = loop_tree.loop()
     turn("sync", handle)
-    with pytest.raises(Drift) as caught:
-        loop_tree.restored(handle.snapshot(), tools=[now])
-    assert caught.value.changes == (f"the {part} of the tool 'kid' changed",)
+    snapshot = handle.snapshot()
+    for on_drift in ("strict", "raise"):
+        seen: list[Any] = []
+        config = LoopConfig(observers=[seen.append])
+        awake = ToolLoopHandle.restore(snapshot, loop_tree, tools=[now], config=config, on_drift=on_drift)
+        assert [each.path for each in awake.pending] == [("one", "g")]
+        awake.decide({"g": Approve()})
+        before = awake.snapshot()
+        if is_adopted and on_drift == "raise":
+            assert awake.run().unwrap().text == "all done"
+            adopted = {event.path: event.changes for event in seen if isinstance(event, DriftAdopted)}
+            assert adopted.pop(()) == changes
+            assert adopted in ({}, {("one",): (changes[0].replace("kid/", "").replace(" of the tool 'kid'", ""),)})
+            continue
+        with pytest.raises(Drift) as caught:
+            awake.run()
+        assert (caught.value.changes, awake.snapshot()) == (changes, before)
+        assert not any(isinstance(event, DriftAdopted) for event in seen)
 
 
 SAID = {"go": parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}

@@ -21,7 +21,7 @@ from tests.loop.stored import (
     send,
 )
 from tests.loop.support import results_in, yielded
-from toolloop import Answer, Ask, Deny, LoopConfig, tool
+from toolloop import Answer, Ask, Deny, LoopConfig, Rerun, tool
 from toolloop.errors import Conflict, Drift
 from toolloop.machine.setup import Texts
 from toolloop.stores.memory import MemoryStore
@@ -156,18 +156,33 @@ def test_a_handle_with_older_tools_does_not_drive_on() -> None:
     yielded(new.run())
     assert [call.id for call in yielded(old.run()).pending] == ["t2"]
     old.decide(t2=APPROVED)
-    with pytest.raises(Drift, match="open it again"):
+    with pytest.raises(Drift, match="the approval of the tool 'pay' was always, and is never"):
         old.run()
     assert world.ran == ["t3"]
     assert new.run().unwrap().text == "done"
     assert world.ran == ["t3", "t2"]
 
 
-def test_drift_is_told_also_while_another_drives() -> None:
-    """To read and decide one needs the same tools, too."""
+@either_kind
+def test_an_interrupted_loop_is_opened_and_decided_with_other_tools(kind: str) -> None:
+    """What its driver left is uncertain at once; only who drives it needs the tools of its open calls."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    with held(world, "t1", world.open()) as turn:
+        watcher = world.open(tools=(), take_over=True)
+        assert [(each.id, each.why) for each in watcher.handle.pending] == [("t1", "uncertain")]
+        watcher.decide(t1=Rerun())
+        with pytest.raises(Drift) as caught:
+            watcher.run()
+    assert caught.value.changes == ("the tool 'pay' is gone",)
+    with pytest.raises(Conflict):
+        turn.result()
+    assert world.open().text() == "done"
+    assert world.ran == ["t1", "t1"]
+
+
+def test_a_loop_can_be_looked_at_while_another_drives() -> None:
+    """Whatever tools are here."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     with held(world, "t1", world.open()) as turn:
-        with pytest.raises(Drift):
-            world.open(tools=(pay,))
-        assert world.open().handle.pending == ()
+        assert world.open(tools=()).handle.pending == ()
     yielded(turn.result())

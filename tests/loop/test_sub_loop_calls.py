@@ -219,8 +219,10 @@ def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str) -> None:
     loop_tree = LoopTree(kind, {"go": parallel("one"), "one": WRITES}, [kid([write])])
     handle = loop_tree.loop()
     yielded(turn(kind, handle))
+    refused = loop_tree.restored(handle.snapshot(), tools=[])
+    approve(refused)
     with pytest.raises(Drift, match="the tool 'kid' is gone"):
-        loop_tree.restored(handle.snapshot(), tools=[])
+        turn(kind, refused)
     awake = loop_tree.restored(handle.snapshot(), tools=[], on_drift="accept")
     approve(awake)
     lost = yielded(turn(kind, awake))

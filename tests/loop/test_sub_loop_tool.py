@@ -14,7 +14,6 @@ from tests.loop.concurrency import async_loop, sync_loop
 from tests.loop.support import MODEL, add, assistant, user, write
 from toolloop import Approve, LoopConfig, Texts, Tool, ToolContext, ToolLoopHandle, ToolRegistry, sub_loop, tool
 from toolloop.errors import BadTool, Drift, InvalidHistory
-from toolloop.face.tool_facts import facts_of
 from toolloop.loop.sub_loops import SubLoop
 from toolloop.machine.events import Opened
 from toolloop.machine.jsontext import decode, encode
@@ -22,7 +21,7 @@ from toolloop.machine.loop import Ready
 from toolloop.machine.setup import Setup
 from toolloop.machine.tree import begin
 from toolloop.machine.values import Call
-from toolloop.testing import ScriptedProvider
+from toolloop.testing import ScriptedProvider, reply
 from toolloop.tools import InvalidInput, as_tool
 
 PARAMS = {"model": MODEL, "max_tokens": 64}
@@ -158,7 +157,7 @@ def test_a_child_begins_inside_the_call() -> None:
     assert (event.at, event.seconds, event.path) == (5.0, 0.0, ("toolu_1",))
     assert (setup.loop_id, setup.depth, setup.within, setup.path) == ("loop", 1, ((2, "toolu_1", 1),), ("toolu_1",))
     assert decode(setup.params) == {**PARAMS, "system": "Be brief."}
-    assert setup.tools == (facts_of(add), facts_of(write))
+    assert setup.tools == (add.facts(), write.facts())
     assert (setup.limits.max_iterations, setup.texts.expired, setup.callables) == (
         4,
         "Too late.",
@@ -287,7 +286,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 @each("parts", OTHERS.values())
 def test_another_child_is_another_tool(parts: dict[str, Any]) -> None:
     """Tools at any depth, callables and stored parameters are what a loop is compared by when it wakes up."""
-    assert facts_of(made(tools=[add, INNER])).digest != facts_of(made(**{"tools": [add, INNER], **parts})).digest
+    assert made(tools=[add, INNER]).facts() != made(**{"tools": [add, INNER], **parts}).facts()
 
 
 def test_what_may_differ_from_process_to_process_is_the_same_tool() -> None:
@@ -298,12 +297,7 @@ def test_what_may_differ_from_process_to_process_is_the_same_tool() -> None:
         tools=[write, add],
         config=LoopConfig(max_iterations=99),
     )
-    assert facts_of(one) == facts_of(two)
-
-
-def test_an_ordinary_tool_is_compared_by_its_definition_alone() -> None:
-    """Journals of earlier versions have the digest of that."""
-    assert add.compared() == {"definition": add.definition()}
+    assert one.facts() == two.facts()
 
 
 def within(*tools: Any, **config: Any) -> SubLoop:
@@ -350,11 +344,15 @@ def test_what_is_async_needs_the_async_handle_at_any_depth(outer: SubLoop, words
 
 def test_another_tool_deep_inside_is_drift() -> None:
     """A loop that wakes up is compared with all that its calls may begin."""
-    asleep = sync_loop([], [within(add)]).snapshot()
-    provider = ScriptedProvider([])
-    assert "outer" in inside.tools_of(ToolLoopHandle.restore(asleep, provider, tools=[within(add)]))
-    with pytest.raises(Drift) as caught:
-        ToolLoopHandle.restore(asleep, provider, tools=[within(write)])
-    assert caught.value.changes == ("the inner tools of the tool 'outer' changed",)
-    accepted = ToolLoopHandle.restore(asleep, provider, tools=[within(write)], on_drift="accept")
-    assert "outer" in inside.tools_of(accepted)
+    asleep = sync_loop([], [within(write, on_tool_call=policy)]).snapshot()
+    provider = ScriptedProvider([reply("done")])
+    unguarded = within(tool(write.function), on_tool_call=policy)
+    for now, change in (
+        (unguarded, "the approval of the tool 'outer/inner/write' was always, and is never"),
+        (within(write), "config.on_tool_call of the tool 'outer/inner' was set, and is missing"),
+    ):
+        with pytest.raises(Drift) as caught:
+            ToolLoopHandle.restore(asleep, provider, tools=[now]).run()
+        assert caught.value.changes == (change,)
+    other = within(write, add, on_tool_call=policy)
+    assert ToolLoopHandle.restore(asleep, provider, tools=[other]).run().unwrap().text == "done"

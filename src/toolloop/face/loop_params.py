@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from toolloop.face.config import LoopConfig
 from toolloop.face.decisions import refuse_invalid, to_texts
-from toolloop.face.tool_facts import facts_of
 from toolloop.machine.errors import BadTool
 from toolloop.machine.jsontext import JSON, a_type, encode
 from toolloop.machine.setup import Setup
@@ -34,7 +33,7 @@ class Beginning:
 
     def setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
         """Return what a loop with these parameters is set up with; `more` by the fields of `Setup`."""
-        tools = tuple(map(facts_of, registry))
+        tools = tuple(tool.facts() for tool in registry)
         parts: dict[str, Any] = {**config.parts(), "params": encode(self.stored), "tools": tools, **more}
         return Setup(**parts)
 
@@ -68,7 +67,7 @@ def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str)
             raise missing(name)
     messages = to_texts(given.pop("messages")) if "messages" in given else None
     stored, secrets = split(given)
-    check_request(stored, registry, asked=asked)
+    check_request(stored, registry.definitions(), asked=asked)
     return Beginning(stored, secrets, messages)
 
 
@@ -92,20 +91,24 @@ def as_registry(tools: Any) -> ToolRegistry:
 
 def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
     """Return the parameters with the loop's own tools among them."""
-    tools = [*registry.definitions(), *(stored.get("tools") or ())]
+    return _with_tools(stored, registry.definitions())
+
+
+def _with_tools(stored: Mapping[str, JSON], definitions: Sequence[JSON]) -> dict[str, JSON]:
+    tools = [*definitions, *(stored.get("tools") or ())]
     return {**stored, "tools": tools or None}
 
 
-def check_request(stored: Mapping[str, JSON], registry: ToolRegistry, *, asked: str) -> None:
-    """Refuse what the API is certain to refuse of a request, its messages aside.
+def check_request(stored: Mapping[str, JSON], definitions: Sequence[JSON], *, asked: str) -> None:
+    """Refuse what the API is certain to refuse of a request, its messages aside. `definitions`: of the loop's tools.
 
     Raises:
         BadTool: two tools of one name, whether the loop defines them or the parameters do.
         ValueError: a parameter that the API refuses.
 
     """
-    _refuse_bad(all_params(stored, registry), asked=asked)
-    seen = set(registry.names)
+    _refuse_bad(_with_tools(stored, definitions), asked=asked)
+    seen = {definition["name"] for definition in definitions}
     for tool in stored.get("tools") or ():
         name = tool.get("name") if isinstance(tool, dict) else None
         if name in seen:

@@ -229,6 +229,13 @@ class BlocksLeftOut(WatchEvent):
 
 
 @frozen
+class DriftAdopted(WatchEvent):
+    """The loop goes on with other tools, parameters or limits than it was stored with. `changes`: each in words."""
+
+    changes: tuple[str, ...]
+
+
+@frozen
 class LoopFinished(WatchEvent):
     """The loop ended."""
 

@@ -17,11 +17,12 @@ from toolloop.loop.issuing import CommandIssuer
 from toolloop.loop.journal import LOG, Journal
 from toolloop.loop.lease import DriverLease
 from toolloop.loop.model_requests import ModelRequests
-from toolloop.loop.opening import LoopParts, WakeUp
+from toolloop.loop.opening import LoopParts
 from toolloop.loop.operations import exhaust
 from toolloop.loop.runtimes import Runtime, Runtimes
 from toolloop.loop.stored_journal import StoredJournal
 from toolloop.loop.tool_runs import ToolRuns
+from toolloop.loop.waking import WakeUp
 from toolloop.machine.errors import Conflict, StoreError
 from toolloop.machine.events import Woken
 from toolloop.machine.queries import under_way
@@ -102,8 +103,7 @@ class Assembly:
         """Take the loop over; the lease is kept while this generator is on its way."""
         lease.acquire()
         if self._is_to_be_taken_over():  # else its driver has ended the turn meanwhile
-            self.engine.wake()
-            self.engine.leave()
+            self.journal.record(Woken(driver=lease.owner, at=self.journal.now()))
         self.journal.commit()
         yield
 
@@ -179,21 +179,21 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
         runtimes,
         requests,
         ToolRuns(progress, runtimes, getattr(here.context, "state", None)),
-        woken=partial(_woken, parts.wake_up or WakeUp(here.tools), journal, lease),
+        woken=partial(_woken, parts.wake_up or WakeUp(), journal, lease, runtimes.root),
         is_asleep=parts.wake_up is not None,
     )
     if lease is not None:
         lease.in_use = engine.has_runs
     late = partial(_store_late_ends, journal, lease)
     driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
-    issuer = CommandIssuer(commands, journal, driver)
+    issuer = CommandIssuer(commands, journal, driver, engine.woken)
     return Assembly(parts, journal, lease, runtimes, requests, engine, commands, issuer, driver, late)
 
 
-def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None) -> Woken:
+def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None, runtime: Runtime) -> Woken:
     """Return the event with which this driver takes a loop over."""
     owner = None if lease is None else lease.owner
-    return wake_up.event(journal.state.root.setup, at=journal.now(), driver=owner)
+    return Woken(wake_up.setup(journal.state, runtime), driver=owner, at=journal.now())
 
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:

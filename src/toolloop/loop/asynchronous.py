@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import anyio.lowlevel
 
@@ -51,7 +51,7 @@ class AsyncToolLoopHandle(HandleBase):
         metadata: Mapping[str, str] | None = None,
         config: LoopConfig | None = None,
         context: Context | None = None,
-        on_drift: str = "raise",
+        on_drift: Literal["raise", "accept", "strict"] = "raise",
         take_over: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> OpeningLoop[Self]:
@@ -59,7 +59,7 @@ class AsyncToolLoopHandle(HandleBase):
 
         What it gives can also be awaited. See `ToolLoopHandle.open`.
         """
-        here = Here.of_stored(tools, config, context, clock, is_async=True)
+        here = Here.of(tools, config, context, clock, is_async=True)
         given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
         return OpeningLoop(partial(cls._loaded, here, store, loop_id, provider, **given))
 

@@ -286,7 +286,7 @@ class Commands:
         loop, tools, asked = state.root, self._runtimes.root.tools, "update_params()"
         kept = {name: value for name, value in decode(loop.setup.params).items() if name not in changes.removed}
         new = kept | changes.stored
-        check_request(new, tools, asked=asked)
+        check_request(new, tools.definitions(), asked=asked)
         event = ev.Changed(params=encode(new), names=changes.names, at=self._now())
         refuse_lost_pause(step(state, event).root, asked=asked)
         if _SHAPING & set(changes.names):

@@ -56,7 +56,7 @@ class Engine:
             runtimes: of the loops of the tree.
             requests: makes model requests.
             runs: starts calls.
-            woken: returns what is recorded when the loop is taken over.
+            woken: returns what is recorded when the loop is taken over, or raises `Drift`.
             is_asleep: another driver may have driven the loop last.
 
         """
@@ -78,16 +78,33 @@ class Engine:
     # --- for the driver ---
 
     def wake(self) -> None:
-        """Begin to drive: start the timer, and record that this driver takes the loop over if another one had it."""
+        """Begin to drive: start the timer, and record that this driver takes the loop over if another one had it.
+
+        Raises:
+            Drift: the loop may not be driven with what it has here.
+
+        """
         with self.journal.lock:
             self._sort_out()
             self.timer.resume()
             self.timer.split()
-            is_asleep = self.is_asleep or self.journal.remote_drives != self._remote_drives
-            if is_asleep:
-                self._progress.record(self._woken())
+            woken = self.woken()
+            if woken is not None:
+                self._progress.record(woken)
+                self._runtimes.root.is_unchecked |= woken.setup is not None
             self.is_asleep, self._remote_drives = False, self.journal.remote_drives
-            self._runtimes.keep(self.journal.state, as_new=is_asleep)
+            self._runtimes.keep(self.journal.state, as_new=woken is not None)
+
+    def woken(self) -> ev.Woken | None:
+        """Return what is recorded before this driver drives the loop; None if it was the last one to drive it.
+
+        Raises:
+            Drift: the loop may not be driven with what it has here.
+
+        """
+        with self.journal.lock:
+            is_asleep = self.is_asleep or self.journal.remote_drives != self._remote_drives
+            return self._woken() if is_asleep else None
 
     def poll(self) -> list[Operation]:
         """Record what can be recorded now.
@@ -316,9 +333,9 @@ class Engine:
                 self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
             return None
         if runtime.is_new:
-            setup = runtime.changed_setup(state.loops[path].setup)
-            runtime.is_new = False
-            if setup is not None:
+            old = state.loops[path].setup
+            setup, runtime.is_new = runtime.setup(old), False
+            if setup != old:
                 runtime.is_unchecked = True
                 self._progress.record(ev.Woken(setup, path=path))
         return runtime

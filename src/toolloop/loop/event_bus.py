@@ -13,7 +13,7 @@ from weakref import ref
 
 from attrs import fields
 
-from toolloop.face.watch_events import Compacted, Delta, LoopDetected, Source, WatchedLoop, WatchEvent
+from toolloop.face.watch_events import Compacted, Delta, DriftAdopted, LoopDetected, Source, WatchedLoop, WatchEvent
 from toolloop.machine.state import Path
 from toolloop.machine.usage import Usage
 
@@ -149,6 +149,8 @@ class EventBus:
         if isinstance(event, LoopDetected):
             found = {"tool": event.tool_name, "count": event.count}
             LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=self._extra | found)
+        elif isinstance(event, DriftAdopted):
+            LOG.info("the loop goes on, and is not as it was stored: %s", "; ".join(event.changes), extra=self._extra)
         elif isinstance(event, Compacted) and event.problem is not None:  # which may repeat what was said
             text = "%s left the history as it is; its event Compacted says why"
             LOG.warning(text, event.strategy, extra=self._extra | {"strategy": event.strategy})
@@ -166,8 +168,8 @@ def logged_fields(event: WatchEvent) -> dict[str, Any]:
             logged["termination"] = value.kind
         elif isinstance(value, Usage):
             logged |= {"input_tokens": value.total_input_tokens, "output_tokens": value.output_tokens}
-        elif each.name == "kinds":
-            logged["kinds"] = list(value)
+        elif each.name in ("kinds", "changes"):
+            logged[each.name] = list(value)
         elif isinstance(value, str) and each.name in _LOGGED:
             logged[_LOGGED[each.name]] = value
         elif isinstance(value, bool | int | float):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from attrs import evolve
 
@@ -71,7 +71,7 @@ class HandleBase:
         config: LoopConfig | None = None,
         context: Context | None = None,
         store: Store | None = None,
-        on_drift: str = "raise",
+        on_drift: Literal["raise", "accept", "strict"] = "raise",
         clock: Callable[[], float] = time.time,
     ) -> Self:
         """A loop from its snapshot, in this process or another. The next request has the very same bytes.
@@ -80,21 +80,21 @@ class HandleBase:
             snapshot: what `snapshot()` returned.
             provider: as for a new handle.
             tools: as for a new handle.
-            params: brings back what a snapshot leaves out (headers, timeouts, tokens); what else it holds is compared.
+            params: brings back what a snapshot leaves out (headers, timeouts, tokens); the rest is compared.
             config: None takes the stored limits. Callables are in no snapshot: give them again.
             context: as for a new handle; its depth is the stored one.
             store: where it is kept from now on, as a new loop there: two copies of one snapshot are two loops.
-            on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
+            on_drift: judged when the loop is driven. `raise` refuses what may let something run that a person had gated
+                (an approval that is gone, another effect), and another tool behind an open call; all else is adopted,
+                with an event. `accept` adopts everything, `strict` refuses any change.
             clock: as for a new handle.
 
         Raises:
             UnreadableSnapshot: it is damaged, foreign, or of a newer format.
-            Drift: what changed.
             BadTool: two tools of one name.
-            InvalidHistory: the API would refuse the history with these parameters.
 
         """
-        here = Here.of_stored(tools, config, context, clock, is_async=cls._driver_class.is_async)
+        here = Here.of(tools, config, context, clock, is_async=cls._driver_class.is_async)
         parts = restored(here, snapshot, params=params, store=store, on_drift=on_drift)
         return cls._of(assemble(provider, parts, cls._driver_class))
 

@@ -28,12 +28,13 @@ class CommandIssuer:
 
     """
 
-    def __init__(self, commands: Commands, journal: Journal, driver: Any) -> None:
-        """Put the parts together. The caller has edited nothing yet."""
+    def __init__(self, commands: Commands, journal: Journal, driver: Any, may_drive: Callable[[], object]) -> None:
+        """Put the parts together. The caller has edited nothing yet. `may_drive`: raises `Drift` where nobody may."""
         self.edits = MessageEdits()
         self._commands = commands
         self._journal = journal
         self._driver = driver
+        self._may_drive = may_drive
 
     def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
         """Say a command about the loop as it is now, edits included.
@@ -102,11 +103,17 @@ class CommandIssuer:
         self.say(asked, said, firm=self._is_firm(command))
 
     def goes_on(self, turn: Yielded) -> bool:
-        """Continue a `Yielded` whose calls are all decided. Return False if calls still wait."""
+        """Continue a `Yielded` whose calls are all decided. Return False if calls still wait.
+
+        Raises:
+            Drift: the loop may not be driven with what it has here.
+
+        """
         with self._journal.lock:
             if not turn.is_spent:
                 if turn.pending:
                     return False
+                self._may_drive()
                 self._journal.record(self._commands.go_on(self._journal.state), "step")
         self._journal.bus.tell()
         return True

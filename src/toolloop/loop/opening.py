@@ -5,25 +5,23 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from attrs import evolve, field, fields, frozen
+from attrs import evolve, field, frozen
 
 from toolloop.compaction.strategy import Strategy
 from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, check_parts
 from toolloop.face.loop_params import as_registry, begin_with, check_request
-from toolloop.face.tool_facts import changed_parts, facts_in_order
 from toolloop.loop.commands import refusal
 from toolloop.loop.journal import read_clock
-from toolloop.loop.message_edits import refuse_unsendable
 from toolloop.loop.store_access import load_state
 from toolloop.loop.sub_loops import SubLoop
+from toolloop.loop.waking import OnDrift, WakeUp
 from toolloop.machine import events as ev
-from toolloop.machine.errors import BadTool, Drift, LoopNotFound, UnreadableSnapshot
+from toolloop.machine.errors import BadTool, LoopNotFound, UnreadableSnapshot
 from toolloop.machine.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.loop import TooDeep
 from toolloop.machine.queries import under_way
-from toolloop.machine.setup import Setup
 from toolloop.machine.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.requests.params import Secrets, check_params, split
@@ -31,38 +29,6 @@ from toolloop.stores.arguments import check_metadata
 from toolloop.stores.protocol import Store, check_store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
-
-_ON_DRIFT = ("raise", "accept")
-
-
-@frozen
-class WakeUp:
-    """What is recorded before this process drives a loop that another one may have driven last.
-
-    Attributes:
-        tools: that the loop has here.
-        changes: what of the set-up is to be different, by field: as it was, and as it is to be.
-
-    """
-
-    tools: ToolRegistry
-    changes: Mapping[str, tuple[Any, Any]] = field(factory=dict)
-
-    def event(self, setup: Setup, *, at: float, driver: str | None = None) -> ev.Woken:
-        """Return the event. `setup`: as it is now; what was changed in it since the loop was opened stands.
-
-        Raises:
-            Drift: the loop was opened elsewhere meanwhile, with other tools.
-
-        """
-        changes = {name: new for name, (old, new) in self.changes.items() if getattr(setup, name) == old}
-        woken = evolve(setup, **changes)
-        if woken.tools != facts_in_order(woken, self.tools):
-            raise Drift(
-                "the loop was opened elsewhere meanwhile, and goes on with other tools there than here: open it again",
-                changes=("the tools",),
-            )
-        return ev.Woken(woken if changes else None, driver=driver, at=at)
 
 
 @frozen
@@ -84,39 +50,26 @@ class Here:
     def of(
         cls,
         tools: Any,
-        config: LoopConfig,
+        config: LoopConfig | None,
         context: Context | None,
         clock: Callable[[], float] = time.time,
         *,
         is_async: bool,
     ) -> Here:
-        """Check what a caller gave.
+        """Check what a caller gave. Without a `config` the limits of a loop that is there stay.
 
         Raises:
             BadTool: two tools of one name, an async tool under a sync handle, something that is not a tool.
             TypeError: a part is of a type that it cannot be.
 
         """
+        keeps_limits, config = config is None, DEFAULT_CONFIG if config is None else config
         context = DEFAULT_CONTEXT if context is None else context
         check_parts(config, context, clock=clock)
         if config.has_async() and not is_async:
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         _check_strategies(config.strategies(), is_async=is_async)
-        return cls(_registry_of(tools, is_async=is_async), config, context, clock)
-
-    @classmethod
-    def of_stored(
-        cls,
-        tools: Any,
-        config: LoopConfig | None,
-        context: Context | None,
-        clock: Callable[[], float],
-        *,
-        is_async: bool,
-    ) -> Here:
-        """Check what a caller gave for a loop that may be there already. Without a `config` its limits stay."""
-        here = cls.of(tools, DEFAULT_CONFIG if config is None else config, context, clock, is_async=is_async)
-        return evolve(here, keeps_limits=config is None)
+        return cls(_registry_of(tools, is_async=is_async), config, context, clock, keeps_limits)
 
 
 @frozen
@@ -131,7 +84,7 @@ class LoopParts:
         first_id: the id of the first of them.
         metadata: is stored with a new loop.
         first: the event that its journal begins with, if that is not in the store yet.
-        wake_up: what is to be recorded before the loop is driven; None for a new one.
+        wake_up: what is to be different when the loop is driven; None for a new one.
         take_over: whether to take the lease from another driver.
 
     """
@@ -183,15 +136,13 @@ def restored(
     *,
     params: Mapping[str, Any] | None,
     store: Store | None,
-    on_drift: str,
+    on_drift: OnDrift,
 ) -> LoopParts:
     """Set a loop up from its snapshot. In a store it is a new loop: two copies of one snapshot are two loops.
 
     Raises:
         UnreadableSnapshot: it is damaged, foreign, or of a newer format.
-        Drift: what changed.
-        BadTool: two tools of one name.
-        InvalidHistory: the API would refuse the history with these parameters.
+        BadTool, TypeError, ValueError: a part that the caller gave.
 
     """
     from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
@@ -199,12 +150,10 @@ def restored(
     if store is not None:
         check_store(store)
     opened = LoopParts(load(snapshot), here, Secrets(), store)
-    parts, setup = _opened(opened, params, on_drift=on_drift, asked="restore()")
-    state = parts.state
-    if setup != state.root.setup or under_way(state):
-        state = step(state, ev.Woken(setup=setup, at=read_clock(here.clock, otherwise=state.root.now)))
-    first = None if store is None else ev.Adopted(state)
-    return evolve(parts, state=state, first=first, wake_up=WakeUp(here.tools))
+    parts, state = _opened(opened, params, on_drift=on_drift, asked="restore()"), opened.state
+    if under_way(state):
+        state = step(state, ev.Woken(at=read_clock(here.clock, otherwise=state.root.now)))
+    return evolve(parts, state=state, first=None if store is None else ev.Adopted(state))
 
 
 def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
@@ -214,7 +163,7 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     *,
     params: Mapping[str, Any] | None,
     metadata: Mapping[str, str] | None,
-    on_drift: str,
+    on_drift: OnDrift,
     take_over: bool,
 ) -> LoopParts:
     """Load a loop from a store, or set it up if it is not there and `params` are given.
@@ -224,7 +173,7 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     Raises:
         LoopNotFound: it is not there, and there are no `params`.
         UnreadableSnapshot: what is stored is damaged, foreign, or of a newer format.
-        Drift: what changed.
+        BadTool, TypeError, ValueError: a part that the caller gave.
         StoreError: the store failed.
 
     """
@@ -237,9 +186,8 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
             raise
         return evolve(new_loop(here, params, store=store, loop_id=loop_id), metadata=kept)
     opened = LoopParts(state, here, Secrets(), store, journal.rev, journal.entries[0].id)
-    parts, setup = _opened(opened, params, on_drift=on_drift, asked="open()")
-    wake_up = WakeUp(here.tools, _differences(state.root.setup, setup))
-    return evolve(parts, wake_up=wake_up, take_over=take_over)
+    parts = _opened(opened, params, on_drift=on_drift, asked="open()")
+    return evolve(parts, take_over=take_over)
 
 
 def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
@@ -328,76 +276,31 @@ def _refuse_async(tool: Tool[..., Any]) -> None:
         )
 
 
-def _opened(
-    parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: str, asked: str
-) -> tuple[LoopParts, Setup]:
-    """Compare what a loop has here with what it had, and return it with the secrets and the set-up that it is to have.
+def _opened(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnDrift, asked: str) -> LoopParts:
+    """Return a loop that is there already with what it has here: it is compared with that when it is driven.
 
     Raises:
-        Drift: what changed, unless that is accepted.
-        InvalidHistory: the API would refuse the history with these parameters.
+        UnreadableSnapshot: its parameters are of no request.
+        BadTool, TypeError, ValueError: the parameters that the caller gave are of no request.
 
     """
-    if on_drift not in _ON_DRIFT:
-        raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(_ON_DRIFT)}")
-    loop, here = parts.state.root, parts.here
+    if on_drift not in get_args(OnDrift):
+        raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(get_args(OnDrift))}")
+    setup, here = parts.state.root.setup, parts.here
+    before = decode(setup.params)
+    try:
+        check_request(before, [{"name": facts.name, "input_schema": {}} for facts in setup.tools], asked=asked)
+    except (BadTool, TypeError, ValueError) as error:
+        raise UnreadableSnapshot(f"the stored parameters cannot be used: {error}") from error
+    wanted: dict[str, Any] = {} if here.keeps_limits else here.config.parts()
     given = check_params({} if params is None else params, asked=asked)
     stored, secrets = split({name: value for name, value in given.items() if name != "messages"})
-    setup = _setup_here(loop.setup, here, None if params is None else stored)
-    if (changes := tuple(_drift(loop.setup, setup, here.config))) and on_drift == "raise":
-        raise Drift(
-            f"the loop was stored with other parts than it is opened with: {'; '.join(changes)}. "
-            'Bring them back, or pass on_drift="accept" to go on with what there is now',
-            changes=changes,
-        )
-    try:
-        check_request(decode(setup.params), here.tools, asked=asked)
-    except (TypeError, ValueError) as error:
-        if params is not None:
-            raise
-        raise UnreadableSnapshot(f"the stored parameters cannot be used here: {error}") from error
-    if setup != loop.setup:
-        refuse_unsendable(evolve(loop, setup=setup), here.tools, asked=asked)
-    return evolve(parts, secrets=secrets), setup
-
-
-def _setup_here(old: Setup, here: Here, stored: Mapping[str, JSON] | None) -> Setup:
-    """Return the set-up that a loop is to have here. `stored`: None takes the stored parameters."""
-    had = {facts.name for facts in old.tools} | old.gone
-    new = evolve(old, tools=facts_in_order(old, here.tools), gone=frozenset(had) - set(here.tools.names))
-    before = decode(old.params)
     # Parameters with a model are those of a whole request; others only bring back what is not stored.
-    after = before if stored is None else dict(stored) if "model" in stored else {**before, **stored}
+    after = stored if "model" in stored else {**before, **stored}
     if "compaction" not in before:
         after.pop("compaction", None)  # it is asked for once, and that was done
     if canonical(after) != canonical(before):
-        new = evolve(new, params=encode(after))
-    return evolve(new, callables=frozenset()) if here.keeps_limits else evolve(new, **here.config.parts())
-
-
-def _drift(old: Setup, new: Setup, config: LoopConfig) -> Iterator[str]:
-    """Yield what is different from what it was, in words."""
-    then, now = ({facts.name: facts for facts in setup.tools} for setup in (old, new))
-    yield from (f"the tool {name!r} is gone" for name in then if name not in now)
-    yield from (f"the tool {name!r} is new" for name in now if name not in then)
-    for name in (name for name in then if name in now):
-        was, is_ = then[name], now[name]
-        yield from (f"the {part} of the tool {name!r} changed" for part in changed_parts(was, is_))
-        for part in ("approval", "effect"):
-            if (one := getattr(was, part)) != (other := getattr(is_, part)):
-                yield f"the {part} of the tool {name!r} was {one}, and is {other}"
-    yield from (f"config.{name} was set, and is missing" for name in sorted(old.callables - config.callables()))
-    yield from (f"config.{name} was not set, and is" for name in sorted(config.callables() - old.callables))
-    if new.params is not old.params:
-        before, after = decode(old.params), decode(new.params)
-        yield from (f"the parameter {name!r} is missing" for name in sorted(before.keys() - after.keys()))
-        yield from (f"the parameter {name!r} is new" for name in sorted(after.keys() - before.keys()))
-        for name in sorted(before.keys() & after.keys()):
-            if canonical(before[name]) != canonical(after[name]):  # as JSON: 1 is not true, and not 1.0
-                yield f"the parameter {name!r} changed"
-
-
-def _differences(old: Setup, new: Setup) -> dict[str, tuple[Any, Any]]:
-    """Return what of a set-up is different, by field: as it was, and as it is to be."""
-    pairs = {item.name: (getattr(old, item.name), getattr(new, item.name)) for item in fields(Setup)}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        check_request(after, here.tools.definitions(), asked=asked)
+        wanted["params"] = encode(after)
+    differs = {name: (getattr(setup, name), new) for name, new in wanted.items()}
+    return evolve(parts, secrets=secrets, wake_up=WakeUp(on_drift, differs))

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
+from toolloop.face.drift import changes
 from toolloop.face.watch_events import (
     BlocksLeftOut,
     CallDecided,
@@ -17,6 +18,7 @@ from toolloop.face.watch_events import (
     CitationDelta,
     Compacted,
     Delta,
+    DriftAdopted,
     HistoryReplaced,
     InputDelta,
     LoopDetected,
@@ -156,6 +158,12 @@ def _dropped(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
     return [ThinkingDropped(after.iterations, count)] if count else []
 
 
+def _woken(before: Loop, event: ev.Woken, after: Loop) -> list[WatchEvent]:
+    """Report what is different for the driver that took the loop over."""
+    adopted = () if event.setup is None else tuple(change.text for change in changes(before.setup, event.setup))
+    return [*([DriftAdopted(after.iterations, adopted)] if adopted else ()), *_dropped(before, event, after)]
+
+
 def _compacted_by_api(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
     """Report a reply that the parameter `compaction` asked for: the parameter is spent then."""
     if after.setup.params is before.setup.params:
@@ -179,7 +187,7 @@ _REPORTS: dict[type[ev.Event], Callable[[Loop, Any, Loop], list[WatchEvent]]] = 
     ev.HistoryEdited: _history_edited,
     ev.HistoryTaken: _history_taken,
     ev.Changed: _dropped,
-    ev.Woken: _dropped,
+    ev.Woken: _woken,
 }
 
 

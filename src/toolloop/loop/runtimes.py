@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from attrs import define, evolve
 
 from toolloop.face.config import LoopConfig
-from toolloop.face.tool_facts import definitions_in_order, facts_in_order
 from toolloop.face.watch_events import Observer
 from toolloop.loop.compacting import Compactor
 from toolloop.loop.policies import Policies
@@ -19,7 +18,7 @@ from toolloop.machine.loop import Loop, round_of
 from toolloop.machine.setup import Setup
 from toolloop.machine.state import Path, State
 from toolloop.requests.params import RequestMaker, Secrets, external_names
-from toolloop.tools import ToolRegistry
+from toolloop.tools import Tool, ToolRegistry
 
 
 @define(eq=False)
@@ -50,7 +49,7 @@ class Runtime:
     @classmethod
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
         """Return the runtime of a loop with this set-up."""
-        requests = RequestMaker(definitions_in_order(setup, tools), secrets)
+        requests = RequestMaker([tool.definition() for tool in _in_order(setup, tools)], secrets)
         return cls(
             tools,
             config,
@@ -72,15 +71,20 @@ class Runtime:
             return None
         return frozenset(self.tools.names) | self.external(loop.setup)
 
-    def changed_setup(self, setup: Setup) -> Setup | None:
-        """Return the set-up of a loop with the tools and callables that are here; None if it has them already."""
-        wanted = evolve(
+    def setup(self, setup: Setup) -> Setup:
+        """Return the setup of a loop with the tools and callables that are here."""
+        return evolve(
             setup,
-            tools=facts_in_order(setup, self.tools),
+            tools=tuple(tool.facts() for tool in _in_order(setup, self.tools)),
             gone=(setup.gone | {facts.name for facts in setup.tools}) - set(self.tools.names),
             callables=self.config.callables(),
         )
-        return None if wanted == setup else wanted
+
+
+def _in_order(setup: Setup, tools: ToolRegistry) -> list[Tool[..., Any]]:
+    """Return tools in the order in which a loop has had them so far: another order would be other bytes."""
+    places = {facts.name: place for place, facts in enumerate(setup.tools)}
+    return sorted(tools, key=lambda tool: places.get(tool.name, len(places)))
 
 
 class Runtimes:

@@ -9,12 +9,11 @@ from attrs import evolve, field, frozen
 
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
 from toolloop.face.loop_params import Beginning, as_registry, begin_with
-from toolloop.face.tool_facts import facts_of
 from toolloop.machine import events as ev
 from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, a_type, decode, encode
+from toolloop.machine.jsontext import JSON, a_type, decode, encode, fingerprint
 from toolloop.machine.limits import lesser
-from toolloop.machine.setup import Setup
+from toolloop.machine.setup import LoopFacts, Setup, ToolFacts
 from toolloop.machine.values import Call
 from toolloop.messages.reading import is_blank
 from toolloop.requests.params import Secrets
@@ -106,15 +105,11 @@ class SubLoop(Tool[..., Never]):
     config: LoopConfig = field(kw_only=True)
     _params: Beginning | ParamsOf = field(alias="params", kw_only=True)
 
-    def compared(self) -> dict[str, JSON]:
-        """Return the parts that are compared when a stored loop is opened: the definition, and what the child has."""
-        inner = [facts_of(tool) for tool in sorted(self.registry, key=lambda tool: tool.name)]
-        return {
-            "definition": self.definition(),
-            "inner tools": [[facts.name, facts.effect, facts.approval, facts.digest] for facts in inner],
-            "callables": sorted(self.config.callables()),
-            "parameters": self._params.stored if isinstance(self._params, Beginning) else None,
-        }
+    def facts(self) -> ToolFacts:
+        """Return what a loop records of the tool, with what the child has: its tools may wait for approval, too."""
+        params = fingerprint(self._params.stored) if isinstance(self._params, Beginning) else ""
+        tools = tuple(tool.facts() for tool in sorted(self.registry, key=lambda tool: tool.name))
+        return evolve(super().facts(), inside=LoopFacts(params, tools, self.config.callables()))
 
     def begun(self, parent: Setup, iteration: int, call: Call, *, at: float) -> tuple[ev.Opened, Secrets]:
         """Return the first event of the child, and the parameters that no journal stores.

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from toolloop.face.config import LoopConfig
 from toolloop.face.results import Completed, Error, Turn, Yielded
@@ -60,7 +60,7 @@ class ToolLoopHandle(HandleBase):
         metadata: Mapping[str, str] | None = None,
         config: LoopConfig | None = None,
         context: Context | None = None,
-        on_drift: str = "raise",
+        on_drift: Literal["raise", "accept", "strict"] = "raise",
         take_over: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> Self:
@@ -81,18 +81,19 @@ class ToolLoopHandle(HandleBase):
                 most 4 kB. Of one that is there it is not looked at.
             config: None takes the stored limits. Callables are in no store: give them again.
             context: as for a new handle; its depth is the stored one.
-            on_drift: `raise` if tools, callables or parameters are others than they were; `accept` to go on with these.
+            on_drift: judged when the loop is driven. `raise` refuses what may let something run that a person had gated
+                (an approval that is gone, another effect), and another tool behind an open call; all else is adopted,
+                with an event. `accept` adopts everything, `strict` refuses any change.
             take_over: drive it although another driver holds the lease. What that one started becomes uncertain.
             clock: as for a new handle.
 
         Raises:
             LoopNotFound: it is not there, and there are no `params`.
             UnreadableSnapshot: what is stored is damaged, foreign, or of a newer format.
-            Drift: what changed.
             StoreError: the store failed.
 
         """
-        here = Here.of_stored(tools, config, context, clock, is_async=False)
+        here = Here.of(tools, config, context, clock, is_async=False)
         given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
         return cls._loaded(here, store, loop_id, provider, **given)
 
@@ -147,6 +148,7 @@ class ToolLoopHandle(HandleBase):
 
         Raises:
             IllegalCommand: a `Yielded` waits for a command, or another caller drives.
+            Drift: the loop was stored with other tools or policies, and may not go on with these.
             InvalidHistory: the API would refuse the edited history; nothing was sent.
             Conflict: another driver has the stored loop.
             StoreError: the store failed; what happened is kept, and stored by the next call.

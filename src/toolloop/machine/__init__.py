@@ -60,7 +60,7 @@ from toolloop.machine.queries import (
     waiting,
 )
 from toolloop.machine.replies import Reply, read_reply
-from toolloop.machine.setup import Limits, Setup, ToolFacts
+from toolloop.machine.setup import Approval, Limits, LoopFacts, Setup, ToolFacts
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import Path, State
 from toolloop.machine.stop_reasons import STOP_REASONS, ReplyAction
@@ -83,6 +83,7 @@ __all__ = [
     "STOP_REASONS",
     "TRANSITIONS",
     "Adopted",
+    "Approval",
     "Call",
     "CancelRequest",
     "Chain",
@@ -108,6 +109,7 @@ __all__ = [
     "Judging",
     "Limits",
     "Loop",
+    "LoopFacts",
     "Opened",
     "Outcome",
     "Path",

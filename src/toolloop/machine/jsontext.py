@@ -6,6 +6,7 @@ So numbers keep their size, keys their order, and a request its bytes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -57,6 +58,11 @@ def decode(text: str | bytes) -> JSON:
 def canonical(value: JSON) -> str:
     """The text by which two values are compared: sorted keys, ASCII."""
     return _CANONICAL(value)
+
+
+def fingerprint(value: JSON) -> str:
+    """A short digest by which two values are compared where only one of them is at hand."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
 
 
 def with_integers(value: JSON) -> JSON:

@@ -10,6 +10,8 @@ Execution = Literal["barrier", "ready"]
 LoopAction = Literal["warn", "stop", "inject_warning"]
 # Whether a tool may be run again: "once" must not, because its effects would be repeated.
 ToolEffect = Literal["pure", "keyed", "once"]
+# Which calls of a tool wait for a decision.
+Approval = Literal["never", "predicate", "always"]
 
 
 @frozen
@@ -92,19 +94,30 @@ class Texts:
 
 @frozen
 class ToolFacts:
-    """Facts about a tool, which are compared when a loop is reopened.
+    """Facts about a tool, which are compared when another driver takes a loop over.
 
     Attributes:
         digest: of its definition.
-        input_schema: JSON text, for those who decide without the tool; None if it has none.
+        input_schema: JSON text, also for those who decide without the tool; None if it has none.
+        inside: of a tool whose calls are loops.
 
     """
 
     name: str
     effect: ToolEffect
-    approval: Literal["always", "never", "predicate"]
+    approval: Approval
     digest: str
     input_schema: str | None = None
+    inside: LoopFacts | None = None
+
+
+@frozen
+class LoopFacts:
+    """Facts about the loops inside the calls of a tool, as in `Setup`. `params`: digest of their parameters."""
+
+    params: str
+    tools: tuple[ToolFacts, ...]
+    callables: frozenset[str]
 
 
 @frozen

@@ -23,7 +23,7 @@ from toolloop.machine.errors import ProtocolError, ToolLoopError, UnreadableSnap
 from toolloop.machine.jsontext import JSON, decode
 from toolloop.machine.loop import Loop, Phase, ResumePoint, Round, RoundCalls, round_of
 from toolloop.machine.replies import Reply, read_reply
-from toolloop.machine.setup import Setup
+from toolloop.machine.setup import Setup, ToolFacts
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import Path, State
 from toolloop.machine.stop_reasons import ReplyAction
@@ -43,6 +43,7 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     ev.Changed: ("params",),
     Splice: ("messages",),
     Setup: ("params",),
+    ToolFacts: ("input_schema",),
     Loop: ("messages", "unjoined", "queued", "response"),
     ResumePoint: ("parted", "unjoined", "queued"),
     Round: ("reply",),

@@ -22,8 +22,8 @@ from typing import (
 from attrs import field, frozen
 
 from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, decode, encode
-from toolloop.machine.setup import ToolEffect
+from toolloop.machine.jsontext import JSON, decode, encode, fingerprint
+from toolloop.machine.setup import Approval, ToolEffect, ToolFacts
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.failures import InvalidInput
@@ -109,9 +109,12 @@ class Tool(Generic[P, R]):
         schema: dict[str, JSON] = self.definition().get("input_schema", {})
         return schema
 
-    def compared(self) -> dict[str, JSON]:
-        """Return the parts that are compared when a stored loop is opened: here the definition alone."""
-        return {"definition": self.definition()}
+    def facts(self) -> ToolFacts:
+        """Return what a loop records of the tool, to compare it when another driver takes the loop over."""
+        needs, definition = self.needs_approval, self.definition()
+        approval: Approval = "predicate" if callable(needs) else "always" if needs else "never"
+        schema = definition.get("input_schema")
+        return ToolFacts(self.name, self.effect, approval, fingerprint(definition), encode(schema) if schema else None)
 
     def prepare(self, input: Mapping[str, JSON]) -> dict[str, Any]:  # noqa: A002 - the API's own word for it
         """Return the arguments for a call's input. The function does not run.
