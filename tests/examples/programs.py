@@ -27,9 +27,9 @@ def environment(api: FakeMessagesAPI, **more: str) -> dict[str, str]:
     return kept | told | more
 
 
-def at_terminal(name: str, api: FakeMessagesAPI, **more: str) -> Terminal:
-    """An example, at a terminal."""
-    return Terminal([str(EXAMPLES / name)], environment(api, **more))
+def at_terminal(name: str, api: FakeMessagesAPI, *, folder: Path | None = None, **more: str) -> Terminal:
+    """An example, at a terminal, in a folder."""
+    return Terminal([str(EXAMPLES / name)], environment(api, **more), folder)
 
 
 def imported(name: str) -> ModuleType:

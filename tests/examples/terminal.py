@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 _SECONDS = 60.0  # a deadline, not a wait
@@ -28,7 +29,7 @@ CTRL_C = "\x03"
 class Terminal:
     """Runs a Python program on a terminal of 80 columns, as a context manager."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path | None = None) -> None:
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (24, 80))
         self.settings_before = self.settings()
@@ -38,6 +39,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             env=dict(env),
+            cwd=folder,
             start_new_session=True,
         )
         os.close(slave)
@@ -81,6 +83,11 @@ class Terminal:
         if len(self._read) <= before:
             os.write(self._master, CTRL_C.encode())
 
+    def kill(self) -> None:
+        """End the program at once, as `kill -9` does."""
+        self._process.kill()
+        self._process.wait(_SECONDS)
+
     def finish(self) -> int:
         """Read to the end; the exit code."""
         while self._more():
@@ -101,6 +108,5 @@ class Terminal:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._process.kill()
-        self._process.wait(_SECONDS)
+        self.kill()
         os.close(self._master)
