@@ -233,6 +233,8 @@ def _state(converter: Converter, value: JSON) -> State:
     running = [(path, round_.having(Status.RUNNING)) for path, loop in loops.items() if (round_ := round_of(loop))]
     if {(), *((*path, call.id) for path, calls in running for call in calls if call.has_loop)} != loops.keys():
         raise _Unfit("'loops' are not the outermost loop and those of the running calls that have one")
+    if any((round_ := round_of(loop)) and round_.iteration != loop.iterations for loop in loops.values()):
+        raise _Unfit("an open round is not of the last reply")
     if any(call.attempts < 1 for _, calls in running for call in calls):
         raise _Unfit("a call runs that was never started")
     return State(loops)
