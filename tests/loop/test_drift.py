@@ -359,6 +359,20 @@ def test_calls_can_be_decided_while_the_policies_judge() -> None:
         assert (ran, api.refused) == (["harmless"], [])
 
 
+def test_what_may_no_longer_be_repeated_waits() -> None:
+    """A call that a kill interrupted was to run again by itself; its tool is accepted with another effect."""
+    with FakeMessagesAPI(SCRIPT) as api:
+        snapshot, (careful, harmless), ran = half_way(api)
+        tools = (careful, other(harmless, effect="once"))
+        copy = ToolLoopHandle.restore(snapshot, api.client(), tools=tools, on_drift="accept")
+        copy.decide({"toolu_c": Answer("it had ended")})
+        turn = yielded(copy.run())
+        assert [(each.id, each.why) for each in turn.pending] == [("toolu_h", "uncertain")]
+        turn.rerun("toolu_h")
+        assert copy.run().unwrap().text == "fine"
+        assert ran == ["harmless"]
+
+
 def test_a_rerun_of_a_tool_that_is_gone_settles_the_call() -> None:
     """Nobody can run it again: the model is told so, and that the first run may have had effects."""
     with FakeMessagesAPI(SCRIPT) as api:

@@ -338,8 +338,13 @@ def _settle_open(call: Call, texts: Texts) -> Call:
 
 
 def woken(call: Call, setup: Setup) -> Call:
-    """Return a call that another driver took over: a running one is interrupted, an open one is judged again."""
-    if call.status is Status.RUNNING:
+    """Return a call that another driver took over: a running one is interrupted, an open one is judged again.
+
+    One that was to run again without a question is interrupted once more: its tool may not be repeatable any more.
+    """
+    is_asked_for = call.decision is not None and call.decision.kind == "rerun"
+    is_repeated = call.status is Status.CLEARED and call.started and not is_asked_for
+    if call.status is Status.RUNNING or is_repeated:
         return call if call.has_loop else mark_interrupted(call, setup)
     return call if call.status is Status.SETTLED else evolve(call, judged=False)
 
