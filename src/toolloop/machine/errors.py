@@ -104,7 +104,12 @@ class BadTool(CallerError):
 
 
 class Drift(CallerError):
-    """A loop was opened with other tools, another model or other parameters than it was stored with."""
+    """A loop is driven with other tools, policies or parameters than it was stored with, and must not go on with them.
+
+    Attributes:
+        changes: the differences that are refused, in words.
+
+    """
 
     changes: tuple[str, ...]
 
