@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -185,6 +186,7 @@ def strike() -> Iterator[Callable[[float, Callable[[], object]], bool]]:
             raise KeyboardInterrupt
 
     def act_under_fire(after: float, act: Callable[[], object]) -> bool:
+        gc.disable()  # a callback of the collector, such as Hypothesis has, would swallow the interrupt
         try:
             armed[0] = True
             signal.setitimer(signal.ITIMER_REAL, after)
@@ -194,6 +196,7 @@ def strike() -> Iterator[Callable[[float, Callable[[], object]], bool]]:
             return True
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            gc.enable()
         return False
 
     usual = signal.signal(signal.SIGALRM, interrupt)
