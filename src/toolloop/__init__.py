@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from toolloop.tools.failures import ToolError
     from toolloop.tools.function import Tool, tool
     from toolloop.tools.registry import ToolRegistry
+    from toolloop.worker.asynchronous import AsyncWorker
+    from toolloop.worker.sync import Worker
 
 __version__ = "0.1.0"
 
@@ -81,6 +83,7 @@ __all__ = [
     "AsyncInbox",
     "AsyncToolLoopHandle",
     "AsyncToolRunner",
+    "AsyncWorker",
     "Budget",
     "Completed",
     "Continue",
@@ -110,6 +113,7 @@ __all__ = [
     "ToolRunner",
     "Usage",
     "View",
+    "Worker",
     "Yielded",
     "sub_loop",
     "tool",
@@ -146,6 +150,8 @@ _ORIGIN = {
     "toolloop.tools.failures": ("ToolError",),
     "toolloop.tools.function": ("Tool", "tool"),
     "toolloop.tools.registry": ("ToolRegistry",),
+    "toolloop.worker.asynchronous": ("AsyncWorker",),
+    "toolloop.worker.sync": ("Worker",),
 }
 _MODULES = (
     "compaction",

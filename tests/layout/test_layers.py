@@ -28,6 +28,7 @@ LAYERS = {
     "runner": 7,
     "otel": 7,
     "inbox": 7,
+    "worker": 8,
     "testing": 8,
 }
 _SILENT = {

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from attrs import evolve
 
 from tests.loop.concurrency import either_kind
-from tests.loop.stored import APPROVED, SEND, World, each_store, store_at
+from tests.loop.stored import APPROVED, SEND, World, each_store, store_at, wait
 from tests.loop.support import completed, failed, yielded
 from toolloop import Approve, Deny, InjectMessages, LoopConfig, Stop, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import CallerError, Conflict, LoopNotFound, ModelError
+from toolloop.face.results import Turn
 from toolloop.machine import Waiting
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import ScriptedProvider, call, reply
@@ -104,6 +105,18 @@ def test_a_loop_that_run_leaves_may_be_driven_by_anybody(kind: str) -> None:
     assert (world.status(), type(world.state().root.phase)) == ("runnable", Waiting)
     assert completed(world.open().run()).text == "done"
     assert seen == ["running"] * 3
+
+
+@either_kind
+def test_a_run_that_has_to_end_leaves_its_loop_to_any_driver(kind: str) -> None:
+    """`until` is asked after each turn; nothing waits then."""
+    world, requests = World(kind, MemoryStore()), list[str]()
+    world.on["request"] = lambda: requests.append(world.status())
+    handle = world.open().handle
+    turn = yielded(cast("Turn", wait(kind, handle.run(until=lambda: True))))
+    assert (turn.reason, turn.pending, len(requests)) == ("tools_executed", (), 1)
+    assert (world.status(), world.listed().lease) == ("runnable", None)
+    assert completed(world.open().run(lambda turn: turn.approve_all())).text == "done"
 
 
 @either_kind

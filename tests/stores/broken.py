@@ -97,6 +97,12 @@ class NeedsEvents(MemoryStore):
         return super().append(loop_id, entries, **kwargs) if entries else self.load(loop_id).rev
 
 
+@breaks("a_head_is_replaced_alone")
+class LastWriterWins(MemoryStore):
+    def append(self, *args: Any, instead_of: Head | None = None, **kwargs: Any) -> int:
+        return super().append(*args, **kwargs)
+
+
 @breaks("another_loop_of_the_same_id_is_refused")
 class ByIdAlone(MemoryStore):
     def acquire(self, *args: Any, first_id: str | None = None, **kwargs: Any) -> Lease:

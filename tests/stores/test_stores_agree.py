@@ -29,6 +29,7 @@ heads = st.builds(
     retry_at=st.none() | st.just(1.5),
     attempts=st.none() | st.integers(0, 3),
     changed=st.sampled_from([0.0, 0.25]),
+    notified=st.none() | st.dictionaries(st.sampled_from(["a", "ü"]), st.sampled_from(["", "me"])),
 )
 metadata = st.none() | st.dictionaries(st.sampled_from(["a", "'"]), st.sampled_from(["", "ü"]))
 first_ids = st.none() | st.sampled_from("ab")
@@ -65,6 +66,13 @@ class Stores(RuleBasedStateMachine):
         self, loop_id: str, entries: list[Entry], head: Head | None, expected: int | None, first_id: str | None
     ) -> None:
         self.both(lambda store: store.append(loop_id, entries, expected_rev=expected, head=head, first_id=first_id))
+
+    @rule(loop_id=loop_ids, head=heads, other=st.none() | heads)
+    def replace_head(self, loop_id: str, head: Head, other: Head | None) -> None:
+        """In place of the one that is there, or of one that is not."""
+        found = [loop.head for loop in self.memory.list() if loop.loop_id == loop_id]
+        replaced = other or next(iter(found), None)
+        self.both(lambda store: store.append(loop_id, [], expected_rev=None, head=head, instead_of=replaced))
 
     @rule(loop_id=loop_ids, entries=journals, head=st.none() | heads, lease=leases)
     def append_next(self, loop_id: str, entries: list[Entry], head: Head | None, lease: Lease) -> None:

@@ -85,7 +85,8 @@ class Inbox:
 
         """
         check_integer("limit", limit, least=1)
-        loops = self._store.list("needs_decision", metadata=metadata, limit=_ALL)
+        # In a loop that a worker cannot drive, calls can still be decided.
+        loops = self._store.list(("needs_decision", "failed"), metadata=metadata, limit=_ALL)
         return InboxPage(loops, self._clock(), limit, cursor)
 
     def show(self, loop_id: str) -> ShownLoop:
@@ -177,17 +178,25 @@ class Inbox:
         self._say(loop_id, said)
 
     def retry(self, loop_id: str, by: str | None = None) -> None:
-        """Let the failed request of a loop be tried again. The number of attempts begins anew.
+        """Let a loop that failed be tried again, at once. The number of attempts begins anew.
 
         Raises:
-            LoopNotFound: the loop is not there.
-            IllegalCommand: no request failed.
+            LoopNotFound: it is not there.
+            IllegalCommand: it has not failed.
 
         """
         who = name_of(by)
-        self._say(loop_id, lambda state, commands: commands.retry(state, who))
+        has_failed = safely(loop_id, partial(self._store.head, loop_id)).status == "failed"
+
+        def said(state: State, commands: Commands) -> Event | None:
+            # A worker that cannot drive a loop says so in its head alone.
+            is_in_head = has_failed and not isinstance(state.root.phase, Failed)
+            return None if is_in_head else commands.retry(state, who)
+
+        self._say(loop_id, said)
         row = safely(loop_id, partial(self._store.head, loop_id))
-        anew = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=evolve(row.head, attempts=0))
+        head = evolve(row.head, attempts=0, retry_at=self._clock() if row.status == "failed" else None)
+        anew = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
         with suppress(Conflict):  # a driver was quicker
             safely(loop_id, anew)
 

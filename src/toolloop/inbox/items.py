@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from math import inf
 from operator import itemgetter
 from typing import overload
@@ -17,6 +18,7 @@ from toolloop.machine.jsontext import JSON
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop
 
+_ID_LENGTH = 32  # characters
 _Place = tuple[float, float, str, tuple[str, ...]]
 
 
@@ -51,6 +53,7 @@ class InboxCall:
         input: the input; above 1,000 characters as JSON it is shortened.
         truncated: whether it is shortened.
         metadata: what the creator of the loop gave.
+        notification_id: names this wait of the call. It is another one once the call waits for something else.
 
     """
 
@@ -65,13 +68,15 @@ class InboxCall:
     input: dict[str, JSON] = field(eq=False)
     truncated: bool
     metadata: Mapping[str, str] = field(eq=False)
+    notification_id: str
 
     @classmethod
     def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
         """Return a call of a loop."""
         expires_at = None if call.expires_at is None else datetime.fromtimestamp(call.expires_at, UTC)
         parts = (call.path, call.names, call.why, call.takes, call.digest, call.reason)
-        return cls(loop.loop_id, *parts, expires_at, call.input, call.truncated, loop.metadata)
+        wait = notification_id(loop, call)
+        return cls(loop.loop_id, *parts, expires_at, call.input, call.truncated, loop.metadata, wait)
 
     @property
     def id(self) -> str:
@@ -82,6 +87,12 @@ class InboxCall:
     def name(self) -> str:
         """The name of its tool."""
         return self.names[-1]
+
+
+def notification_id(loop: StoredLoop, call: PendingCall) -> str:
+    """Return the name of a wait of a call."""
+    # The digest says how often the call was started; a loop that was created again may have the same calls.
+    return sha256(f"{loop.created} {call.why} {call.digest}".encode()).hexdigest()[:_ID_LENGTH]
 
 
 class InboxPage(Sequence[InboxCall]):

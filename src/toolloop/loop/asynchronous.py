@@ -165,10 +165,13 @@ class AsyncToolLoopHandle(HandleBase):
             await self._in_thread(self._assembly.late)
 
     async def run(
-        self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None
+        self,
+        ask: Callable[[Yielded], object | Awaitable[object]] | None = None,
+        *,
+        until: Callable[[], bool] | None = None,
     ) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller; `ask` may be an async function. See `ToolLoopHandle.run`."""
-        return await self._run(ask)
+        return await self._run(ask, until=until)
 
     def stream(self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None) -> AsyncTurnStream:
         """Keep going as `run()` does, and read what happens while it happens. See `ToolLoopHandle.stream`."""
@@ -176,10 +179,13 @@ class AsyncToolLoopHandle(HandleBase):
         return AsyncTurnStream(partial(self._run, ask, unread), unread, self._engine.timer, self._store_ends)
 
     async def _run(
-        self, ask: Callable[[Yielded], object | Awaitable[object]] | None, unread: AsyncUnread | None = None
+        self,
+        ask: Callable[[Yielded], object | Awaitable[object]] | None,
+        unread: AsyncUnread | None = None,
+        until: Callable[[], bool] | None = None,
     ) -> Turn:
         while True:
-            questions = self._questions(partial(self._drive, "run()", unread), self._catch_up)
+            questions = self._questions(until, partial(self._drive, "run()", unread), self._catch_up)
             async with self._letting_go():
                 try:
                     turn = await await_each(questions)

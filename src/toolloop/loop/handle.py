@@ -376,19 +376,23 @@ class HandleBase:
             self._lease.keep(steps)
         return steps
 
-    def _questions(self, *ways: Callable[[], Any]) -> Questions[Turn]:
+    def _questions(self, until: Callable[[], bool] | None, *ways: Callable[[], Any]) -> Questions[Turn]:
         """Return the questions of a `run()`: see `_to_question`. They keep the lease until they are closed."""
-        questions = self._to_question(*ways)
+        questions = self._to_question(until, *ways)
         if self._lease is not None:
             self._lease.keep(questions)
         return questions
 
     def _to_question(
-        self, next_turn: Callable[[], Turn | Awaitable[Turn]], catch_up: Callable[[], object]
+        self,
+        until: Callable[[], bool] | None,
+        next_turn: Callable[[], Turn | Awaitable[Turn]],
+        catch_up: Callable[[], object],
     ) -> Questions[Turn]:
         """Drive until calls wait, or the loop has ended.
 
         Args:
+            until: see `ToolLoopHandle.run`.
             next_turn: the handle's own, sync or async.
             catch_up: reads what others stored; likewise.
 
@@ -409,5 +413,5 @@ class HandleBase:
                     return result
                 turn = result
             self._issuer.tick()
-            if not self._issuer.goes_on(turn):
+            if (until is not None and until()) or not self._issuer.goes_on(turn):
                 return turn

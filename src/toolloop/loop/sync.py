@@ -198,16 +198,20 @@ class ToolLoopHandle(HandleBase):
             turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.current))
             return self._turns.hand_over(turn)
 
-    def run(self, ask: Callable[[Yielded], object] | None = None) -> Yielded | Completed | Error:
+    def run(
+        self, ask: Callable[[Yielded], object] | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Yielded | Completed | Error:
         """Keep going while nothing needs the caller.
 
         Args:
             ask: called with the `Yielded` when calls wait; it decides them through it. If all are decided then, the
                 loop continues; else, and without `ask`, the waiting `Yielded` is returned.
+            until: asked after each turn. Once it returns True, the `Yielded` is returned though nothing waits, for a
+                program that has to end. Any driver may continue the loop: a store lists it as `runnable`.
 
         """
         try:
-            turn: Turn = exhaust(self._running(ask))
+            turn: Turn = exhaust(self._running(ask, until=until))
             return turn
         finally:
             self._assembly.late()
@@ -225,11 +229,14 @@ class ToolLoopHandle(HandleBase):
         return TurnStream(self._running(ask, unread), unread, self._engine.timer, self._assembly.late)
 
     def _running(
-        self, ask: Callable[[Yielded], object] | None, unread: Unread | None = None
+        self,
+        ask: Callable[[Yielded], object] | None,
+        unread: Unread | None = None,
+        until: Callable[[], bool] | None = None,
     ) -> Generator[None, None, Turn]:
         """Drive as `run()` does. Each step lets the reader of a stream read."""
         while True:
-            questions = self._questions(partial(self._steps, "run()", unread), self._catch_up)
+            questions = self._questions(until, partial(self._steps, "run()", unread), self._catch_up)
             try:
                 turn = yield from perform_each(questions)
             finally:

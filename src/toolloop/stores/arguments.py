@@ -69,15 +69,21 @@ def check_metadata(metadata: object) -> dict[str, str]:
     """
     if metadata is None:
         return {}
-    if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata is {a_type(metadata)}; give a mapping of strings to strings")
-    for key, value in metadata.items():
-        check_text("a key of metadata", key)
-        check_text(f"metadata[{key!r:.80}]", value, may_be_empty=True)
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+    kept = check_texts("metadata", metadata)
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in kept.items())
     if size > _METADATA_BYTES:
         raise ValueError(f"metadata has {size:,} bytes; at most {_METADATA_BYTES:,} are kept with a loop")
-    return dict(metadata)
+    return kept
+
+
+def check_texts(name: str, texts: object) -> dict[str, str]:
+    """Return a copy of a mapping of strings to strings, which may be empty; refuse anything else."""
+    if not isinstance(texts, Mapping):
+        raise TypeError(f"{name} is {a_type(texts)}; give a mapping of strings to strings")
+    for key, value in texts.items():
+        check_text(f"a key of {name}", key)
+        check_text(f"{name}[{key!r:.80}]", value, may_be_empty=True)
+    return dict(texts)
 
 
 def check_page(status: object, limit: object, before: object) -> tuple[tuple[str, ...] | None, int | None]:

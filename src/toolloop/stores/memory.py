@@ -43,10 +43,6 @@ class _Loop:
         self.entries |= {entry.id: entry for entry in entries}  # all at once, wherever an interrupt strikes
         return len(self.entries)
 
-    def write(self, head: Head | None) -> None:
-        if head is not None:
-            self.head = head if head.attempts is not None else evolve(head, attempts=self.head.attempts)
-
     def row(self, loop_id: str) -> StoredLoop:
         metadata = dict(self.metadata)
         return StoredLoop(
@@ -78,7 +74,7 @@ class MemoryStore:
         with _LOCK, _transaction():
             if loop_id in self._loops:
                 raise store_errors.taken(loop_id)
-            loop = _Loop(next(self._numbers), evolve(head, attempts=head.attempts or 0), kept, head.changed)
+            loop = _Loop(next(self._numbers), head.behind(head), kept, head.changed)
             rev = loop.add(entries)
             self._loops[loop_id] = loop
             return rev
@@ -92,9 +88,11 @@ class MemoryStore:
         head: Head | None = None,
         lease: Lease | None = None,
         first_id: str | None = None,
+        instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_append(loop_id, entries, expected_rev, head, lease, first_id)
+        protocol.check_known(loop_id, first_id)
+        protocol.check_append(entries, expected_rev, head, lease, instead_of)
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
             if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
@@ -105,7 +103,9 @@ class MemoryStore:
                 return rev
             if expected_rev is not None and expected_rev != rev:
                 raise store_errors.stale(loop_id, expected_rev, rev)
-            loop.write(head)
+            if instead_of is not None and instead_of != loop.head:
+                raise store_errors.other_head(loop_id, rev)
+            loop.head = loop.head if head is None else head.behind(loop.head)
             return loop.add(new)
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:

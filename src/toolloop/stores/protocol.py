@@ -18,11 +18,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, evolve, field, frozen
 from attrs.validators import optional
 
 from toolloop.machine.jsontext import a_type
-from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_seconds, check_text
+from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_seconds, check_text, check_texts
 from toolloop.stores.pending import PendingCall
 
 
@@ -67,6 +67,8 @@ class Head:
         attempts: how often a request failed since one was answered, as counted by the program that retries. None in
             the head of an append: as before.
         changed: when this was written, in seconds since the epoch.
+        notified: which worker notifies somebody of a waiting call, by its `notification_id`; an empty text once that is
+            done. None in the head of an append: as before.
 
     """
 
@@ -77,6 +79,13 @@ class Head:
     retry_at: float | None = None
     attempts: int | None = None
     changed: float = 0.0
+    notified: Mapping[str, str] | None = None
+
+    def behind(self, earlier: Head) -> Head:
+        """Return the head as a store keeps it, in place of an earlier one."""
+        attempts = earlier.attempts or 0 if self.attempts is None else self.attempts
+        notified = earlier.notified or {} if self.notified is None else dict(self.notified)
+        return evolve(self, attempts=attempts, notified=notified)
 
 
 @frozen
@@ -107,7 +116,7 @@ class StoredLoop:
 
     Attributes:
         loop_id: the loop.
-        head: the summary of it. `attempts` is a number in it.
+        head: the summary of it. `attempts` and `notified` are never None in it.
         rev: the number of events in the journal.
         lease: the current lease, or None. It may be over.
         created: when it was created: `changed` of its first head.
@@ -162,17 +171,15 @@ def check_create(loop_id: object, entries: object, head: object, metadata: objec
     return check_metadata(metadata)
 
 
-def check_append(  # noqa: PLR0913, PLR0917 - the arguments of append
-    loop_id: object, entries: object, expected_rev: object, head: object, lease: object, first_id: object
-) -> None:
-    """Check the arguments of `Store.append`. See `Store` for what is raised."""
-    check_known(loop_id, first_id)
+def check_append(entries: object, expected_rev: object, head: object, lease: object, instead_of: object) -> None:
+    """Check the arguments of `Store.append`, after `check_known`. See `Store` for what is raised."""
     _check_entries(entries)
     if expected_rev is not None:
         check_integer("expected_rev", expected_rev)
     if head is not None:
         _check_head(head)
     check_kind("lease", lease, Lease | None)
+    check_kind("instead_of", instead_of, Head | None)
 
 
 def check_known(loop_id: object, first_id: object) -> None:
@@ -194,6 +201,8 @@ def _check_head(head: object) -> None:
     check_kind("Head.retryable", head.retryable, bool)
     if head.attempts is not None:
         check_integer("Head.attempts", head.attempts)
+    if head.notified is not None:
+        check_texts("Head.notified", head.notified)
     check_kind("Head.pending", head.pending, tuple)
     for call in head.pending:
         check_kind("a call of Head.pending", call, PendingCall)
@@ -263,6 +272,7 @@ class Store(Protocol):
         head: Head | None = None,
         lease: Lease | None = None,
         first_id: str | None = None,
+        instead_of: Head | None = None,
     ) -> int:
         """Add events at the end of a journal, and return the new revision.
 
@@ -277,11 +287,12 @@ class Store(Protocol):
             head: the new summary. None: as before.
             lease: append only while this is the loop's lease. None: under any lease, or none.
             first_id: append only to the journal that begins with this event. None: to any.
+            instead_of: append only if this is the head that `head()` shows. None: in place of any.
 
         Raises:
             LoopNotFound: the loop does not exist, or is another one.
             Conflict: `lease` is not the loop's current lease. This is checked before the revision.
-            StaleRevision: the journal has another revision than expected.
+            StaleRevision: the journal has another revision than expected, or the loop another head.
             ValueError: two of the events have the same id.
 
         """

@@ -22,8 +22,8 @@ from toolloop.stores.sqlite_file import SqliteFile
 
 _LAST = 0xFFFFFFFF  # number of an event
 _COLUMNS = (
-    "number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, created, metadata, "
-    "lease_owner, lease_token, lease_until"
+    "number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, created, "
+    "metadata, lease_owner, lease_token, lease_until"
 )
 
 
@@ -80,8 +80,8 @@ class SqliteStore:
             if _look(db, loop_id) is not None:
                 raise store_errors.taken(loop_id)
             digests = chain(first_digest(loop_id), entries)
-            columns = {"loop_id": loop_id, "rev": len(entries), "digest": digests[-1], "attempts": 0}
-            columns |= {"created": head.changed, "metadata": kept, **_written(head)}
+            columns = {"loop_id": loop_id, "rev": len(entries), "digest": digests[-1]}
+            columns |= {"created": head.changed, "metadata": kept, **_written(head.behind(head))}
             places = ", ".join("?" * len(columns))
             made = db.execute(f"INSERT INTO loops ({', '.join(columns)}) VALUES ({places})", (*columns.values(),))  # noqa: S608 - no text of a caller
             _add(db, made.lastrowid or 0, 0, entries, digests)
@@ -98,9 +98,11 @@ class SqliteStore:
         head: Head | None = None,
         lease: Lease | None = None,
         first_id: str | None = None,
+        instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_append(loop_id, entries, expected_rev, head, lease, first_id)
+        protocol.check_known(loop_id, first_id)
+        protocol.check_append(entries, expected_rev, head, lease, instead_of)
 
         def act(db: sqlite3.Connection) -> int:
             number, digest, loop = _find(db, loop_id, first_id)
@@ -111,6 +113,8 @@ class SqliteStore:
                 return loop.rev
             if expected_rev is not None and expected_rev != loop.rev:
                 raise store_errors.stale(loop_id, expected_rev, loop.rev)
+            if instead_of is not None and instead_of != loop.head:
+                raise store_errors.other_head(loop_id, loop.rev)
             digests = chain(digest, new)
             _add(db, number, loop.rev, new, digests)
             rev, last = loop.rev + len(new), digests[-1]
@@ -276,18 +280,21 @@ def _find(db: sqlite3.Connection, loop_id: str, first_id: str | None = None) -> 
 
 
 def _stored(row: tuple[Any, ...]) -> StoredLoop:
-    number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, *more = row
+    number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, *more = row
     created, metadata, owner, token, until = more
-    head = Head(status, deadline, pending_from_json(pending), bool(retryable), retry_at, attempts, changed)
+    calls = pending_from_json(pending)
+    head = Head(status, deadline, calls, bool(retryable), retry_at, attempts, changed, decode(notified))
     lease = None if token is None else Lease(loop_id, owner, token, until)
     return StoredLoop(loop_id, head, rev, lease, created, decode(metadata), cursor=str(number))
 
 
 def _written(head: Head) -> dict[str, Any]:
-    """Return the columns of a head. Without `attempts`, those stay as they are."""
+    """Return the columns of a head. Without `attempts` or `notified`, those stay as they are."""
     columns = {"status": head.status, "deadline": head.deadline, "pending": pending_to_json(head.pending)}
     columns |= {"retryable": head.retryable, "retry_at": head.retry_at, "changed": head.changed}
-    return columns if head.attempts is None else {**columns, "attempts": head.attempts}
+    if head.attempts is not None:
+        columns["attempts"] = head.attempts
+    return columns if head.notified is None else {**columns, "notified": json.dumps(dict(head.notified))}
 
 
 def _has(db: sqlite3.Connection, number: int, entry_id: str) -> bool:

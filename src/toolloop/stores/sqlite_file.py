@@ -23,7 +23,7 @@ APPLICATION_ID: Final = int.from_bytes(b"tlop")
 _SCHEMA = (
     # AUTOINCREMENT: the cursor of a deleted loop must not become that of a later one. `rev` is the number of the loop's
     # events, `digest` that of the last one. The three columns of a lease are all NULL, or none is.
-    # `pending` is the JSON of `stores/pending.py`, `metadata` a JSON object.
+    # `pending` is the JSON of `stores/pending.py`; `notified` and `metadata` are JSON objects.
     """CREATE TABLE loops (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         loop_id TEXT NOT NULL UNIQUE,
@@ -36,6 +36,7 @@ _SCHEMA = (
         retry_at REAL,
         attempts INTEGER NOT NULL,
         changed REAL NOT NULL,
+        notified TEXT NOT NULL,
         created REAL NOT NULL,
         metadata TEXT NOT NULL,
         lease_owner TEXT,

@@ -42,6 +42,15 @@ def stale(loop_id: str, expected: int, rev: int) -> StaleRevision:
     )
 
 
+def other_head(loop_id: str, rev: int) -> StaleRevision:
+    """Return the error for an append in place of a head that was replaced meanwhile."""
+    return StaleRevision(
+        f"the head of loop {loop_id!r} is not the expected one any more: read it again, and decide anew",
+        loop_id=loop_id,
+        rev=rev,
+    )
+
+
 def damaged(loop_id: str, seq: int) -> UnreadableSnapshot:
     """Return the error for a journal with an event that does not fit its place. `seq`: its number, counted from 1."""
     return UnreadableSnapshot(

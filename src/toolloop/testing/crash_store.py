@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from attrs import define, field
 
@@ -105,12 +106,12 @@ class CrashingStore:
         head: Head | None = None,
         lease: Lease | None = None,
         first_id: str | None = None,
+        instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
         with self._around(f"append({_names(entries)})"):
-            rev = self._store.append(
-                loop_id, entries, expected_rev=expected_rev, head=head, lease=lease, first_id=first_id
-            )
+            given: dict[str, Any] = {"head": head, "lease": lease, "first_id": first_id, "instead_of": instead_of}
+            rev = self._store.append(loop_id, entries, expected_rev=expected_rev, **given)
             self._keep(loop_id, entries)
         return rev
 

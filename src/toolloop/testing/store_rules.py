@@ -18,23 +18,7 @@ from toolloop.testing.store_checks import READY, MakeStore, emptied, entries, id
 from toolloop.testing.store_lease_rules import LEASE_RULES
 
 # Texts that are easily confused with others, or with something that is not a text.
-_TEXTS = (
-    "a",
-    "A",
-    "a ",
-    " a",
-    "\ta\n",
-    "a\u0308",
-    "\u00e4",
-    "\U0001f600",
-    "0",
-    "00",
-    "7.0",
-    "null",
-    "%",
-    "../a",
-    "'--",
-)
+_TEXTS = (*"aA0%\u00e4\U0001f600", "a ", " a", "\ta\n", "a\u0308", "00", "7.0", "null", "../a", "'--")
 _PENDING = (
     PendingCall(("p", "c"), ("ask\0", "pay \ud800"), "approval", ("approve", "deny"), "12ab"),
     PendingCall(("d",), ("\u00e4",), "uncertain", ("rerun",), "34cd", "why?", 1700000000.5, '{"a":"\u20ac"}', True),
@@ -104,8 +88,11 @@ def a_list_describes_each_loop(make: MakeStore) -> None:
     first = Head("needs_decision", 1700000000.123456, _PENDING, changed=1.5)
     store.create("loop", [], head=first, metadata={"owner": "ana", "tag": ""})
     failed = Head("failed", retryable=True, retry_at=9.5, attempts=2, changed=2.25)
-    kept = Head("running", 0.1, changed=3.0)  # of `attempts` it says nothing
-    heads = [(None, evolve(first, attempts=0)), (failed, failed), (kept, evolve(kept, attempts=2)), (None, None)]
+    told = {"\u00e4": "me", "0": ""}
+    failed = evolve(failed, notified=told)
+    kept = Head("running", 0.1, changed=3.0)  # of `attempts` and `notified` it says nothing
+    fresh, then_kept = first.behind(first), evolve(kept, attempts=2, notified=told)
+    heads = [(None, fresh), (failed, failed), (kept, then_kept), (None, None)]
     shown = first
     for rev, (head, then) in enumerate(heads, 1):
         store.append("loop", entries(str(rev)), expected_rev=None, head=head)
@@ -121,7 +108,7 @@ def a_list_describes_each_loop(make: MakeStore) -> None:
 def a_head_is_replaced_alone(make: MakeStore) -> None:
     """`append` without events replaces the head, under the same guards."""
     store = with_loop(make, "a", "b")
-    head = Head("failed", retryable=True, retry_at=7.0, attempts=3)
+    head = Head("failed", retryable=True, retry_at=7.0, attempts=3, notified={"a": "me"})
     same("append() of nothing", store.append("loop", [], expected_rev=2, head=head), 2)
     same("the head after it", store.head("loop").head, head)
     for expected in (1, 3):
@@ -129,6 +116,12 @@ def a_head_is_replaced_alone(make: MakeStore) -> None:
         refused(f"append(expected_rev={expected}) of nothing", StaleRevision, act)
     same("append() of nothing at all", store.append("loop", [], expected_rev=2), 2)
     same("the head after that", store.head("loop").head, head)
+    other = evolve(head, changed=9.0, notified={"a": ""})
+    act = partial(store.append, "loop", [], expected_rev=2, head=READY, instead_of=other)
+    refused("append(instead_of) of a head that is not there", StaleRevision, act)
+    same("the head after it", store.head("loop").head, head)
+    same("append(instead_of) of the head", store.append("loop", [], expected_rev=2, head=other, instead_of=head), 2)
+    same("the head after it", store.head("loop").head, other)
     same("the events after it", ids(store), ["a", "b"])
 
 
@@ -280,7 +273,9 @@ def unusual_texts_stay_as_they_are(make: MakeStore) -> None:
     rows = []
     for text in _TEXTS:
         store.create(text, events, head=Head(text))
-        rows.append(StoredLoop(text, Head(text, attempts=0), len(events), store.acquire(text, text, until=1.0)))
+        rows.append(
+            StoredLoop(text, Head(text, attempts=0, notified={}), len(events), store.acquire(text, text, until=1.0))
+        )
     same("list()", store.list(), rows[::-1])
     for text, row in zip(_TEXTS, rows, strict=True):
         same(f"load({text!r})", store.load(text).entries, events)
@@ -298,6 +293,7 @@ _GOOD: Final[dict[str, dict[str, Any]]] = {
         "head": READY,
         "lease": None,
         "first_id": None,
+        "instead_of": None,
     },
     "load": {"loop_id": "loop", "after": 0, "first_id": None},
     "head": {"loop_id": "loop"},
@@ -339,7 +335,7 @@ def bad_arguments_are_refused(make: MakeStore) -> None:
                 act = partial(getattr(store, method), **{**good, name: bad})
                 refused(f"{method}({name}={bad!r:.40})", (TypeError, ValueError), act)
     same("the events after it", ids(store), ["a"])
-    same("list() after it", store.list(), [StoredLoop("loop", evolve(READY, attempts=0), 1)])
+    same("list() after it", store.list(), [StoredLoop("loop", READY.behind(READY), 1)])
 
 
 def damage_is_found(make: MakeStore, damage: Callable[[], object]) -> None:

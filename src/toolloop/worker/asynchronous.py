@@ -1,0 +1,102 @@
+"""The async worker, for asyncio and trio: a task for each loop that it drives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from toolloop.loop.asynchronous import AsyncToolLoopHandle
+from toolloop.loop.event_loops import call_soon, in_thread, only_error
+from toolloop.loop.questions import Question, Questions, await_each
+from toolloop.worker.base import Jobs, WorkerBase
+from toolloop.worker.desk import POLL
+from toolloop.worker.signals import Signals
+
+if TYPE_CHECKING:
+    import asyncio
+
+    _StopEvent = asyncio.Event | anyio.Event | None
+
+
+class AsyncWorker(WorkerBase):
+    """Drives the loops of a store that need nobody, under asyncio or trio.
+
+    The same as `Worker`, with `await` before `run_once()` and `run()`. `params`, `context` and `notify` may be async
+    functions. If the task that runs it is cancelled, the turns in progress are given up.
+    """
+
+    _is_async = True
+    _open: ClassVar[Any] = AsyncToolLoopHandle.open
+
+    async def run_once(self) -> int:
+        """Drive each loop that is due now, as far as it goes without a person. See `Worker.run_once`."""
+        async with _tasks() as jobs:
+            return await await_each(self._once(jobs))
+
+    async def run(self, stop_event: asyncio.Event | anyio.Event | None = None) -> None:
+        """Drive loops as they come due, until the event is set, or SIGTERM or Ctrl-C arrives. See `Worker.run`."""
+        soon = call_soon()
+        async with _tasks(stop_event) as jobs:
+            with Signals(partial(soon, jobs.stop)) as signals:
+                await await_each(self._on_and_on(jobs))
+        signals.pass_on()
+
+    def _blocking(self, work: Callable[..., Any], *arguments: Any) -> Question:
+        return in_thread, (partial(work, *arguments),)
+
+    async def _drive(self, loop_id: str, jobs: Jobs, given: dict[str, Any]) -> Any:
+        async with self._opening(loop_id, **given) as handle:
+            is_due = await in_thread(partial(self._desk.admits, handle))
+            return await handle.run(until=jobs.is_over) if is_due else None
+
+
+@asynccontextmanager
+async def _tasks(stop_event: _StopEvent = None) -> AsyncGenerator[_Tasks]:
+    try:
+        async with anyio.create_task_group() as group:
+            yield _Tasks(group, stop_event)
+    except BaseExceptionGroup as errors:
+        raise only_error(errors, anyio.get_cancelled_exc_class()) from None
+
+
+class _Tasks:
+    """See `Jobs`."""
+
+    def __init__(self, group: TaskGroup, stop_event: _StopEvent) -> None:
+        self.busy: set[str] = set()
+        self._group = group
+        self._news = anyio.Event()
+        self._stop_event = stop_event
+        self._is_over = False
+
+    def start(self, key: str, questions: Questions[None]) -> None:
+        async def answer() -> None:
+            try:
+                await await_each(questions)
+            finally:
+                self.busy.discard(key)
+                self._news.set()
+
+        self.busy.add(key)
+        self._group.start_soon(answer)
+
+    async def wait(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._news.wait()
+        self._news = anyio.Event()
+
+    async def wait_for_all(self) -> None:
+        while self.busy:
+            await self.wait(POLL)
+
+    def is_over(self) -> bool:
+        return self._is_over or (self._stop_event is not None and self._stop_event.is_set())
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._news.set()

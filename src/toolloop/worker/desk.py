@@ -1,0 +1,202 @@
+"""What workers of both kinds read from a store and write to it. Everything here blocks while the store works."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Collection
+from functools import partial
+from math import inf
+
+from attrs import evolve, frozen
+
+from toolloop.face.results import Error, Yielded
+from toolloop.inbox.items import InboxCall, notification_id
+from toolloop.loop.handle import HandleBase
+from toolloop.loop.lease import has_ended
+from toolloop.loop.store_access import safely
+from toolloop.machine.errors import (
+    Conflict,
+    IllegalCommand,
+    LoopNotFound,
+    StaleRevision,
+    StoreError,
+    ToolLoopError,
+    UnreadableSnapshot,
+)
+from toolloop.machine.loop import Failed
+from toolloop.stores.process import standing, this_process
+from toolloop.stores.protocol import Head, Store, StoredLoop
+from toolloop.worker.rules import after_failure, due_at
+
+LOG = logging.getLogger("toolloop.worker")
+POLL = 1.0  # seconds between two looks at the store, where nothing is due earlier
+_REST = 1.0  # seconds for which a loop is left alone after it was driven, unless that changed it
+_SHARE = 10  # a look takes at most so small a part of the time
+_ALL = 2**62
+_STATUSES = ("runnable", "running", "needs_decision", "failed")
+_CLAIM = 60.0  # seconds after which a notification is repeated if it is unknown whether its worker lives
+
+
+@frozen
+class Agenda:
+    """What a look at the store found.
+
+    Attributes:
+        due: the loops to drive, those that have waited longest first.
+        unnotified: the calls that nobody was notified of: the loop and the `notification_id` of each.
+        seconds: until the next look.
+
+    """
+
+    due: tuple[StoredLoop, ...] = ()
+    unnotified: tuple[tuple[str, str], ...] = ()
+    seconds: float = POLL
+
+
+class Desk:
+    """Keeps the plan of one worker in the store: which loop is tried when, and who was notified of what."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], max_attempts: int, *, notifies: bool) -> None:
+        """See `Worker`."""
+        self._store = store
+        self._clock = clock
+        self._max_attempts = max_attempts
+        self._notifies = notifies
+        self._id = uuid.uuid4().hex[:12]
+        self._resting: dict[object, float] = {}  # loops at a revision, and calls, that are left alone; until when
+
+    def look(self, busy: Collection[str] = ()) -> Agenda:
+        """Return what is to be done. `busy`: the loops that this worker drives already."""
+        begun = time.monotonic()
+        rows, now = self._store.list(_STATUSES, limit=_ALL), self._clock()
+        self._resting = {each: until for each, until in self._resting.copy().items() if until > now}
+        moments = [(self._begins_at(row), row) for row in rows if row.loop_id not in busy]
+        due = sorted((row for at, row in moments if at <= now), key=lambda row: row.head.changed)
+        later = min((at for at, _ in moments if at > now), default=inf)
+        seconds = min(max(POLL, _SHARE * (time.monotonic() - begun)), later - now)
+        unnotified = tuple(
+            (row.loop_id, wait)
+            for row in (rows if self._notifies else ())
+            for call in row.pending
+            if call.expires_at is None or call.expires_at > now
+            if self._is_unnotified(row, wait := notification_id(row, call)) and wait not in self._resting
+        )
+        return Agenda(tuple(due), unnotified, seconds)
+
+    def _begins_at(self, row: StoredLoop) -> float:
+        """Return when a loop is to be driven by this worker."""
+        return max(_free_at(row), self._resting.get(_version(row), 0.0))
+
+    # --- a loop that is driven -----------------------------------------------------------------------------------
+
+    def admits(self, handle: HandleBase) -> bool:
+        """Return whether a loop that was opened just now is still to be driven. If its request failed, retry that."""
+        if isinstance(handle.state.root.phase, Failed):
+            # The head is read after the journal: if another worker retries now, this retry is refused.
+            if due_at(self._head(handle.loop_id)) > self._clock():
+                return False
+            handle.retry()
+        return True
+
+    def ended(self, before: StoredLoop, outcome: object) -> None:
+        """Plan what follows. `before`: the loop before it was driven; `outcome`: the result, or the exception."""
+        until = self._clock() + _REST
+        if isinstance(outcome, Yielded) and outcome.pending:  # if nothing changed, a dead driver left but its lease
+            until = max(until, inf if before.deadline is None else before.deadline)
+        self._resting[_version(before)] = until
+        try:
+            match outcome:
+                case UnreadableSnapshot():
+                    self._refuse(before.loop_id, outcome)
+                case StoreError() | IllegalCommand():  # the store failed, or another driver was quicker
+                    self._log(before.loop_id, outcome)
+                case Exception():
+                    self._refuse(before.loop_id, outcome)
+                case Error() if (row := self._head(before.loop_id)).status == "failed":
+                    self._fail(row, row.head)
+        except StoreError as error:
+            self._log(before.loop_id, error)
+
+    def _refuse(self, loop_id: str, error: Exception) -> None:
+        """Let a loop fail that cannot be driven. What is no error of toolloop's may pass, as what a request raises."""
+        row, may_pass = self._head(loop_id), not isinstance(error, ToolLoopError)
+        trace, extra = error if may_pass else None, {"loop_id": loop_id}
+        LOG.error("the loop %r cannot be driven: %s", loop_id, error, exc_info=trace, extra=extra)
+        if _free_at(row) <= self._clock():  # else another driver has it now
+            self._fail(row, evolve(row.head, status="failed", retryable=may_pass, retry_at=None))
+
+    def _fail(self, row: StoredLoop, head: Head) -> None:
+        share = random.random()  # noqa: S311 - no secret
+        self._replace(row, after_failure(head, self._clock(), max_attempts=self._max_attempts, share=share))
+
+    # --- a call that waits ---------------------------------------------------------------------------------------
+
+    def _is_unnotified(self, row: StoredLoop, wait: str) -> bool:
+        """Return whether nobody was notified of a call, and no other worker that lives is about to notify somebody."""
+        who = (row.head.notified or {}).get(wait)
+        if not who:
+            return who is None
+        found = "gone" if who == self._name else standing(who)  # this worker has left it, if it looks again
+        return found == "gone" or (found == "unknown" and row.head.changed + _CLAIM <= self._clock())
+
+    @property
+    def _name(self) -> str:
+        return f"{this_process()} {self._id}"
+
+    def claim(self, loop_id: str, wait: str) -> InboxCall | None:
+        """Return a call of which this worker is to notify somebody now; None: another one does, or it waits no more."""
+        try:
+            row = self._head(loop_id)
+            calls = [call for call in row.pending if notification_id(row, call) == wait]
+            if not calls or not self._is_unnotified(row, wait):
+                return None
+            self._note(row, wait, self._name)
+        except StoreError as error:
+            self._resting[wait] = self._clock() + _REST
+            self._log(loop_id, error)
+            return None
+        return InboxCall.of(row, calls[0])
+
+    def notified(self, call: InboxCall) -> None:
+        """Remember that somebody was notified of a call."""
+        while True:
+            try:
+                return self._note(self._head(call.loop_id), call.notification_id, "")
+            except StaleRevision:
+                continue  # somebody changed the loop in this very moment
+            except StoreError as error:
+                return self._log(call.loop_id, error)
+
+    def _note(self, row: StoredLoop, wait: str, who: str) -> None:
+        """Write who notifies of a call. Calls that wait no more are forgotten."""
+        waits = {notification_id(row, call) for call in row.pending}
+        noted = {**(row.head.notified or {}), wait: who}
+        self._replace(row, evolve(row.head, notified={each: noted[each] for each in noted.keys() & waits}))
+
+    # --- the store -----------------------------------------------------------------------------------------------
+
+    def _head(self, loop_id: str) -> StoredLoop:
+        return safely(loop_id, partial(self._store.head, loop_id))
+
+    def _replace(self, row: StoredLoop, head: Head) -> None:
+        head = evolve(head, changed=self._clock())
+        write = partial(self._store.append, row.loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
+        safely(row.loop_id, write)
+
+    def _log(self, loop_id: str, error: ToolLoopError) -> None:
+        """Log why a loop is left for now. It is normal that another driver or a person was quicker."""
+        level = logging.DEBUG if isinstance(error, IllegalCommand | Conflict | LoopNotFound) else logging.WARNING
+        LOG.log(level, "the loop %r is left for now: %s", loop_id, error, extra={"loop_id": loop_id})
+
+
+def _version(row: StoredLoop) -> tuple[str, float, int]:
+    return row.loop_id, row.created, row.rev
+
+
+def _free_at(row: StoredLoop) -> float:
+    """Return when a loop is to be driven, if nobody drives it; else `inf`."""
+    is_driven = row.lease is not None and not has_ended(row.lease.owner, row.lease.until)
+    return inf if is_driven else due_at(row)

@@ -1,0 +1,80 @@
+"""What the processes of these tests do: they work on the loops of a store. The loops are those of `tests.processes`."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from tests.processes.fork_server import Line, serve
+from tests.processes.programs import TOOLS, model, warm_up
+from tests.processes.programs import Worker as Part
+from toolloop import AsyncWorker, LoopContext, SqliteStore, Worker
+from toolloop.inbox import InboxCall
+from toolloop.machine.jsontext import JSON
+
+
+class Shared(Line):
+    """A line on which several threads talk."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+
+    def say(self, **words: JSON) -> None:
+        with self._lock:
+            self._line.say(**words)
+
+    def hear(self) -> dict[str, Any]:
+        return self._line.hear()
+
+
+class Ends(logging.Handler):
+    """Tells the test that the worker has noticed a signal."""
+
+    def __init__(self, talk: Line) -> None:
+        super().__init__(logging.INFO)
+        self._talk = talk
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "ends" in record.getMessage():
+            self._talk.say(ends=True)
+
+
+def work(
+    line: Line, *, path: str, witness: str, kind: str = "sync", hold: dict[str, Any] | None = None, tells: bool = False
+) -> str:
+    """Work until a signal arrives, and say so. `tells`: of what it notifies, it tells the test, too."""
+    talk = Shared(line)
+    logging.getLogger("toolloop.worker").addHandler(Ends(talk))
+    logging.getLogger("toolloop.worker").setLevel(logging.INFO)
+    part = Part(talk, witness, hold or {})
+
+    def notify(call: InboxCall) -> None:
+        part.stand(at="notify")
+        part.note("told", call.loop_id, call.id, call.why, call.notification_id)
+        if tells:
+            talk.say(told=[call.loop_id, call.id, call.why])
+
+    parts: dict[str, Any] = {"context": LoopContext(state=part), "notify": notify}
+    worker = (Worker if kind == "sync" else AsyncWorker)(SqliteStore(path), model(part, kind, None), TOOLS, **parts)
+    try:
+        if isinstance(worker, Worker):
+            worker.run()
+        else:
+            anyio.run(worker.run, backend=kind)
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "drained"
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {"work": work}
+
+if __name__ == "__main__":
+    warm_up()
+    serve(socket.socket(fileno=int(sys.argv[1])), PROGRAMS)

@@ -1,0 +1,180 @@
+"""Workers as processes, on one SQLite file: drained by a signal, killed with SIGKILL, side by side."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from tests.processes.fork_server import Child, ForkServer
+from tests.processes.programs import ONCE, PARAMS, TOOLS
+from toolloop import Answer, Approve, Inbox, LoopConfig, SqliteStore, ToolLoopHandle
+from toolloop.machine.values import Decision
+from toolloop.testing import ScriptedProvider
+from toolloop.testing.promises import check_promises
+
+KINDS = ("sync", "asyncio", "trio")
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer("tests.worker.programs") as fork_server:
+        yield fork_server
+
+
+@define
+class Site:
+    """A store on which processes work, a person who decides, and a witness."""
+
+    fork_server: ForkServer
+    folder: Path
+    store: SqliteStore = field()
+
+    @store.default
+    def _store(self) -> SqliteStore:
+        return SqliteStore(self.folder / "loops.db")
+
+    def create(self, count: int = 1) -> list[str]:
+        """Loops that nobody drives; they make their calls one after the other."""
+        loop_ids = [f"loop{number}" for number in range(count)]
+        parts: dict[str, Any] = {"params": PARAMS, "tools": TOOLS, "config": LoopConfig(max_parallel_tools=1)}
+        for loop_id in loop_ids:
+            ToolLoopHandle.open(self.store, loop_id, ScriptedProvider([]), **parts).close()
+        return loop_ids
+
+    def start(self, **given: Any) -> Child:
+        return self.fork_server.start(
+            "work", path=str(self.folder / "loops.db"), witness=str(self.folder / "witness"), **given
+        )
+
+    def witnessed(self, what: str) -> list[list[str]]:
+        file = self.folder / "witness"
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [line[2:] for line in lines if line[1] == what]
+
+    @staticmethod
+    def stop(worker: Child, number: signal.Signals = signal.SIGTERM, *, stands: bool = False) -> str:
+        """Stop a worker by a signal. `stands`: it goes on once it has noticed that."""
+        worker.signal(number)
+        worker.hear("ends")
+        if stands:
+            worker.go()
+        return str(worker.end())
+
+    def decide(self, loop_id: str, call_id: str, decision: Decision) -> None:
+        Inbox(self.store).decide(loop_id, {call_id: decision})
+
+    def statuses(self) -> Counter[str]:
+        return Counter(loop.status for loop in self.store.list(limit=1000))
+
+
+@pytest.fixture
+def site(fork_server: ForkServer, tmp_path: Path) -> Iterator[Site]:
+    site = Site(fork_server, tmp_path)
+    try:
+        yield site
+    finally:
+        fork_server.clear_away()
+        site.store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("number", "end"), [(signal.SIGTERM, "drained"), (signal.SIGINT, "interrupted")])
+def test_a_signal_drains_a_worker(site: Site, kind: str, number: signal.Signals, end: str) -> None:
+    """The tool that runs comes to its end, no further request is made, and the lease is given back."""
+    site.create(1)
+    worker = site.start(kind=kind, hold={"at": "before", "call": "look1"})
+    worker.hear("stands")
+    assert site.stop(worker, number, stands=True) == end
+    loop = site.store.head("loop0")
+    assert (loop.status, loop.lease) == ("runnable", None)
+    assert sorted(call_id for call_id, _ in site.witnessed("ran")) == ["look1", "pay1"]
+    assert site.witnessed("asked") == [["0"]]
+
+
+def test_a_worker_that_is_killed_in_a_tool_leaves_an_uncertain_call_of_which_the_next_one_notifies(site: Site) -> None:
+    """It is a tool that may run once only: no worker runs it again."""
+    site.create(1)
+    first = site.start(tells=True, hold={"at": "after", "call": "send1"})
+    assert first.hear("told")["told"] == ["loop0", "send1", "approval"]
+    site.decide("loop0", "send1", Approve(by="ana"))
+    first.hear("stands")
+    first.kill()
+    second = site.start(tells=True, hold={"at": "request", "number": 2})
+    assert second.hear("told")["told"] == ["loop0", "send1", "uncertain"]
+    site.decide("loop0", "send1", Answer("it was sent", by="ana"))
+    second.hear("stands")
+    assert site.stop(second, stands=True) == "drained"
+    assert site.statuses() == {"ended": 1}
+    assert sorted(call_id for call_id, _ in site.witnessed("ran")) == ["log1", "look1", "pay1", "send1"]
+    assert len({wait for *_, wait in site.witnessed("told")}) == 2
+
+
+def test_a_worker_that_is_killed_in_notify_is_followed_by_one_that_notifies_again(site: Site) -> None:
+    """With the same id, and of no other call twice."""
+    site.create(1)
+    first = site.start(hold={"at": "notify"})
+    first.hear("stands")
+    (call,) = Inbox(site.store).pending()
+    first.kill()
+    second = site.start(tells=True)
+    second.hear("told")
+    assert site.stop(second) == "drained"
+    assert site.witnessed("told") == [["loop0", "send1", "approval", call.notification_id]]
+
+
+def decide_until_ended(site: Site, workers: list[Child], count: int, *, kill: random.Random | None = None) -> int:
+    """Decide what somebody was notified of, until all loops have ended. Return how many workers were killed."""
+    killed, inbox = 0, Inbox(site.store)
+    while site.statuses() != {"ended": count}:
+        told = {wait for *_, wait in site.witnessed("told")}
+        for call in inbox.pending(limit=1000):
+            if call.notification_id in told:
+                is_lost = call.why == "uncertain"
+                inbox.decide(call.loop_id, {call: Answer("it happened") if is_lost else Approve(by="ana")})
+        for number, worker in enumerate(workers):
+            assert not worker.line.says_within(0.02), worker.hear()
+            if kill is not None and kill.random() < 0.3:
+                worker.kill()
+                workers[number] = site.start(kind=kill.choice(KINDS))
+                killed += 1
+    return killed
+
+
+def check(site: Site, loop_ids: list[str]) -> None:
+    """No call that may run once ran twice, and every loop keeps the promises."""
+    runs = Counter((call_id, key) for call_id, key in site.witnessed("ran"))
+    assert [each for each, count in runs.items() if each[0] in ONCE and count > 1] == []
+    for loop_id in loop_ids:
+        assert check_promises(site.store.load(loop_id).entries).broken == ()
+
+
+def test_two_workers_share_a_file(site: Site) -> None:
+    """Each loop is driven by one of them at a time: each tool runs once, and each call is notified of once."""
+    loop_ids = site.create(8)
+    workers = [site.start(kind="sync"), site.start(kind="asyncio")]
+    decide_until_ended(site, workers, len(loop_ids))
+    for worker in workers:
+        assert site.stop(worker) == "drained"
+    check(site, loop_ids)
+    assert set(Counter(map(tuple, site.witnessed("ran"))).values()) == {1}
+    assert Counter(loop_id for loop_id, *_ in site.witnessed("told")) == dict.fromkeys(loop_ids, 1)
+
+
+@pytest.mark.deep
+def test_workers_that_are_killed_at_random_lose_nothing(site: Site) -> None:
+    """200 loops: all end, none runs a call twice that may run once, and only a kill repeats a notification."""
+    loop_ids = site.create(200)
+    workers = [site.start(kind="sync"), site.start(kind="asyncio")]
+    killed = decide_until_ended(site, workers, len(loop_ids), kill=random.Random(7))
+    check(site, loop_ids)
+    told = Counter(wait for *_, wait in site.witnessed("told"))
+    assert len(told) >= len(loop_ids)
+    assert told.total() - len(told) <= killed
+    assert killed > 20
