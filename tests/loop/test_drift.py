@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.each import each
 from tests.loop.concurrency import cross
-from tests.loop.support import TOOLS, Scene, add, look, params, results_in, scene, write, yielded
+from tests.loop.support import MODEL, TOOLS, Scene, add, look, params, results_in, scene, write, yielded
 from toolloop import Answer, Approve, LoopConfig, LoopContext, ToolLoopHandle, tool
 from toolloop.errors import Drift
 from toolloop.events import DriftAdopted, WatchEvent
@@ -203,6 +203,19 @@ def test_adopted_drift_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = [record.getMessage() for record in caplog.records if "stored" in record.getMessage()]
     assert "the parameter 'model' changed" in line
     assert decode(handle.state.root.setup.params)["model"] == "claude-opus-5"
+
+
+def test_what_is_changed_before_a_loop_is_driven_leaves_the_rest_of_what_was_given() -> None:
+    """Each parameter and limit counts for itself."""
+    given = (*SAME[:3], ({"on_tool_call": policy, "max_iterations": 7, "timeout": 60}, None, True))
+    handle = awake((*given, (params(system="New."), None, True)))
+    handle.update_params(max_tokens=77)
+    handle.extend(max_iterations=9)
+    handle.decide({"toolu_w": Approve()})
+    assert handle.run().unwrap().text == "done"
+    setup = handle.state.root.setup
+    assert decode(setup.params) == {"model": MODEL, "max_tokens": 77, "system": "New."}
+    assert (setup.limits.max_iterations, setup.limits.timeout) == (9, 60)
 
 
 def test_a_loop_that_has_ended_is_not_judged() -> None:

@@ -72,6 +72,7 @@ def test_every_read_is_possible_in_every_state(state: str) -> None:
         assert len(handle.usage_log) == handle.iterations
         assert sum((entry.usage for entry in handle.usage_log), Usage()) == handle.total_usage
         assert handle.messages[0] == user()
+        assert handle.status == view["status"]
         assert PHASES[state] in repr(handle)
         assert handle.snapshot() == before
 
@@ -115,7 +116,7 @@ def test_the_view_tells_a_page_all_it_needs() -> None:
 
 
 REFUSED_MOVES: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
-    "inject_and_continue()": (lambda at: at.resume(InjectMessages([user()])), ENDED),
+    "resume(InjectMessages(...))": (lambda at: at.resume(InjectMessages([user()])), ENDED),
     "follow_up()": (lambda at: at.follow_up([user()]), ("Ready", "Judging", *WAITING, "TooDeep")),
     "retry()": (lambda at: at.retry(), tuple(state for state in STATES if state != "Failed")),
     "next_turn()": (lambda at: at.next_turn(), WAITING),
@@ -148,7 +149,7 @@ def test_a_command_after_the_end_does_nothing_and_is_logged(state: str, caplog: 
             at.handle.resume(command)
             assert at.handle.snapshot() == before
             assert at.handle.next_turn() is end
-        with refused(at.handle, IllegalCommand, "inject_and_continue()") as caught:
+        with refused(at.handle, IllegalCommand, "resume(InjectMessages(...))") as caught:
             at.handle.resume(InjectMessages("and?"))
         assert ("follow_up()" in caught.value.allowed) == (state != "TooDeep")
     assert caplog.text.count("a command after the end does nothing") == 2

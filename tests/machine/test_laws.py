@@ -146,7 +146,7 @@ def test_an_event_that_is_not_listed_is_refused(phase: type[Phase]) -> None:
 def test_what_may_be_asked_for_is_said_as_the_caller_would_say_it() -> None:
     """In each phase its own words."""
     anywhere = ("stop()", "an edit of the history", "update_params()", "extend()", "revoking a grant", "fork()")
-    assert allowed(m.after().root) == ("inject_and_continue()", *anywhere)
+    assert allowed(m.after().root) == ("resume(InjectMessages(...))", *anywhere)
     assert allowed(m.after(m.replied("pause_turn")).root) == ("continue_loop()", "inject_and_continue()", *anywhere)
     assert allowed(m.after(ev.RequestFailed(m.FAILURE)).root) == (
         "retry()",
@@ -159,7 +159,7 @@ def test_what_may_be_asked_for_is_said_as_the_caller_would_say_it() -> None:
     assert set(TRANSITIONS[TooDeep]) == set()
     for event, words in (
         (ev.Continued(), "continue_loop()"),
-        (ev.Continued((m.user(),)), "inject_and_continue()"),
+        (ev.Continued((m.user(),)), "resume(InjectMessages(...))"),
         (ev.FollowedUp((m.user(),)), "follow_up()"),
         (m.decided(c=m.DENY), "a decision"),
         (ev.TurnEnded(), "TurnEnded"),

@@ -32,6 +32,7 @@ from toolloop.loop.policies import misfit
 from toolloop.loop.runtimes import ToolsOfLoops
 from toolloop.machine import events as ev
 from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.machine.impossible_events import injecting
 from toolloop.machine.jsontext import JSON, a_type, decode, encode, well_formed
 from toolloop.machine.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.machine import allowed
@@ -207,7 +208,8 @@ class Commands:
             InvalidHistory: the API would refuse the messages there.
 
         """
-        loop, asked = state.root, "inject_and_continue()"
+        loop = state.root
+        asked = injecting(loop)
         if isinstance(loop.phase, Failed | Finished):
             raise refusal(loop, asked)
         event = ev.Continued(texts, by, at=self._now())

@@ -24,7 +24,7 @@ from toolloop.loop.turns import Driving, Turns
 from toolloop.machine.errors import Conflict, IllegalCommand
 from toolloop.machine.jsontext import JSON, a_type
 from toolloop.machine.loop import Waiting
-from toolloop.machine.queries import everywhere, next_deadline
+from toolloop.machine.queries import Standing, everywhere, next_deadline, status_of
 from toolloop.machine.setup import Budget
 from toolloop.machine.state import State
 from toolloop.machine.usage import IterationUsage, Usage
@@ -162,6 +162,11 @@ class HandleBase:
     def usage_log(self) -> tuple[IterationUsage, ...]:
         """What each answered request used, those of loops inside its calls too: see `IterationUsage.path`."""
         return tuple(self.state.root.usage_log)
+
+    @property
+    def status(self) -> Standing:
+        """What the loop waits for, as in `store.list()`: `needs_decision`, `needs_command`, `runnable` and so on."""
+        return status_of(self.state)
 
     @property
     def is_finished(self) -> bool:

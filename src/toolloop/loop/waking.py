@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from toolloop.face.drift import changes, open_calls
 from toolloop.face.loop_params import check_request
 from toolloop.loop.runtimes import Runtime
 from toolloop.machine.errors import BadTool, Drift
-from toolloop.machine.jsontext import decode
-from toolloop.machine.setup import Setup
+from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.setup import Limits, Setup
 from toolloop.machine.state import State
 
 OnDrift = Literal["raise", "accept", "strict"]
@@ -25,8 +25,8 @@ class WakeUp:
     Attributes:
         on_drift: `raise` refuses what may let something run that a person had gated, `strict` any change, `accept`
             none.
-        given: what the caller gave to be different, by the fields of `Setup`: as it was, and as it is to be. What
-            another driver changed meanwhile stands.
+        given: what the caller gave to be different, by the fields of `Setup`: as it was, and as it is to be. Of
+            parameters and limits, each one that was changed meanwhile stands.
 
     """
 
@@ -45,7 +45,7 @@ class WakeUp:
 
         """
         old = state.root.setup
-        given = {name: new for name, (was, new) in self.given.items() if getattr(old, name) == was}
+        given = {name: _merged(name, was, new, getattr(old, name)) for name, (was, new) in self.given.items()}
         new = runtime.setup(evolve(old, **given))
         if new == old:
             return None
@@ -62,3 +62,20 @@ class WakeUp:
             problem = f"the parameters of the loop do not fit its tools any more, so open it with others: {error}"
             raise Drift(problem, changes=()) from error
         return new
+
+
+def _merged(name: str, was: Any, new: Any, now: Any) -> Any:
+    """Return a field of `Setup` as it is to be: each parameter and limit that changed since it was read stands."""
+    if now == was:
+        return new
+    match name:
+        case "params":
+            return encode(_each_merged(*map(decode, (was, new, now))))
+        case "limits":
+            return Limits(**_each_merged(*(asdict(limits, recurse=False) for limits in (was, new, now))))
+    return now
+
+
+def _each_merged(was: dict[str, Any], new: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    sides = {name: new if now.get(name) == was.get(name) else now for name in [*new, *now]}
+    return {name: side[name] for name, side in sides.items() if name in side}

@@ -26,15 +26,20 @@ def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]
     if isinstance(loop.phase, Failed):
         words[:2] = ["retry()"]
     elif not isinstance(loop.phase, Waiting) and ev.Continued in known:
-        words.remove("continue_loop()")  # nothing waits for it; messages are queued
+        words[:2] = [injecting(loop)]  # nothing waits to be continued; messages are queued
     if loop.round is None and ev.Decided in known:
         words.remove("a decision")
     return (*words, "fork()") if words else ()
 
 
+def injecting(loop: Loop) -> str:
+    """Return how a caller adds messages: by the `Yielded` that waits, or without one."""
+    return "inject_and_continue()" if isinstance(loop.phase, Waiting) else "resume(InjectMessages(...))"
+
+
 def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> IllegalCommand:
     """Make the error for an event that the phase of a loop does not know."""
-    phase, asked = type(loop.phase).__name__, _asked(event)
+    phase, asked = type(loop.phase).__name__, _asked(loop, event)
     return IllegalCommand(
         f"{asked} is not possible while the loop is {phase}; possible now: {', '.join(allowed) or 'nothing'}",
         state=phase,
@@ -43,10 +48,12 @@ def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> Illega
     )
 
 
-def _asked(event: ev.Event) -> str:
+def _asked(loop: Loop, event: ev.Event) -> str:
     match event:
         case ev.Continued(messages=()):
             return "continue_loop()"
+        case ev.Continued():
+            return injecting(loop)
         case ev.Changed(limits=None):
             return "update_params()"
     return _ASKED.get(type(event), (type(event).__name__,))[-1]
