@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, is_typeddict
@@ -276,7 +276,14 @@ def first_line(value: Any) -> str:
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
+def example(name: str) -> str:
+    """A program of docs/examples, as it is."""
+    source = (ROOT / "docs" / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    return f"```python\n{source}```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "chat-service": partial(example, "chat_service"),
     "state-diagram": state_diagram,
     "state-table": state_table,
     "stop-reasons": stop_reasons,

@@ -49,22 +49,34 @@ def order_asked(terminal: Terminal) -> int:
 
 
 @contextmanager
-def served(name: str, api: FakeMessagesAPI, folder: Path) -> Iterator[str]:
-    """An example under uvicorn, with this folder as its own; its address.
+def served(name: str, api: FakeMessagesAPI, folder: Path, *, processes: int, **more: str) -> Iterator[str]:
+    """An example under uvicorn, with this folder as its own; its address. It ends by SIGTERM.
 
     The socket listens before uvicorn does, so a request that comes early waits.
+
+    Args:
+        name: of the example.
+        api: what it talks to.
+        folder: its own.
+        processes: how many serve at this address.
+        more: of its environment.
+
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         fd, port = listening.fileno(), listening.getsockname()[1]
         command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--fd", str(fd), "--log-level", "error"]
-        program = [*command, f"{name}:app"]
-        process = subprocess.Popen(program, env=environment(api, PYTHONWARNINGS=""), cwd=folder, pass_fds=[fd])
+        program = [*command, "--timeout-graceful-shutdown", "1", f"{name}:app"]
+        around = environment(api, PYTHONWARNINGS="", **more)
+        running = [subprocess.Popen(program, env=around, cwd=folder, pass_fds=[fd]) for _ in range(processes)]
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        for process in running:
+            process.terminate()
         try:
-            process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            for process in running:
+                process.wait(SECONDS)
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()

@@ -7,5 +7,5 @@ from tests.examples.programs import EXAMPLES
 
 def test_an_example_of_an_event_loop_is_under_seventy_lines() -> None:
     """All lines count."""
-    for name in ("trio_program", "thread_queue", "sse_app"):
+    for name in ("trio_program", "thread_queue"):
         assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 70

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -360,6 +361,22 @@ def test_a_worker_that_is_stopped_ends_its_turns_and_begins_no_more(kind: str) -
     assert (place.status(), place.row().lease, len(place.requests)) == ("runnable", None, 1)
     assert place.status("later") == "runnable"
     assert (place.work(), place.status(), place.ran) == (2, "ended", ["looked at x"] * 2)
+
+
+@either_kind
+def test_a_worker_with_a_stop_event_leaves_the_signals_to_its_program(kind: str) -> None:
+    """A web server that runs one ends by its own handlers."""
+    place, stop, seen = Workplace(kind, script=(reply("Hello."),)), threading.Event(), list[Any]()
+    place.create()
+
+    def look_around() -> None:
+        seen.append(signal.getsignal(signal.SIGTERM))
+        stop.set()
+
+    place.on["request"] = look_around
+    before = signal.getsignal(signal.SIGTERM)
+    wait(kind, place.worker().run(stop))  # type: ignore[arg-type]
+    assert seen == [before]
 
 
 def test_a_cancelled_worker_gives_its_turns_up() -> None:

@@ -39,10 +39,10 @@ class AsyncWorker(WorkerBase):
             return await await_each(self._once(jobs))
 
     async def run(self, stop_event: asyncio.Event | anyio.Event | None = None) -> None:
-        """Drive loops as they come due, until the event is set, or SIGTERM or Ctrl-C arrives. See `Worker.run`."""
+        """Drive loops as they come due, until the event is set; without one, until a signal. See `Worker.run`."""
         soon = call_soon()
         async with _tasks(stop_event) as jobs:
-            with Signals(partial(soon, jobs.stop)) as signals:
+            with Signals(partial(soon, jobs.stop), installed=stop_event is None) as signals:
                 await await_each(self._on_and_on(jobs))
         signals.pass_on()
 

@@ -14,15 +14,16 @@ class Signals:
     After that, each does again what it did before: a second Ctrl-C interrupts whatever is slow.
     """
 
-    def __init__(self, on_signal: Callable[[], object]) -> None:
-        """`on_signal`: is called between two bytecodes of the main thread."""
+    def __init__(self, on_signal: Callable[[], object], *, installed: bool = True) -> None:
+        """`on_signal`: is called between two bytecodes of the main thread. Not `installed`: it never is."""
         self._on_signal = on_signal
+        self._is_installed = installed
         self._before: dict[int, Any] = {}
         self._received: int | None = None
 
     def __enter__(self) -> Self:
         """Install the handlers, if this is the main thread."""
-        if threading.current_thread() is threading.main_thread():
+        if self._is_installed and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._receive)
         return self

@@ -59,14 +59,15 @@ class Worker(WorkerBase):
             jobs.stop()
 
     def run(self, stop_event: threading.Event | None = None) -> None:
-        """Drive loops as they come due, until the event is set, or SIGTERM or Ctrl-C arrives.
+        """Drive loops as they come due, until the event is set; without an event, until SIGTERM or Ctrl-C arrives.
 
         Then no further loop is begun, the turns in progress come to their end, and `run` returns; after Ctrl-C it
         raises `KeyboardInterrupt`. A second signal does what it does without a worker. The handlers are installed in
-        the main thread only. If the store fails, that is logged, and the worker goes on.
+        the main thread only, and only without an event: a program that gives one, such as a web server, handles the
+        signals itself. If the store fails, that is logged, and the worker goes on.
         """
         jobs = _Threads(stop_event)
-        with Signals(jobs.stop) as signals:
+        with Signals(jobs.stop, installed=stop_event is None) as signals:
             try:
                 ask_each(self._on_and_on(jobs))
             finally:
