@@ -30,6 +30,7 @@ LAYERS = {
     "inbox": 7,
     "worker": 8,
     "testing": 8,
+    "cli": 8,
 }
 _SILENT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),

@@ -14,6 +14,7 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.ToolLoopError("m", any="thing"),
     e.CallerError("m"),
     e.IllegalCommand("m", state="Ready", asked="stop()", allowed=("retry()",)),
+    e.InvalidEdit("m", state="Waiting", asked="approve", allowed=("approve",)),
     e.UnknownCall("m", call="c", known=("d",)),
     e.DecisionConflict("m", call="c", decision="deny", by="ana", at=datetime(2030, 1, 1, tzinfo=UTC)),
     e.AlreadyDecided("m", call="c", decision=None, by=None, at=None),
@@ -34,7 +35,7 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.UnreadableSnapshot("m", format=9),
     e.MaxDepthExceeded(3, 3),
 )
-CALLERS = {"IllegalCommand", "UnknownCall", "DecisionConflict", "AlreadyDecided"} | {
+CALLERS = {"IllegalCommand", "InvalidEdit", "UnknownCall", "DecisionConflict", "AlreadyDecided"} | {
     "UndecidedCalls",
     "InvalidHistory",
     "BadTool",

@@ -31,7 +31,7 @@ from toolloop.loop.message_edits import Edit, explained, landing, outgoing, refu
 from toolloop.loop.policies import misfit
 from toolloop.loop.runtimes import ToolsOfLoops
 from toolloop.machine import events as ev
-from toolloop.machine.errors import IllegalCommand, InvalidHistory, UnknownCall
+from toolloop.machine.errors import IllegalCommand, InvalidEdit, InvalidHistory, UnknownCall
 from toolloop.machine.impossible_events import injecting
 from toolloop.machine.jsontext import JSON, a_type, decode, encode, well_formed
 from toolloop.machine.loop import Failed, Finished, Loop, Ready, Waiting
@@ -148,7 +148,7 @@ class Commands:
         if call is not None and runtime is not None and isinstance(decision, Approve) and decision.input is not None:
             tool = runtime.tools.get(call.name)
             if tool is not None and (problem := misfit(tool, decision.input)):  # the caller's mistake, not the model's
-                raise IllegalCommand(
+                raise InvalidEdit(
                     f"approve of the call {name!r}: the edited input does not fit the schema of {tool.name}. {problem}",
                     state=_phase(state.root),
                     asked="approve",

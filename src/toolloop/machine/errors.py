@@ -42,6 +42,10 @@ class IllegalCommand(CallerError):
     allowed: tuple[str, ...]
 
 
+class InvalidEdit(IllegalCommand):
+    """An approval with an edited input that does not fit the schema of the tool."""
+
+
 class UnknownCall(CallerError):
     """A decision names a call that is not there."""
 

@@ -1,0 +1,16 @@
+"""The command `toolloop`: look at stored loops and decide their calls in a terminal."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command, and exit with its code."""
+    try:
+        from toolloop.cli.run import run  # noqa: PLC0415 - click and rich are an extra
+    except ModuleNotFoundError as missing:
+        if missing.name not in {"click", "rich"}:
+            raise
+        sys.exit(f"toolloop: the command needs click and rich ({missing}): pip install 'toolloop[cli]'")
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""The arguments of the command: stores, loops and calls, and how a shell completes them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from toolloop.inbox.transcript import visible
+from toolloop.machine.jsontext import JSON
+from toolloop.stores.protocol import Store
+
+_SCHEME = "sqlite:///"
+
+
+class StoreNotFoundError(Exception):
+    """A command was given a store that is not there."""
+
+
+class StoreType(click.ParamType[Store]):
+    """A store that exists: a path or `sqlite:///path`."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Store:
+        """Open a store; it is never created."""
+        from toolloop.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is loaded when it is needed
+
+        if "://" in value and not value.startswith(_SCHEME):
+            self.fail(f"{value!r} is not a store; give a path, or sqlite:///path", param, ctx)
+        path = Path(value.removeprefix(_SCHEME))
+        if not path.is_file():
+            raise StoreNotFoundError(f"there is no store at {visible(str(path))!r}; a command does not create one")
+        return SqliteStore(path)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        """Complete a path."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+def complete_loop(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids of loops that begin so; of no store, none."""
+    with suppress(Exception):  # a completion fails in silence
+        return [each.loop_id for each in ctx.params["store"].list(limit=1000) if each.loop_id.startswith(incomplete)]
+    return []
+
+
+def complete_call(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the calls of a loop that wait, and begin so."""
+    with suppress(Exception):
+        names = ["/".join(each.path) for each in ctx.params["store"].head(ctx.params["loop"]).pending]
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+def os_user() -> str:
+    """Return the name of the user of the operating system."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container may run a user without a name
+        raise click.UsageError("the user of the operating system has no name: give --by") from error
+
+
+def as_object(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dict[str, JSON] | None:
+    """Read an option that is a JSON object."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"it is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise click.BadParameter('it is not a JSON object; write it like {"path": "other.txt"}')
+    return value
+
+
+def as_metadata(_ctx: click.Context, _param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    """Read options of the form `key=value`."""
+    if bad := [pair for pair in pairs if "=" not in pair]:
+        raise click.BadParameter(f"{bad[0]!r} has no '='; write it like owner=ana")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+store_argument = click.argument("store", type=StoreType())
+loop_argument = click.argument("loop", shell_complete=complete_loop)
+call_argument = click.argument("call", shell_complete=complete_call)
+by_option = click.option("--by", default=os_user, show_default="the user of the operating system", help="Who decides.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -1,0 +1,177 @@
+"""The commands, each a few lines over `toolloop.Inbox`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from toolloop.cli import output
+from toolloop.cli.arguments import (
+    as_metadata,
+    as_object,
+    by_option,
+    call_argument,
+    json_option,
+    loop_argument,
+    store_argument,
+)
+from toolloop.inbox.inbox import Inbox
+from toolloop.machine.values import Answer, Approve, Decision, Deny, Rerun
+from toolloop.stores.protocol import Store
+
+_STATUSES = ("needs_decision", "needs_command", "runnable", "running", "failed", "ended")
+Command = Callable[..., Any]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="toolloop")
+def toolloop() -> None:
+    """Look at stored loops and decide their calls.
+
+    STORE is a path or sqlite:///path; it has to exist. LOOP is the id of a loop, CALL the id of a call (or its path,
+    joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed as things are.
+    """
+
+
+@toolloop.command("list")
+@store_argument
+@click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Only loops with this status; repeatable.")
+@click.option("--metadata", multiple=True, callback=as_metadata, help="Only loops with this KEY=VALUE; repeatable.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The maximum number of loops."
+)
+@json_option
+def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit: int, as_json: bool) -> None:
+    """List the loops, the last created first."""
+    loops = store.list(status or None, metadata=metadata or None, limit=limit)
+    if as_json:
+        output.print_json([output.loop_as_json(loop) for loop in loops])
+    else:
+        output.print_loops(loops)
+
+
+@toolloop.command()
+@store_argument
+@loop_argument
+@json_option
+def show(store: Store, loop: str, as_json: bool) -> None:
+    """Show the conversation of a loop, and the calls that wait."""
+    shown = Inbox(store).show(loop)
+    if as_json:
+        output.print_json(shown)
+    else:
+        output.print_loop(shown)
+
+
+@toolloop.command()
+@store_argument
+@loop_argument
+@json_option
+def history(store: Store, loop: str, as_json: bool) -> None:
+    """Show who decided and said what, when and why."""
+    entries = Inbox(store).history(loop)
+    if as_json:
+        output.print_json([output.history_as_json(entry) for entry in entries])
+    else:
+        output.print_history(entries)
+
+
+# --- what a person says ----------------------------------------------------------------------------------------------
+
+
+def _done(store: Store, loop: str, as_json: bool) -> None:
+    status = store.head(loop).status
+    if as_json:
+        output.print_json({"loop_id": loop, "status": status})
+    else:
+        click.echo(f"Done. The loop is now: {status}")
+
+
+@toolloop.command()
+@store_argument
+@loop_argument
+@click.option("--reason", help="Why.")
+@by_option
+@json_option
+def stop(store: Store, loop: str, reason: str | None, by: str, as_json: bool) -> None:
+    """End a loop for good."""
+    Inbox(store).stop(loop, reason, by)
+    _done(store, loop, as_json)
+
+
+@toolloop.command()
+@store_argument
+@loop_argument
+@click.argument("text")
+@by_option
+@json_option
+def say(store: Store, loop: str, text: str, by: str, as_json: bool) -> None:
+    """Say TEXT to the model; "-" reads it from the standard input. After the end, the conversation goes on with it."""
+    Inbox(store).say(loop, _read(text), by)
+    _done(store, loop, as_json)
+
+
+@toolloop.command()
+@store_argument
+@loop_argument
+@by_option
+@json_option
+def retry(store: Store, loop: str, by: str, as_json: bool) -> None:
+    """Let a failed request be tried again."""
+    Inbox(store).retry(loop, by)
+    _done(store, loop, as_json)
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+def _decision(make: Callable[..., Decision]) -> Command:
+    """Make a command of a function that makes a decision of its own options, `digest` and `by`."""
+
+    @functools.wraps(make)
+    def command(store: Store, loop: str, call: str, as_json: bool, **parts: Any) -> None:
+        Inbox(store).decide(loop, {call: make(**parts)})
+        _done(store, loop, as_json)
+
+    digest = click.option("--digest", help="Decide only if the call is still the one with this digest.")
+    wrapped: Command = command
+    for part in (json_option, by_option, digest, call_argument, loop_argument, store_argument):
+        wrapped = part(wrapped)
+    return toolloop.command()(wrapped)
+
+
+@_decision
+@click.option("--input", "given", callback=as_object, help="Run this JSON object instead of the proposed input.")
+@click.option("--reason", help="Why, for the record.")
+def approve(given: dict[str, Any] | None, reason: str | None, digest: str | None, by: str) -> Decision:
+    """Let a call run."""
+    return Approve(given, by=by, reason=reason, digest=digest)
+
+
+@_decision
+@click.option("--reason", required=True, help="Why; the model is told.")
+def deny(reason: str, digest: str | None, by: str) -> Decision:
+    """Do not let a call run."""
+    return Deny(reason, by=by, digest=digest)
+
+
+@_decision
+@click.argument("text")
+@click.option("--error", is_flag=True, help="The result is an error.")
+def answer(text: str, error: bool, digest: str | None, by: str) -> Decision:
+    """Do not run a call; TEXT is its result. "-" reads it from the standard input."""
+    return Answer(_read(text), is_error=error, by=by, digest=digest)
+
+
+@_decision
+def rerun(digest: str | None, by: str) -> Decision:
+    """Run a call again whose end was not seen."""
+    return Rerun(by=by, digest=digest)
+
+
+def _read(text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
