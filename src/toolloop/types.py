@@ -12,7 +12,7 @@ from toolloop.machine.setup import Execution, LoopAction
 from toolloop.machine.values import Command, Decision
 from toolloop.requests.params import Secrets
 from toolloop.runner.runners import RunnerParts
-from toolloop.tools.calls import NeedsApproval, RecordedDecision
+from toolloop.tools.calls import NeedsApproval, Preview, RecordedDecision
 from toolloop.tools.context import Report
 from toolloop.tools.responses.content import Content
 
@@ -34,6 +34,7 @@ __all__ = [
     "ParamsOf",
     "PendingView",
     "Policy",
+    "Preview",
     "RecordedDecision",
     "Report",
     "ResultFilter",

@@ -34,6 +34,7 @@ WAITING = [
         "reason": None,
         "takes": ["approve", "deny", "answer"],
         "expires_at": None,
+        "preview": None,
     },
     {
         "path": ["c2"],
@@ -44,6 +45,7 @@ WAITING = [
         "reason": None,
         "takes": ["approve", "deny", "answer"],
         "expires_at": None,
+        "preview": None,
     },
 ]
 NOW = "2027-01-15T08:00:00+00:00"

@@ -65,3 +65,18 @@ class Desk:
 
 def desk(where: str, folder: Path, **more: Any) -> Desk:
     return Desk(MemoryStore() if where == "memory" else SqliteStore(folder / "loops.db"), **more)
+
+
+def previewed(preview: Any, folder: Path) -> Desk:
+    """A loop with a call that waits, whose tool says what it would do."""
+    found = desk("memory", folder)
+
+    @tool(needs_approval=True, preview=preview)
+    def write(text: str) -> str:
+        """Write."""
+        return text
+
+    provider = ScriptedProvider([reply(calls=[call("write", {"text": "new"}, id="c1")])])
+    with ToolLoopHandle.open(found.store, "loop", provider, tools=[write], params=PARAMS) as handle:
+        handle.run()
+    return found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import json
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,21 @@ def as_object(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     if not isinstance(value, dict):
         raise click.BadParameter('it is not a JSON object; write it like {"path": "other.txt"}')
     return value
+
+
+def as_function(_ctx: click.Context, _param: click.Parameter, name: str | None) -> Callable[..., Any] | None:
+    """Import a function that is named `module:function`, also from the current folder."""
+    if name is None:
+        return None
+    module, _, function = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise click.BadParameter(f"{name!r} cannot be imported: {error}; write it like mylogin:who") from error
+    if not callable(found):
+        raise click.BadParameter(f"{name!r} is not a function")
+    return found
 
 
 def as_metadata(_ctx: click.Context, _param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import click
 
 from toolloop.cli import output
 from toolloop.cli.arguments import (
+    as_function,
     as_metadata,
     as_object,
     by_option,
@@ -171,6 +172,22 @@ def answer(text: str, error: bool, digest: str | None, by: str) -> Decision:
 def rerun(digest: str | None, by: str) -> Decision:
     """Run a call again whose end was not seen."""
     return Rerun(by=by, digest=digest)
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+@toolloop.command()
+@store_argument
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
+@click.option("--who", callback=as_function, help="MODULE:FUNCTION that takes a request and names the person.")
+@by_option
+def serve(store: Store, host: str, port: int, who: Callable[..., Any] | None, by: str) -> None:
+    """Serve the approval page. Without --who only on this machine, with a link that has a token."""
+    from toolloop.inbox.page.serving import serve as serving  # noqa: PLC0415 - of the extra `inbox`
+
+    serving(store, host=host, port=port, who=who, name=by, announce=lambda at: click.echo(f"Approve at {at}"))
 
 
 def _read(text: str) -> str:

@@ -66,6 +66,7 @@ def loop_as_json(loop: StoredLoop) -> dict[str, Any]:
                 "takes": call.takes,
                 "expires_at": iso(call.expires_at),
                 "digest": call.digest,
+                "preview": call.preview,
             }
             for call in loop.pending
         ],
@@ -90,6 +91,9 @@ def print_loop(shown: ShownLoop) -> None:
             if text:
                 console.print(_text(f"  {label}: {text}", "dim"))
         _print_fields(console, call["input"])
+        if call["preview"]:
+            console.print(_text("  preview", "dim"))
+            console.print(Padding(_preview(call["preview"]), (0, 0, 0, 2)))
     if shown["error"]:
         console.print()
         console.print(_text(f"failed: {shown['error']}", "red"))
@@ -155,6 +159,13 @@ def _print_fields(console: Console, given: Mapping[str, Any]) -> None:
     for name, text in fields_of(given):
         grid.add_row(Text(name), Text(text))
     console.print(Padding(grid, (0, 0, 0, 2)))
+
+
+def _preview(text: str) -> Text:
+    """Return what a call would do; the lines of a diff are coloured."""
+    lines = visible(text).split("\n")
+    colours = {"+": "green", "-": "red", "@": "cyan"} if any(line.startswith("@@ ") for line in lines) else {}
+    return Text("\n").join([Text(line, colours.get(line[:1], "")) for line in lines])
 
 
 def _text(text: str, style: str = "") -> Text:

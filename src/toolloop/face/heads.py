@@ -8,7 +8,7 @@ from toolloop.machine.loop import Failed, round_of
 from toolloop.machine.queries import next_deadline, status_of
 from toolloop.machine.state import State
 from toolloop.machine.values import Why
-from toolloop.stores.pending import PendingCall, shortened
+from toolloop.stores.pending import PendingCall, preview_of, shortened
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
 
@@ -53,6 +53,7 @@ def names_along(state: State, path: tuple[str, ...]) -> tuple[str, ...]:
 
 def _pending(state: State, call: ToolCall) -> PendingCall:
     text, is_shortened = shortened(call.effective_input_text)
+    preview, is_cut = preview_of(call.preview)
     return PendingCall(
         path=call.path,
         names=names_along(state, call.path),
@@ -62,5 +63,6 @@ def _pending(state: State, call: ToolCall) -> PendingCall:
         reason=call.reason,
         expires_at=None if call.expires_at is None else call.expires_at.timestamp(),
         input_text=text,
-        truncated=is_shortened,
+        truncated=is_shortened or is_cut,
+        preview=preview,
     )

@@ -22,6 +22,7 @@ class PendingView(TypedDict):
         names: of the tools of the calls along its path.
         takes: the decisions that it takes: `approve`, `deny`, `answer`, `rerun`.
         expires_at: a time by ISO 8601, or None.
+        preview: what the call would do, as the `preview` of its tool said; or None.
 
     """
 
@@ -35,6 +36,7 @@ class PendingView(TypedDict):
     reason: str | None
     expires_at: str | None
     digest: str
+    preview: str | None
 
 
 class UsageView(TypedDict):
@@ -159,4 +161,5 @@ def _of_call(state: State, call: ToolCall) -> PendingView:
         "reason": call.reason,
         "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
         "digest": call.digest,
+        "preview": call.preview,
     }

@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from toolloop.inbox.asynchronous import AsyncInbox
     from toolloop.inbox.inbox import Inbox
     from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
+    from toolloop.inbox.page import inbox_app
 
-__all__ = ["AsyncInbox", "HistoryEntry", "Inbox", "InboxCall", "InboxPage", "ShownLoop"]
+__all__ = ["AsyncInbox", "HistoryEntry", "Inbox", "InboxCall", "InboxPage", "ShownLoop", "inbox_app"]
 
 _ORIGIN = {
     "toolloop.inbox.asynchronous": ("AsyncInbox",),
     "toolloop.inbox.inbox": ("Inbox",),
     "toolloop.inbox.items": ("HistoryEntry", "InboxCall", "InboxPage", "ShownLoop"),
+    "toolloop.inbox.page": ("inbox_app",),
 }
 
 

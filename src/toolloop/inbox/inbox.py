@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -105,6 +105,7 @@ class Inbox:
             "messages": messages,
             "metadata": dict(row.metadata),
             "created": datetime.fromtimestamp(row.created, UTC).isoformat(),
+            "schemas": dict(_schemas(state)),
         }
 
     def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
@@ -244,7 +245,7 @@ class Inbox:
         return token if base_url is None else f"{base_url.rstrip('/')}/link/{token}"
 
     def linked(self, token: str) -> InboxCall:
-        """Return the call that a link is for, without using it.
+        """Return the call that a link is for, without using it. It `takes` what the link allows.
 
         Raises:
             BadLink, LinkExpired, LinkUsed: the link is dead.
@@ -259,9 +260,10 @@ class Inbox:
         if journal.entries[0].id != link.first_id:
             raise _gone(link)
         try:
-            return InboxCall.of(row, _linked(link, state))
+            call = InboxCall.of(row, _linked(link, state))
         except LinkUsed as error:
             raise self._told(link.loop_id, error) from None
+        return evolve(call, takes=tuple(kind for kind in call.takes if kind in link.allow))
 
     def redeem(self, token: str, decision: Decision) -> None:
         """Decide a call with a link. A use that is refused does not spend it.
@@ -339,6 +341,14 @@ def _continued(commands: Commands, state: State) -> Continued | None:
     phase = state.root.phase
     is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
     return commands.go_on(state) if is_decided else None
+
+
+def _schemas(state: State) -> Iterator[tuple[str, JSON]]:
+    """Yield the schemas of the tools of the calls that wait, by their paths."""
+    for path, call in waiting(state):
+        for facts in state.loops[path].setup.tools:
+            if facts.name == call.name and facts.input_schema is not None:
+                yield "/".join((*path, call.id)), decode(facts.input_schema)
 
 
 def _pending(state: State) -> tuple[PendingCall, ...]:

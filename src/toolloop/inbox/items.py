@@ -29,12 +29,15 @@ class ShownLoop(LoopView):
         messages: the conversation as far as it went: the history, then messages that have not joined it yet.
         metadata: what its creator gave.
         created: when it was created, a time by ISO 8601.
+        schemas: the JSON Schemas of the tools of the calls that wait, by the path of the call joined with "/". A tool
+            that only the API knows has none.
 
     """
 
     messages: list[JSON]
     metadata: dict[str, str]
     created: str
+    schemas: dict[str, JSON]
 
 
 @frozen
@@ -51,9 +54,11 @@ class InboxCall:
         reason: why a policy asks, if it said so.
         expires_at: when it expires, an aware UTC time; None: never.
         input: the input; above 1,000 characters as JSON it is shortened.
-        truncated: whether it is shortened.
+        truncated: whether the input or the preview is shortened.
         metadata: what the creator of the loop gave.
         notification_id: names this wait of the call. It is another one once the call waits for something else.
+        preview: what the call would do, as the `preview` of its tool said, or None; above 2,000 characters its
+            beginning.
 
     """
 
@@ -69,6 +74,7 @@ class InboxCall:
     truncated: bool
     metadata: Mapping[str, str] = field(eq=False)
     notification_id: str
+    preview: str | None = field(default=None, eq=False)
 
     @classmethod
     def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
@@ -76,7 +82,7 @@ class InboxCall:
         expires_at = None if call.expires_at is None else datetime.fromtimestamp(call.expires_at, UTC)
         parts = (call.path, call.names, call.why, call.takes, call.digest, call.reason)
         wait = notification_id(loop, call)
-        return cls(loop.loop_id, *parts, expires_at, call.input, call.truncated, loop.metadata, wait)
+        return cls(loop.loop_id, *parts, expires_at, call.input, call.truncated, loop.metadata, wait, call.preview)
 
     @property
     def id(self) -> str:

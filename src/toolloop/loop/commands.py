@@ -40,7 +40,7 @@ from toolloop.machine.queries import driven, everywhere, is_due, is_empty, open_
 from toolloop.machine.splicing import spliced, splices_between
 from toolloop.machine.state import Path, State
 from toolloop.machine.tree import step
-from toolloop.machine.values import Answer, Approve, Call, Command, Continue, Decision, InjectMessages, Stop
+from toolloop.machine.values import Answer, Approve, Call, Command, Continue, Decision, InjectMessages, Status, Stop
 from toolloop.messages.blocks import RESULT_KINDS
 from toolloop.requests.params import Secrets, check_params, split
 from toolloop.tools.responses.results import kinds_for
@@ -145,9 +145,11 @@ class Commands:
         if loop is not None and runtime is not None and _may_refer(decision):
             known = runtime.known_tools(loop)
         record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known)
-        if call is not None and runtime is not None and isinstance(decision, Approve) and decision.input is not None:
+        edited = decision.input if isinstance(decision, Approve) else None
+        # A call that does not wait is refused by the machine, which says who was quicker.
+        if edited is not None and call is not None and call.status is Status.WAITING and runtime is not None:
             tool = runtime.tools.get(call.name)
-            if tool is not None and (problem := misfit(tool, decision.input)):  # the caller's mistake, not the model's
+            if tool is not None and (problem := misfit(tool, edited)):  # the caller's mistake, not the model's
                 raise InvalidEdit(
                     f"approve of the call {name!r}: the edited input does not fit the schema of {tool.name}. {problem}",
                     state=_phase(state.root),

@@ -268,6 +268,11 @@ def _refuse_async(tool: Tool[..., Any]) -> None:
             f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
             tool=tool.name,
         )
+    if tool.preview is not None and is_declared_async(tool.preview):
+        raise BadTool(
+            f"preview of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
+            tool=tool.name,
+        )
     if isinstance(tool, SubLoop) and tool.config.has_async():
         raise BadTool(
             f"a callable in the config of the sub_loop {tool.name!r} is async, and ToolLoopHandle is not: use "

@@ -19,7 +19,7 @@ from toolloop.machine import events as ev
 from toolloop.machine.calls import LATEST
 from toolloop.machine.effects import Judge
 from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.jsontext import decode, encode, well_formed
+from toolloop.machine.jsontext import a_type, decode, encode, well_formed
 from toolloop.machine.loop import Loop
 from toolloop.machine.texts import say
 from toolloop.machine.values import (
@@ -37,7 +37,7 @@ from toolloop.machine.values import (
     Why,
 )
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
-from toolloop.tools.calls import ToolCall
+from toolloop.tools.calls import Preview, ToolCall
 from toolloop.tools.failures import shortened
 from toolloop.tools.responses.results import kinds_for
 
@@ -78,6 +78,8 @@ class Policies:
             if result is None:
                 opinion = yield from self._opinion(loop, call, tool)
                 result = self._result_of(opinion, call, tool, external, now)
+            if isinstance(result, Wait) and tool is not None and tool.preview is not None:
+                result = evolve(result, preview=(yield from _preview(tool.preview, call)))
             if result is not None:
                 results.append((call.id, result))
         return ev.Judged(path=effect.path, results=tuple(results))
@@ -147,6 +149,15 @@ def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...])
         return (yield function, arguments)
     except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller decides
         return Ask(f"the policy raised {type(error).__name__}", fresh=True)
+
+
+def _preview(preview: Preview, call: Call) -> Questions[str]:
+    """Return what a call would do. An error becomes the text, because the person decides all the same."""
+    try:
+        text = yield preview, (decode(call.effective_input),)
+        return well_formed(text) if isinstance(text, str) else f"preview returned {a_type(text)}, which is not a text"
+    except Exception as error:  # noqa: BLE001 - of the caller's function
+        return f"preview failed: {describe_failure(error)}"
 
 
 def _seconds(expires_in: Any) -> float | None:

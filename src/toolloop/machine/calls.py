@@ -68,7 +68,7 @@ def judge(  # noqa: PLR0911 - one return for each result
             return evolve(call, status=Status.CLEARED)
         case Wait():
             call = evolve(call, status=Status.WAITING, why=result.why, reason=result.reason, decision=None)
-            return evolve(call, expires_at=deadline(setup, now, result.expires_in))
+            return evolve(call, expires_at=deadline(setup, now, result.expires_in), preview=result.preview)
         case Reject() if call.started:
             text = say(texts, "uncertain", reason="it could not be run again")
             return settle(call, error_result(text, Outcome.UNCERTAIN))
@@ -256,7 +256,8 @@ def _edit(call: Call, content: str | None) -> Call:
     """Return the call with another input. The history keeps the model's own; the proposed input is not an edit."""
     if content is None or same_json(content, call.effective_input):
         return call
-    return evolve(call, edited=None if same_json(content, call.input) else content, judged=False)
+    edited = None if same_json(content, call.input) else content
+    return evolve(call, edited=edited, judged=False, preview=None)
 
 
 def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:

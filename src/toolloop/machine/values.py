@@ -171,6 +171,7 @@ class Wait:
     Attributes:
         fresh: no standing grant satisfies it.
         expires_in: for how many seconds; None takes the timeout of the setup.
+        preview: what the call would do, for the person who decides.
 
     """
 
@@ -178,6 +179,7 @@ class Wait:
     reason: str | None = None
     fresh: bool = False
     expires_in: float | None = None
+    preview: str | None = None
 
 
 @frozen
@@ -211,6 +213,7 @@ class Call:
     result: Result | None = None
     expires_at: float | None = None  # until when it waits, or waited, for a decision
     has_loop: bool = False  # a loop runs inside it
+    preview: str | None = None  # what it would do, as its tool said when it began to wait
     run: int = 1  # the number of the run; the caller of a runner asked for each one above 1
 
     @property

@@ -10,6 +10,7 @@ from attrs import astuple, frozen
 from toolloop.machine.jsontext import JSON, decode, encode
 
 WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened
+_PREVIEW = 2000  # characters of a preview
 _VALUE = 200  # characters of a value in a shortened input
 
 
@@ -26,7 +27,8 @@ class PendingCall:
         reason: why a policy asks, or None.
         expires_at: in seconds since the epoch, or None.
         input_text: the input as JSON; above 1,000 characters it is shortened.
-        truncated: whether it is shortened.
+        truncated: whether the input or the preview is shortened.
+        preview: what the call would do, or None; above 2,000 characters its beginning.
 
     """
 
@@ -39,6 +41,7 @@ class PendingCall:
     expires_at: float | None = None
     input_text: str = "{}"
     truncated: bool = False
+    preview: str | None = None
 
     @property
     def id(self) -> str:
@@ -55,6 +58,13 @@ class PendingCall:
         """The input, as a copy. In a shortened one, a long value is the beginning of its text."""
         value: dict[str, JSON] = decode(self.input_text)
         return value
+
+
+def preview_of(text: str | None) -> tuple[str | None, bool]:
+    """Return a preview of limited size, and whether it was shortened."""
+    if text is None or len(text) <= _PREVIEW:
+        return text, False
+    return f"{text[:_PREVIEW]}…", True
 
 
 def shortened(text: str) -> tuple[str, bool]:

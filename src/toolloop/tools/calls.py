@@ -107,6 +107,11 @@ class ToolCall:
         return self._call.reason
 
     @property
+    def preview(self) -> str | None:
+        """What the call would do, as the `preview` of its tool said when it began to wait."""
+        return self._call.preview
+
+    @property
     def path(self) -> tuple[str, ...]:
         """The ids from the outermost call down to this one: more than one for a call of a loop inside a call."""
         return (*self._setup.path, self._call.id)
@@ -161,3 +166,5 @@ class ToolCall:
 
 # Whether a call waits for the caller's decision, or a predicate on the call; an `Ask` says why.
 NeedsApproval = bool | Callable[[ToolCall], bool | Ask | Awaitable[bool | Ask | None] | None]
+# What a call would do: a function of its input.
+Preview = Callable[[dict[str, JSON]], str | Awaitable[str]]

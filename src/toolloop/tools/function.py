@@ -25,9 +25,9 @@ from toolloop.machine.errors import BadTool
 from toolloop.machine.jsontext import JSON, decode, encode, fingerprint
 from toolloop.machine.setup import Approval, ToolEffect, ToolFacts
 from toolloop.tools.arguments import Arguments
-from toolloop.tools.calls import NeedsApproval
+from toolloop.tools.calls import NeedsApproval, Preview
 from toolloop.tools.failures import InvalidInput
-from toolloop.tools.options import api_fields, check_effect, check_timeout
+from toolloop.tools.options import api_fields, check_effect, check_preview, check_timeout
 from toolloop.tools.signature import Signature, check_name, read_docstring, read_signature
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Tool(Generic[P, R]):
         effect: `"pure"` and `"keyed"` may run again after a crash, `"once"` may not.
         is_async: whether `run` returns an awaitable.
         timeout: seconds that a call may take; None means the loop's limit.
+        preview: a function of the input that says what a call would do, for the person who decides.
 
     """
 
@@ -76,6 +77,7 @@ class Tool(Generic[P, R]):
     _intake: Intake = field(alias="intake")
     _contexts: tuple[str, ...] = field(default=(), alias="contexts")
     timeout: float | None = field(default=None, kw_only=True)
+    preview: Preview | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         # For code that reads the name, docstring or signature of a function.
@@ -147,6 +149,7 @@ class ToolOptions(TypedDict, total=False):
     needs_approval: NeedsApproval
     effect: ToolEffect
     timeout: float | None
+    preview: Preview | None
     strict: bool | None
     cache_control: Mapping[str, JSON] | None
     defer_loading: bool | None
@@ -168,6 +171,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     needs_approval: NeedsApproval = False,
     effect: ToolEffect = "once",
     timeout: float | None = None,
+    preview: Preview | None = None,
     strict: bool | None = None,
     cache_control: Mapping[str, JSON] | None = None,
     defer_loading: bool | None = None,
@@ -189,6 +193,9 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         effect: whether it may run again after a crash: `"pure"` may, `"keyed"` may with the same
             `ToolContext.idempotency_key`, `"once"` may not.
         timeout: seconds that a call may take; more than 0.
+        preview: a function of the input (a dictionary) that returns what a call would do, as text, a unified diff or
+            Markdown. It is called when a call begins to wait for a decision, and what it returns is stored with the
+            call. It must not have effects. It may be async under an async handle.
         strict: a field of the API's tool definition, sent if given; so are the following. It closes each object with
             named fields in the schema; the API refuses objects with any fields.
         cache_control: `{"type": "ephemeral"}`, with a `ttl` of `"5m"` or `"1h"` if wanted.
@@ -223,6 +230,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         own = check_name(name or signature.name)
         check_effect(effect, own)
         check_timeout(timeout, own)
+        check_preview(preview, own)
         intake = FunctionIntake(own, signature, description, api_fields(fields, own))
         return Tool(
             own,
@@ -234,6 +242,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
             intake,
             signature.contexts,
             timeout=timeout,
+            preview=preview,
         )
 
     return make if fn is None else make(fn)

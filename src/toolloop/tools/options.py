@@ -42,3 +42,9 @@ def check_timeout(timeout: Any, name: str) -> None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= float_info.max:
         raise BadTool(f"timeout of {name} is {timeout!r}; give seconds, more than 0, or None for no limit", tool=name)
+
+
+def check_preview(preview: object, name: str) -> None:
+    """Raise `BadTool` if it cannot be called."""
+    if preview is not None and not callable(preview):
+        raise BadTool(f"preview of {name} is {preview!r}; give a function of the input, or None", tool=name)

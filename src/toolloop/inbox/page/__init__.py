@@ -1,0 +1,12 @@
+"""The approval page: a small web application over a store, rendered on the server."""
+
+try:
+    from toolloop.inbox.page.app import inbox_app
+except ModuleNotFoundError as missing:
+    raise ImportError(
+        f"the approval page needs Starlette, Jinja2, itsdangerous and python-multipart ({missing}): "
+        "pip install 'toolloop[inbox]'",
+        name=missing.name,
+    ) from missing
+
+__all__ = ["inbox_app"]

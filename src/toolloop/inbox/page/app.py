@@ -1,0 +1,113 @@
+"""The approval page as an application of Starlette."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from toolloop.inbox.asynchronous import AsyncInbox
+from toolloop.inbox.page.forms import BadForm
+from toolloop.inbox.page.rendering import rendered
+from toolloop.inbox.page.security import ForbiddenError, FormTokens, with_headers
+from toolloop.inbox.page.views import Views
+from toolloop.machine.errors import (
+    BadLink,
+    CallerError,
+    Conflict,
+    LinkExpired,
+    LinkUsed,
+    LoopNotFound,
+    StoreError,
+    UnknownCall,
+)
+from toolloop.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+_STATIC = Path(__file__).with_name("static")
+_CONFLICT = 409
+_PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette takes the one nearest to an error's class
+    (ForbiddenError, 403, "Not allowed"),
+    (LoopNotFound, 404, "Not found"),
+    (UnknownCall, 404, "Not found"),
+    (CallerError, _CONFLICT, "Not possible any more"),
+    (Conflict, _CONFLICT, "Not possible any more"),
+    (BadLink, 410, "This link is dead"),
+    (LinkExpired, 410, "This link is dead"),
+    (LinkUsed, 410, "This link is dead"),
+    (BadForm, 422, "This form is incomplete"),
+    (ValueError, 422, "This address is wrong"),
+    (StoreError, 503, "The store cannot be read"),
+)
+
+
+def inbox_app(
+    store: Store,
+    *,
+    who: Callable[[Request], str | Awaitable[str | None] | None],
+    secret: str | None = None,
+    refresh: float = 1.0,
+    clock: Callable[[], float] = time.time,
+) -> ASGIApp:
+    """Return the approval page of a store as an application, to be served or mounted in another one.
+
+    Args:
+        store: where the loops are.
+        who: names the person of a request, from a session or a header that a proxy sets; None is answered with 403.
+            It may be async. Pages of signed links are shown to anybody who has the link.
+        secret: signs links and forms. None: the one that the store keeps.
+        refresh: seconds between two looks at the store for an open page.
+        clock: seconds since the epoch.
+
+    Raises:
+        TypeError: the store is not one, or `who` cannot be called.
+
+    """
+    inbox = AsyncInbox(store, secret, clock=clock)
+    if not callable(who):
+        raise TypeError(f"who is {who!r}; give a function of the request that names the person")
+    views = Views(store, inbox, who, FormTokens(secret or store.secret()), refresh)
+    app = Starlette(
+        routes=[
+            Route("/", views.home),
+            Route("/loop", views.loop),
+            Route("/events", views.events),
+            Route("/decide", views.decide, methods=["POST"]),
+            Route("/stop", views.stop, methods=["POST"]),
+            Route("/say", views.say, methods=["POST"]),
+            Route("/retry", views.retry, methods=["POST"]),
+            Route("/link/{token}", views.link),
+            Route("/link/{token}", views.redeem, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        exception_handlers={
+            HTTPException: _refused,
+            **{kind: _page(status, title) for kind, status, title in _PAGES},
+        },
+    )
+    return with_headers(app)
+
+
+def _page(status: int, title: str) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def page(request: Request, error: Exception) -> Response:
+        form = await request.form() if request.method == "POST" else {}
+        back = form.get("loop") if status == _CONFLICT else None
+        return rendered(request, "message.html", status=status, by=None, title=title, text=str(error), back=back)
+
+    return page
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    text = "There is no such page." if status == 404 else "This address takes no such request."  # noqa: PLR2004 - HTTP
+    return rendered(request, "message.html", status=status, by=None, title="Not found", text=text, back=None)

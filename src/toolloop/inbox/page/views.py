@@ -1,0 +1,238 @@
+"""The pages and forms: what they read from the inbox, and what a person's form makes it do."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote, unquote
+
+import anyio
+from attrs import frozen
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from toolloop.face.loop_view import PendingView
+from toolloop.inbox.asynchronous import AsyncInbox
+from toolloop.inbox.items import ShownLoop
+from toolloop.inbox.page.forms import BadForm, form_fields, line_ends, typed_input
+from toolloop.inbox.page.rendering import rendered
+from toolloop.inbox.page.security import ForbiddenError, FormTokens
+from toolloop.inbox.transcript import parts_of
+from toolloop.loop.event_loops import in_thread
+from toolloop.machine.errors import InvalidEdit, LoopNotFound
+from toolloop.machine.values import Answer, Approve, Decision, Deny, Rerun
+from toolloop.stores.protocol import Store
+
+Who = Callable[[Request], "str | Awaitable[str | None] | None"]
+_ROWS = 30  # loops on the first page
+_ALL = 2**62
+_LINKED = "link"  # decides where a link is used by somebody whom the application does not know
+
+
+@frozen
+class Views:
+    """The pages of a store.
+
+    Attributes:
+        refresh: seconds between two looks at the store for a page that updates itself.
+
+    """
+
+    store: Store
+    inbox: AsyncInbox
+    who: Who
+    tokens: FormTokens
+    refresh: float
+
+    # --- pages ---
+
+    async def home(self, request: Request) -> Response:
+        """Show what waits, and the loops."""
+        by = await self._person(request)
+        query = request.query_params
+        version = await self._version(None)
+        waiting = await self.inbox.pending(cursor=query.get("after"))
+        before = query.get("before")
+        loops = await in_thread(partial(self.store.list, limit=_ROWS, before=before))
+        more = loops[-1].cursor if len(loops) == _ROWS else None
+        shown = {"version": version, "waiting": waiting, "loops": loops, "more": more}
+        return rendered(request, "home.html", by=by, token=self._token(by), **shown)
+
+    async def loop(self, request: Request) -> Response:
+        """Show a loop."""
+        return await self._loop_page(request, _given(request.query_params, "id"), await self._person(request))
+
+    async def _loop_page(
+        self, request: Request, loop_id: str, by: str, *, problem: str = "", typed: Mapping[str, str] | None = None
+    ) -> Response:
+        version = await self._version(loop_id)
+        shown = await self.inbox.show(loop_id)
+        entries = await self.inbox.history(loop_id)
+        decisions = {entry.path[0]: entry for entry in entries if len(entry.path) == 1}
+        waiting = {call["id"] for call in shown["pending"] if len(call["path"]) == 1}
+        conversation = [(part, decisions.get(part.id)) for part in parts_of(shown["messages"])]
+        return rendered(
+            request,
+            "loop.html",
+            status=422 if problem else 200,
+            by=by,
+            version=version,
+            shown=shown,
+            conversation=[each for each in conversation if each[0].id not in waiting],
+            entries=entries,
+            token=self._token(by),
+            problem=problem,
+            typed=typed or {},
+        )
+
+    async def events(self, request: Request) -> Response:
+        """Tell a page when it is no longer up to date. The stream says that something changed, never what."""
+        await self._person(request)
+        loop_id, known = request.query_params.get("id"), request.query_params.get("version")
+        known = request.headers.get("last-event-id", known)
+
+        async def stream() -> AsyncIterator[str]:
+            seen = known
+            yield "retry: 1000\n\n"
+            while True:
+                version = await self._version(loop_id)
+                if version != seen:
+                    seen = version
+                    yield f"id: {version}\nevent: change\ndata: {version}\n\n"
+                await anyio.sleep(self.refresh)
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    async def _version(self, loop_id: str | None) -> str:
+        """Return a text that changes with a loop, or with the loops."""
+        try:
+            if loop_id is None:
+                rows = await in_thread(partial(self.store.list, limit=_ROWS))
+                rows += await in_thread(partial(self.store.list, "needs_decision", limit=_ALL))
+            else:
+                rows = [await in_thread(partial(self.store.head, loop_id))]
+        except LoopNotFound:
+            rows = []
+        seen = repr([(row.loop_id, row.created, row.rev, row.status) for row in rows])
+        return hashlib.blake2b(seen.encode(), digest_size=8).hexdigest()
+
+    # --- forms ---
+
+    async def decide(self, request: Request) -> Response:
+        """Take a decision on a call."""
+        by, form = await self._form(request)
+        loop_id, name = _loop(form), _given(form, "call")
+        path = tuple(name.split("/"))
+        try:
+            decision = await self._decision(loop_id, path, form, by)
+            await self.inbox.decide(loop_id, {"/".join(path): decision})
+        except (BadForm, InvalidEdit) as error:
+            typed = {key: value for key, value in form.items() if isinstance(value, str)}
+            return await self._loop_page(request, loop_id, by, problem=str(error), typed=typed)
+        return _to(request, None if form.get("next") == "home" else loop_id)
+
+    async def _decision(self, loop_id: str, path: tuple[str, ...], form: FormData, by: str) -> Decision:
+        if form.get("kind") != "edit":
+            return _decision(form, by, digest=_given(form, "digest"))
+        typed = {key: str(text) for key, text in form.items() if key.startswith("field.")}
+        call, schema = await self._waiting(loop_id, path)
+        # Where it does not wait any more, the inbox says who was quicker.
+        given: Mapping[str, Any] = typed if call is None else typed_input(form_fields(schema, call["input"]), typed)
+        return Approve(given, by=by, digest=_given(form, "digest"))
+
+    async def _waiting(self, loop_id: str, path: tuple[str, ...]) -> tuple[PendingView | None, Any]:
+        shown: ShownLoop = await self.inbox.show(loop_id)
+        call = next((each for each in shown["pending"] if tuple(each["path"]) == path), None)
+        return call, shown["schemas"].get("/".join(path), {})
+
+    async def stop(self, request: Request) -> Response:
+        """End a loop for good."""
+        by, form = await self._form(request)
+        await self.inbox.stop(_loop(form), str(form.get("reason") or "") or None, by)
+        return _to(request, _loop(form))
+
+    async def say(self, request: Request) -> Response:
+        """Say something to the model."""
+        by, form = await self._form(request)
+        await self.inbox.say(_loop(form), line_ends(_given(form, "text")), by)
+        return _to(request, _loop(form))
+
+    async def retry(self, request: Request) -> Response:
+        """Let a failed request be tried again."""
+        by, form = await self._form(request)
+        await self.inbox.retry(_loop(form), by)
+        return _to(request, _loop(form))
+
+    # --- links ---
+
+    async def link(self, request: Request) -> Response:
+        """Show the call of a link. Opening it decides nothing: programs that read mails open links, too."""
+        token = request.path_params["token"]
+        call = await self.inbox.linked(token)
+        shown = await self.inbox.show(call.loop_id)
+        whole = next((each for each in shown["pending"] if tuple(each["path"]) == call.path), call)
+        values = {"call": whole, "allow": call.takes, "link": token, "token": self.tokens.of(f"link {token}")}
+        return rendered(request, "link.html", by=None, **values)
+
+    async def redeem(self, request: Request) -> Response:
+        """Use a link."""
+        token, form = request.path_params["token"], await request.form()
+        self.tokens.check(request, form.get("csrf"), f"link {token}")
+        decision = _decision(form, await self._named(request) or _LINKED, digest=None)
+        await self.inbox.redeem(token, decision)
+        text = f"Your decision is stored: {type(decision).__name__.lower()}. You can close this page."
+        return rendered(request, "message.html", by=None, title="Thank you", text=text, back=None)
+
+    # --- who ---
+
+    async def _named(self, request: Request) -> str | None:
+        by = self.who(request)
+        return await by if inspect.isawaitable(by) else by
+
+    async def _person(self, request: Request) -> str:
+        by = await self._named(request)
+        if not by:
+            raise ForbiddenError("You are not logged in, or you may not decide here.")
+        return by
+
+    async def _form(self, request: Request) -> tuple[str, FormData]:
+        by, form = await self._person(request), await request.form()
+        self.tokens.check(request, form.get("csrf"), f"person {by}")
+        return by, form
+
+    def _token(self, by: str) -> str:
+        return self.tokens.of(f"person {by}")
+
+
+def _decision(form: FormData, by: str, digest: str | None) -> Decision:
+    match form.get("kind"):
+        case "approve":
+            return Approve(by=by, digest=digest)
+        case "deny":
+            return Deny(line_ends(str(form.get("reason") or "")) or "no reason given", by=by, digest=digest)
+        case "answer":
+            return Answer(line_ends(str(form.get("content") or "")), is_error="error" in form, by=by, digest=digest)
+        case "rerun":
+            return Rerun(by=by, digest=digest)
+    raise BadForm("the form names no decision")
+
+
+def _given(form: Mapping[str, Any], name: str) -> str:
+    value = form.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadForm(f"the form has no {name}")
+    return value
+
+
+def _loop(form: Mapping[str, Any]) -> str:
+    return unquote(_given(form, "loop"))
+
+
+def _to(request: Request, loop_id: str | None) -> Response:
+    """Send the browser to the page of a loop, or to the first one."""
+    there = "" if loop_id is None else f"loop?id={quote(loop_id, safe='')}"
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/{there}", 303)

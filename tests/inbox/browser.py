@@ -1,0 +1,154 @@
+"""A real browser at the approval page: a server in a thread, loops that a driver goes on with, and Chromium.
+
+`python -m tests.inbox.browser FILE` writes the picture of the page that the docs show.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from attrs import define, field
+from playwright.sync_api import Browser, sync_playwright
+
+from toolloop import Ask, MemoryStore, ToolLoopHandle, tool
+from toolloop.inbox import inbox_app
+from toolloop.stores import Store
+from toolloop.testing import ScriptedProvider, call, reply
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_FOUND, _WANTED = (
+    "# Lamplight\n\nA lamp that knows wehn it is dark.\n",
+    "# Lamplight\n\nA lamp that knows when it is dark.\n",
+)
+DIFF = f"""\
+--- README.md
++++ README.md
+@@ -1,3 +1,3 @@
+ # Lamplight
+
+-{_FOUND.splitlines()[2]}
++{_WANTED.splitlines()[2]}
+"""
+TYPO = (
+    reply("I read the file first.", calls=[call("read_file", {"path": "README.md"}, id="r1")]),
+    reply(
+        "README.md has a typo: “wehn”. I would like to write it again.",
+        calls=[call("write_file", {"path": "README.md", "text": _WANTED}, id="w1")],
+    ),
+    reply("README.md is corrected."),
+)
+BILLS = (
+    reply(
+        "Two transfers are due.",
+        calls=[
+            call("transfer", {"to": "Bo Lindqvist", "euros": 940.0, "note": "Rent\nMarch"}, id="t1"),
+            call("transfer", {"to": "City power", "euros": 61.2}, id="t2"),
+        ],
+    ),
+    reply("Both are settled."),
+)
+
+
+@tool(effect="pure")
+def read_file(path: str) -> str:
+    """Read a text file."""
+    assert path
+    return _FOUND
+
+
+@tool(
+    needs_approval=lambda _: Ask("it changes a file", expires_in=7200.0),
+    preview=lambda given: DIFF if given["path"] == "README.md" else "",
+)
+def write_file(path: str, text: str) -> str:
+    """Replace a text file."""
+    return f"wrote {len(text)} characters to {path}"
+
+
+@define
+class Office:
+    """A store, the page over it, and what ran in it."""
+
+    address: str
+    store: Store
+    ran: list[Any] = field(factory=list)
+
+    def drive(self, loop_id: str, script: tuple[Any, ...] = (), text: str = "") -> None:
+        """Begin a loop, or go on with it."""
+
+        @tool(needs_approval=True)
+        def transfer(to: str, euros: float, urgent: bool = False, note: str | None = None) -> str:
+            """Send money.
+
+            Args:
+                to: who gets it
+                euros: how much
+                urgent: today
+                note: for the receiver
+
+            """
+            self.ran.append((to, euros, urgent, note))
+            if to == "nobody":
+                raise KeyboardInterrupt
+            return f"sent {euros} euros to {to}"
+
+        def answer(request: Any) -> Any:
+            return script[sum(message["role"] == "assistant" for message in request["messages"])]
+
+        params = {
+            "model": "claude-opus-5-5",
+            "max_tokens": 500,
+            "messages": [{"role": "user", "content": text or "Go"}],
+        }
+        tools = [read_file, write_file, transfer]
+        with ToolLoopHandle.open(
+            self.store, loop_id, ScriptedProvider(answer), tools=tools, params=params, metadata={"owner": "ana"}
+        ) as handle:
+            handle.run()
+
+
+@contextmanager
+def office() -> Iterator[Office]:
+    """Serve the page of an empty store. The header `x-user` says who a browser is; without it, it is ana."""
+    store = MemoryStore()
+    app = inbox_app(store, who=lambda request: request.headers.get("x-user", "ana"), refresh=0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield Office(f"http://127.0.0.1:{listening.getsockname()[1]}", store)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the Chromium of this machine."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def picture(target: Path) -> None:
+    """Write the picture of the docs."""
+    with office() as here, chromium() as browser:
+        here.drive("readme-typo", TYPO, "Correct the typo in README.md.")
+        here.drive("rent-march", BILLS, "Pay what is due in March.")
+        page = browser.new_page(viewport={"width": 820, "height": 900}, device_scale_factor=1.5)
+        page.goto(here.address)
+        page.screenshot(path=target)
+
+
+if __name__ == "__main__":
+    picture(Path(sys.argv[1]))

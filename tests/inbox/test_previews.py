@@ -1,0 +1,75 @@
+"""What a call would do: made when it begins to wait, kept with it, shown to whoever decides."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.inbox.support import PARAMS, previewed
+from toolloop import Approve, AsyncToolLoopHandle, ToolLoopHandle, Yielded, tool
+from toolloop.errors import BadTool
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+
+
+def test_a_preview_is_kept_with_the_call(tmp_path: Path) -> None:
+    """The page of waiting calls and the loop have it, without the tool."""
+    found = previewed(lambda given: f"writes {given['text']}", tmp_path)
+    (waits,) = found.inbox.pending()
+    assert waits.preview == "writes new"
+    assert found.inbox.show("loop")["pending"][0]["preview"] == "writes new"
+    assert found.store.head("loop").pending[0].preview == "writes new"
+
+
+def test_a_long_preview_is_shortened_in_the_list(tmp_path: Path) -> None:
+    """`truncated` says so; the loop has it whole."""
+    found = previewed(lambda _: "x" * 5000, tmp_path)
+    (waits,) = found.inbox.pending()
+    assert (waits.truncated, waits.preview) == (True, "x" * 2000 + "…")
+    assert found.inbox.show("loop")["pending"][0]["preview"] == "x" * 5000
+
+
+@pytest.mark.parametrize("preview", [lambda given: given["none"], lambda _: 5, lambda: "", lambda _: "\ud800"])
+def test_a_preview_that_fails_becomes_a_text(preview: Any, tmp_path: Path) -> None:
+    """The person decides all the same."""
+    (waits,) = previewed(preview, tmp_path).inbox.pending()
+    assert waits.preview
+
+
+def test_an_edited_input_has_no_preview(tmp_path: Path) -> None:
+    """It would be one of another input."""
+    found = previewed(str, tmp_path)
+    found.inbox.decide("loop", {"c1": Approve({"text": "other"})})
+    assert "'new'" not in str(found.store.load("loop").entries[-1])
+
+
+def test_an_async_handle_awaits_a_preview() -> None:
+    """A sync one refuses such a tool when it is made."""
+
+    async def preview(given: dict[str, Any]) -> str:
+        await asyncio.sleep(0)
+        return f"writes {given['text']}"
+
+    @tool(needs_approval=True, preview=preview)
+    def write(text: str) -> str:
+        """Write."""
+        return text
+
+    async def main() -> None:
+        provider = AsyncScriptedProvider([reply(calls=[call("write", {"text": "new"}, id="c1")])])
+        async with AsyncToolLoopHandle(provider, params=PARAMS, tools=[write]) as handle:
+            turn = await handle.next_turn()
+            assert isinstance(turn, Yielded)
+            assert turn.pending[0].preview == "writes new"
+
+    asyncio.run(main())
+    with pytest.raises(BadTool, match="preview of the tool 'write' is async"):
+        ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=[write])
+
+
+def test_a_preview_is_a_function() -> None:
+    """Anything else is refused where the tool is made."""
+    with pytest.raises(BadTool, match="preview of write is 5"):
+        tool(lambda: None, name="write", preview=5)  # type: ignore[call-overload]
