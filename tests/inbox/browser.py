@@ -18,8 +18,8 @@ import uvicorn
 from attrs import define, field
 from playwright.sync_api import Browser, sync_playwright
 
-from toolloop import Ask, MemoryStore, ToolLoopHandle, tool
-from toolloop.inbox import inbox_app
+from toolloop import Ask, Inbox, MemoryStore, ToolLoopHandle, tool
+from toolloop.inbox import HistoryEntry, inbox_app
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -81,6 +81,14 @@ class Office:
     store: Store
     ran: list[Any] = field(factory=list)
 
+    def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
+        """Return who decided what."""
+        return Inbox(self.store).history(loop_id)
+
+    def decide(self, loop_id: str, decisions: dict[str, Any]) -> None:
+        """Decide somewhere else than on the page."""
+        Inbox(self.store).decide(loop_id, decisions)
+
     def drive(self, loop_id: str, script: tuple[Any, ...] = (), text: str = "") -> None:
         """Begin a loop, or go on with it."""
 
@@ -140,15 +148,17 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def picture(target: Path) -> None:
+def picture(browser: Browser, target: Path) -> None:
     """Write the picture of the docs."""
-    with office() as here, chromium() as browser:
+    with office() as here:
         here.drive("readme-typo", TYPO, "Correct the typo in README.md.")
         here.drive("rent-march", BILLS, "Pay what is due in March.")
         page = browser.new_page(viewport={"width": 820, "height": 900}, device_scale_factor=1.5)
         page.goto(here.address)
         page.screenshot(path=target)
+        page.close()
 
 
 if __name__ == "__main__":
-    picture(Path(sys.argv[1]))
+    with chromium() as started:
+        picture(started, Path(sys.argv[1]))
