@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_WEB := $(VENV)/.ready-web
 READY_TEST := $(VENV)/.ready-test
 READY_LINT := $(VENV)/.ready-lint
 READY_DEEP := $(VENV)/.ready-deep
@@ -32,7 +33,11 @@ $(READY_DEEP): $(READY_TEST)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group deep
 	@touch $@
 
-demo: $(READY) ## A small agent in a scratch folder; you approve its calls (ARGS="--live", ARGS="--yes")
+$(READY_WEB): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,inbox]"
+	@touch $@
+
+demo: $(READY) $(if $(findstring --web,$(ARGS)),$(READY_WEB)) ## A small agent in a scratch folder; you approve its calls (ARGS="--web": in a browser; "--live", "--yes")
 	@$(BIN)/python docs/examples/demo.py $(ARGS)
 
 test: $(READY_TEST) ## All tests

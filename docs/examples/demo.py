@@ -1,8 +1,8 @@
 """A small agent with file tools in a scratch folder; you approve what it changes.
 
 `make demo` talks to the fake API of `toolloop.testing` over HTTP; with `--live` and ANTHROPIC_API_KEY to the real one.
-With `--yes` it approves every call without asking. The agent's tools are in `demo_agent.py`, the looks in
-`demo_screen.py`.
+With `--yes` it approves every call without asking. With `--web` you decide in a browser (`demo_web.py`). The agent's
+tools are in `demo_agent.py`, the looks in `demo_screen.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from demo_agent import FILES, SYSTEM, TASK, TOOLS, scripted_model
+from demo_agent import FILES, SYSTEM, TASK, TOOLS, scripted_model, tools_with_preview
 from demo_screen import Screen
+from demo_web import LOOP, drive_in_browser
 
-from toolloop import Completed, Error, LoopContext, ToolCall, ToolLoopHandle, Yielded
+from toolloop import Completed, Error, LoopContext, SqliteStore, ToolCall, ToolLoopHandle, Yielded
 from toolloop.errors import CallerError
 from toolloop.testing import FakeMessagesAPI
 
@@ -119,29 +120,37 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A small agent in a scratch folder; you approve its calls.")
     parser.add_argument("--yes", action="store_true", help="approve every call without asking")
     parser.add_argument("--live", action="store_true", help="talk to the real API, with the key in ANTHROPIC_API_KEY")
+    parser.add_argument("--web", action="store_true", help="decide in a browser")
     options = parser.parse_args()
     if options.live and not os.environ.get("ANTHROPIC_API_KEY"):
         parser.error("--live needs a key in ANTHROPIC_API_KEY")
     screen = Screen()
     try:
-        with tempfile.TemporaryDirectory(prefix="toolloop-demo-") as folder:
+        with tempfile.TemporaryDirectory(prefix="toolloop-demo-") as scratch:
+            folder = Path(scratch, "files")
+            folder.mkdir()
             for name, text in FILES.items():
                 Path(folder, name).write_text(text, encoding="utf-8")
-            screen.opening("the real API" if options.live else "a fake API, over HTTP", folder, TASK)
+            screen.opening("the real API" if options.live else "a fake API, over HTTP", str(folder), TASK)
+            params = {
+                "model": "claude-opus-5-5",
+                "max_tokens": 2048,
+                "system": SYSTEM,
+                "messages": [{"role": "user", "content": TASK}],
+            }
+            context = LoopContext(state=folder)
             with api_client(live=options.live) as client:
-                handle = ToolLoopHandle(
-                    client,
-                    params={
-                        "model": "claude-opus-5-5",
-                        "max_tokens": 2048,
-                        "system": SYSTEM,
-                        "messages": [{"role": "user", "content": TASK}],
-                    },
-                    tools=TOOLS,
-                    context=LoopContext(state=Path(folder)),
-                )
-                code = drive(handle, screen, approve_by_itself if options.yes else decide_at_keyboard)
-                screen.closing(handle, sorted(path.name for path in Path(folder).iterdir()))
+                if options.web:
+                    tools = tools_with_preview(folder)
+
+                    def open_loop(store: SqliteStore) -> ToolLoopHandle:
+                        return ToolLoopHandle.open(store, LOOP, client, tools=tools, params=params, context=context)
+
+                    handle, code = drive_in_browser(open_loop, Path(scratch, "loops.db"), screen)
+                else:
+                    handle = ToolLoopHandle(client, params=params, tools=TOOLS, context=context)
+                    code = drive(handle, screen, approve_by_itself if options.yes else decide_at_keyboard)
+                screen.closing(handle, sorted(path.name for path in folder.iterdir()))
                 return code
     except KeyboardInterrupt:
         screen.interrupted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from pathlib import Path
 from typing import Any
@@ -27,28 +28,41 @@ def list_files(ctx: ToolContext) -> list[str]:
 @tool(effect="pure")
 def read_file(path: str, ctx: ToolContext) -> str:
     """Read a text file."""
-    return _inside(ctx, path).read_text(encoding="utf-8")
+    return _inside(ctx.state, path).read_text(encoding="utf-8")
 
 
 @tool(needs_approval=True)
 def write_file(path: str, text: str, ctx: ToolContext) -> str:
     """Write a text file, in place of what is there."""
-    _inside(ctx, path).write_text(text, encoding="utf-8")
+    _inside(ctx.state, path).write_text(text, encoding="utf-8")
     return f"wrote {len(text)} characters to {path}"
 
 
 @tool(needs_approval=True)
 def delete_file(path: str, ctx: ToolContext) -> str:
     """Delete a file."""
-    _inside(ctx, path).unlink()
+    _inside(ctx.state, path).unlink()
     return f"deleted {path}"
 
 
 TOOLS = (list_files, read_file, write_file, delete_file)
 
 
-def _inside(ctx: ToolContext, path: str) -> Path:
-    folder: Path = ctx.state.resolve()
+def tools_with_preview(folder: Path) -> list[Any]:
+    """The same tools; a person who decides elsewhere sees what `write_file` would change."""
+
+    def preview(given: dict[str, Any]) -> str:
+        path = _inside(folder, given["path"])
+        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        names = given["path"], given["path"]
+        return "\n".join(difflib.unified_diff(before, given["text"].splitlines(), *names, lineterm=""))
+
+    shown = tool(write_file.function, needs_approval=True, preview=preview)
+    return [shown if each is write_file else each for each in TOOLS]
+
+
+def _inside(folder: Path, path: str) -> Path:
+    folder = folder.resolve()
     target = (folder / path).resolve()
     if not target.is_relative_to(folder):
         raise ToolError(f"{path} is outside the folder")

@@ -63,6 +63,17 @@ class Screen:
                 self._bar(self._paint("cyan", f"{'' if number else _visible(name):{space}}") + line)
         self._bar()
 
+    def page(self, address: str) -> None:
+        """Where the calls are decided."""
+        self._line(_MARGIN + self._paint("dim", f"{'approve':8}") + address)
+
+    def in_browser(self, turn: Yielded) -> None:
+        """Calls that wait for a click."""
+        self.turn(turn)
+        self._line()
+        for call in turn.pending:
+            self._bar(self._paint("bold", call.name) + " waits in the browser")
+
     def menu(self) -> str:
         """Ask for one of the keys."""
         return self.ask(_KEYS).lower()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.examples.terminal import Terminal
@@ -142,3 +143,27 @@ def test_live_talks_to_the_api_that_the_client_is_set_to() -> None:
     assert "✗ write_file ../x → ../x is outside the folder" in done.stdout
     assert '✓ list_files → ["README.md","old-notes.txt"]' in done.stdout
     assert r"Good\x07bye." in done.stdout
+
+
+def test_the_calls_are_decided_in_a_browser() -> None:
+    """One is approved, with the diff of what it changes; one is denied; the program goes on by itself."""
+    with at_terminal("--web") as terminal, httpx2.Client(trust_env=False, follow_redirects=True) as browser:
+        terminal.expect("approve ")
+        terminal.expect("write_file waits in the browser")
+        link = re.findall(r"http://\S+", terminal.screen)[0]
+        page = browser.get(link)
+        assert "+A lamp that knows when it is dark." in page.text
+        click(browser, page, "approve")
+        terminal.expect("README.md is corrected.")
+        terminal.expect("delete_file waits in the browser")
+        click(browser, browser.get(page.url), "deny", reason="keep it")
+        terminal.expect("because you denied delete_file: “keep it”.")
+        terminal.expect("Now in the folder: README.md, old-notes.txt")
+        assert terminal.finish() == 0
+    assert not scratch_folder(terminal.screen).exists()
+
+
+def click(browser: httpx2.Client, page: httpx2.Response, kind: str, **typed: str) -> None:
+    """Press a button of the page."""
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text))
+    assert browser.post(page.url.join("/decide"), data=hidden | typed | {"kind": kind}).status_code == 200
