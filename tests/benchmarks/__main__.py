@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import conversations, machine_turn, peers, rounds, stored
+from tests.benchmarks import conversations, machine_turn, peers, rounds, stored, waiting
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.report import Figure, table, targets
 from tests.benchmarks.server import serving
@@ -59,6 +59,7 @@ def sections(*, quick: bool) -> Iterator[str]:
         folder = Path(name)
         turned = conversations.measure(url, python, seconds=0.1 if quick else 0.5, counts=not quick, **extent)  # type: ignore[arg-type]  # a tuple and a number
         kept, row = stored.measure(folder, turns, 1000 if quick else 10_000)
+        kept += waiting.measure(folder, *((1000, 50) if quick else (10_000, 500)))
         yield targets([*turned.figures(), *kept, *_machine(2 if quick else 5), *_imports(5 if quick else 15)])
         yield from turned.tables()
         yield table(

@@ -29,6 +29,7 @@ from toolloop.stores.protocol import Store
 
 Who = Callable[[Request], "str | Awaitable[str | None] | None"]
 _ROWS = 30  # loops on the first page
+_CALLS = 50  # calls on it
 _ALL = 2**62
 _LINKED = "link"  # decides where a link is used by somebody whom the application does not know
 
@@ -55,7 +56,7 @@ class Views:
         by = await self._person(request)
         query = request.query_params
         version = await self._version(None)
-        waiting = await self.inbox.pending(cursor=query.get("after"))
+        waiting = await self.inbox.pending(limit=_CALLS, cursor=query.get("after"))
         before = query.get("before")
         loops = await in_thread(partial(self.store.list, limit=_ROWS, before=before))
         more = loops[-1].cursor if len(loops) == _ROWS else None

@@ -1,0 +1,78 @@
+"""What a person waits for: the calls of a large store, and the first byte of the page that shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from attrs import evolve
+
+from tests.benchmarks import rounds
+from tests.benchmarks.report import Figure
+from tests.benchmarks.stored import LOOP, Model, ask_first
+from toolloop import Inbox, MemoryStore, SqliteStore, ToolLoopHandle
+from toolloop.inbox import inbox_app
+
+_RUNS = 15
+_SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "root_path": ""}
+
+
+def filled(path: Path, loops: int, waiting: int) -> SqliteStore:
+    """Return a store of so many loops, some of which wait for a decision."""
+    asking = MemoryStore()
+    with ToolLoopHandle(Model(), params=rounds.params(), tools=[ask_first], store=asking, loop_id=LOOP) as handle:
+        handle.next_turn()
+    entries, asks = asking.load(LOOP).entries, asking.head(LOOP).head
+    ended = evolve(asks, status="ended", pending=())
+    store = SqliteStore(path)
+    for number in range(loops):
+        store.create(f"loop-{number}", entries, head=asks if number % (loops // waiting) == 0 else ended)
+    return store
+
+
+def seconds_to_first_byte(store: SqliteStore) -> float:
+    """Return the seconds by the wall clock until the first page begins to be sent.
+
+    Raises:
+        ValueError: it was not sent.
+
+    """
+    app = inbox_app(store, who=lambda _: "ana")
+    sent: list[float] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            sent.append(time.perf_counter())
+
+    async def ask() -> float:
+        start = time.perf_counter()
+        await app({**_SCOPE}, receive, send)
+        return sent[-1] - start
+
+    async def main() -> float:
+        return median([await ask() for _ in range(_RUNS)])
+
+    return asyncio.run(main())
+
+
+def measure(folder: Path, loops: int, waiting: int) -> list[Figure]:
+    """Measure in an empty folder."""
+    with filled(folder / "waiting.db", loops, waiting) as store:
+        inbox, taken = Inbox(store), []
+        for _ in range(_RUNS):
+            start = time.perf_counter()
+            page = inbox.pending()
+            taken.append(time.perf_counter() - start)
+        if page.cursor is None and waiting > len(page):
+            raise ValueError(f"{len(page)} calls wait, and there are {waiting}")
+        of = f"of {loops:,} loops, {waiting:,} of which wait"
+        return [
+            Figure(f"`Inbox.pending()` {of}", median(taken) * 1e3, 100, "ms"),
+            Figure(f"the first byte of the approval page {of}", seconds_to_first_byte(store) * 1e3, 100, "ms"),
+        ]
