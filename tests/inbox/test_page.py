@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
@@ -151,6 +151,17 @@ def test_a_person_says_stops_and_retries(filled: Visitor) -> None:
     assert [each[0] for each in kinds(filled)] == ["deny", "deny", "say", "stop"]
     filled.open("/loop", id="loop")
     assert "Retry" not in filled.text
+
+
+def test_a_loop_that_failed_is_retried(filled: Visitor) -> None:
+    """Also one that no worker could drive: then the failure is not in the loop, but in the head of it."""
+    store = filled.desk.store
+    row = store.head("loop")
+    store.append("loop", [], expected_rev=row.rev, head=evolve(row.head, status="failed"))
+    filled.open("/loop", id="loop")
+    form = next(found for found in _FORM.finditer(filled.text) if found["action"] == "/retry")
+    assert filled.post(form).status_code == 303
+    assert store.head("loop").head.retry_at is not None
 
 
 def test_it_can_be_mounted(tmp_path: Path) -> None:
