@@ -11,15 +11,14 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from attrs import define, evolve, field
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from tests.inbox.support import PARAMS, Desk, desk, previewed
+from tests.inbox.support import PARAMS, desk, previewed
+from tests.inbox.visitor import FORM, HIDDEN, Visitor
 from toolloop import Approve, Deny, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
 from toolloop.inbox.page.forms import form_fields, typed_input
@@ -31,41 +30,6 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-_FORM = re.compile(r'<form method="post" action="(?P<action>[^"]*)">(?P<body>.*?)</form>', re.DOTALL)
-_HIDDEN = re.compile(r'<input type="hidden" name="(?P<name>[^"]*)" value="(?P<value>[^"]*)">')
-
-
-@define
-class Visitor:
-    """A browser without JavaScript: it sends the forms of the page that it has open."""
-
-    desk: Desk
-    by: str = "ana"
-    base: str = ""
-    site: str = "same-origin"
-    http: TestClient = field(init=False)
-    text: str = ""
-
-    def __attrs_post_init__(self) -> None:
-        page = inbox_app(self.desk.store, who=lambda request: request.headers.get("x-user"), clock=self.desk.clock)
-        app = Starlette(routes=[Mount(self.base, page)]) if self.base else page
-        self.http = TestClient(app, headers={"x-user": self.by}, raise_server_exceptions=False)
-
-    def open(self, path: str, **query: str) -> int:
-        answer = self.http.get(self.base + path, params=query or None)
-        self.text = answer.text
-        return answer.status_code
-
-    def send(self, kind: str, /, **typed: str) -> Any:
-        """Press a button: the first that is called so."""
-        button = f'name="kind" value="{kind}"'
-        form = next(found for found in _FORM.finditer(self.text) if button in found["body"])
-        return self.post(form, **{"kind": kind} | typed)
-
-    def post(self, form: re.Match[str], **typed: str) -> Any:
-        hidden = {each["name"]: html.unescape(each["value"]) for each in _HIDDEN.finditer(form["body"])}
-        headers = {"sec-fetch-site": self.site}
-        return self.http.post(form["action"], data=hidden | typed, headers=headers, follow_redirects=False)
 
 
 @pytest.fixture
@@ -145,7 +109,7 @@ def test_a_person_says_stops_and_retries(filled: Visitor) -> None:
     """The other forms of the page of a loop."""
     filled.desk.inbox.decide("loop", {"c1": Deny("no", by="bo"), "c2": Deny("no", by="bo")})
     filled.open("/loop", id="loop")
-    forms = {found["action"]: found for found in _FORM.finditer(filled.text)}
+    forms = {found["action"]: found for found in FORM.finditer(filled.text)}
     assert filled.post(forms["/say"], text="Hurry\r\nup").status_code == 303
     assert filled.post(forms["/stop"], reason="enough").status_code == 303
     assert [each[0] for each in kinds(filled)] == ["deny", "deny", "say", "stop"]
@@ -159,7 +123,7 @@ def test_a_loop_that_failed_is_retried(filled: Visitor) -> None:
     row = store.head("loop")
     store.append("loop", [], expected_rev=row.rev, head=evolve(row.head, status="failed"))
     filled.open("/loop", id="loop")
-    form = next(found for found in _FORM.finditer(filled.text) if found["action"] == "/retry")
+    form = next(found for found in FORM.finditer(filled.text) if found["action"] == "/retry")
     assert filled.post(form).status_code == 303
     assert store.head("loop").head.retry_at is not None
 
@@ -275,9 +239,7 @@ def test_nobody_without_a_name_sees_or_decides(filled: Visitor) -> None:
 def test_no_address_decides_on_a_get(filled: Visitor) -> None:
     """Whatever is in the address."""
     filled.open("/")
-    hidden = {each["name"]: html.unescape(each["value"]) for each in _HIDDEN.finditer(filled.text)} | {
-        "kind": "approve"
-    }
+    hidden = {each["name"]: html.unescape(each["value"]) for each in HIDDEN.finditer(filled.text)} | {"kind": "approve"}
     link = filled.desk.inbox.link("loop", "c1")
     for path in ("/decide", "/say", "/stop", "/retry", "/", "/loop", f"/link/{link}"):
         for method in ("GET", "HEAD", "OPTIONS"):

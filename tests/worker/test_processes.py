@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import define, field
 
+from tests.inbox.support import Desk
+from tests.inbox.visitor import Visitor
 from tests.processes.fork_server import Child, ForkServer
 from tests.processes.programs import ONCE, PARAMS, TOOLS
 from toolloop import Answer, Approve, Inbox, LoopConfig, SqliteStore, ToolLoopHandle
+from toolloop.inbox import InboxCall
 from toolloop.machine.values import Decision
 from toolloop.testing import ScriptedProvider
 from toolloop.testing.promises import check_promises
@@ -129,18 +133,32 @@ def test_a_worker_that_is_killed_in_notify_is_followed_by_one_that_notifies_agai
     assert site.witnessed("told") == [["loop0", "send1", "approval", call.notification_id]]
 
 
-def decide_until_ended(site: Site, workers: list[Child], count: int, *, kill: random.Random | None = None) -> int:
+def decide_by_inbox(site: Site, call: InboxCall) -> None:
+    is_lost = call.why == "uncertain"
+    Inbox(site.store).decide(call.loop_id, {call: Answer("it happened") if is_lost else Approve(by="ana")})
+
+
+def decide_in_browser(site: Site, call: InboxCall) -> None:
+    with (visitor := Visitor(Desk(site.store, now=time.time()))).http:
+        assert visitor.open("/loop", id=call.loop_id) == 200
+        is_lost = call.why == "uncertain"
+        sent = visitor.send("answer", call.id, content="it happened") if is_lost else visitor.send("approve", call.id)
+        assert sent.status_code == 303
+
+
+def decide_until_ended(
+    site: Site, workers: list[Child], count: int, decide: Callable[[Site, InboxCall], None], kill: Any = None
+) -> int:
     """Decide what somebody was notified of, until all loops have ended. Return how many workers were killed."""
     killed, inbox = 0, Inbox(site.store)
     while site.statuses() != {"ended": count}:
         told = {wait for *_, wait in site.witnessed("told")}
         for call in inbox.pending(limit=1000):
             if call.notification_id in told:
-                is_lost = call.why == "uncertain"
-                inbox.decide(call.loop_id, {call: Answer("it happened") if is_lost else Approve(by="ana")})
+                decide(site, call)
         for number, worker in enumerate(workers):
             assert not worker.line.says_within(0.02), worker.hear()
-            if kill is not None and kill.random() < 0.3:
+            if kill is not None and kill.random() < 0.6:
                 worker.kill()
                 workers[number] = site.start(kind=kill.choice(KINDS))
                 killed += 1
@@ -159,7 +177,7 @@ def test_two_workers_share_a_file(site: Site) -> None:
     """Each loop is driven by one of them at a time: each tool runs once, and each call is notified of once."""
     loop_ids = site.create(8)
     workers = [site.start(kind="sync"), site.start(kind="asyncio")]
-    decide_until_ended(site, workers, len(loop_ids))
+    decide_until_ended(site, workers, len(loop_ids), decide_by_inbox)
     for worker in workers:
         assert site.stop(worker) == "drained"
     check(site, loop_ids)
@@ -169,10 +187,10 @@ def test_two_workers_share_a_file(site: Site) -> None:
 
 @pytest.mark.deep
 def test_workers_that_are_killed_at_random_lose_nothing(site: Site) -> None:
-    """200 loops: all end, none runs a call twice that may run once, and only a kill repeats a notification."""
+    """200 loops, decided on the page: all end, no call that may run once runs twice, only kills repeat notices."""
     loop_ids = site.create(200)
     workers = [site.start(kind="sync"), site.start(kind="asyncio")]
-    killed = decide_until_ended(site, workers, len(loop_ids), kill=random.Random(7))
+    killed = decide_until_ended(site, workers, len(loop_ids), decide_in_browser, kill=random.Random(7))
     check(site, loop_ids)
     told = Counter(wait for *_, wait in site.witnessed("told"))
     assert len(told) >= len(loop_ids)
