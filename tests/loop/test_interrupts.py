@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import linecache
@@ -220,7 +221,10 @@ class Interrupt:
         return isinstance(error, KeyboardInterrupt)
 
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event in ("call", "return") and frame.f_code.co_filename.startswith(SOURCE):
+        # No signal can come where a generator yields, or is resumed to pass a value on. An exception of a profile
+        # function there skips what the generator has to close.
+        is_generator = frame.f_code.co_flags & inspect.CO_GENERATOR
+        if event in ("call", "return") and not is_generator and frame.f_code.co_filename.startswith(SOURCE):
             self.strike()
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
