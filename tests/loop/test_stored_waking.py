@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tests.loop.stored import (
 )
 from tests.loop.support import results_in, yielded
 from toolloop import Answer, Ask, Deny, LoopConfig, Rerun, tool
-from toolloop.errors import Conflict, Drift
+from toolloop.errors import Conflict, Drift, StoreError
 from toolloop.machine.setup import Texts
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply
@@ -186,3 +187,56 @@ def test_a_loop_can_be_looked_at_while_another_drives() -> None:
     with held(world, "t1", world.open()) as turn:
         assert world.open(tools=()).handle.pending == ()
     yielded(turn.result())
+
+
+# --- what others say while a driver takes the loop over ---------------------------------------------------------------
+
+LOOKUP: Any = {"name": "look", "description": "Look up.", "input_schema": {"type": "object"}}
+
+
+def takes_over(kind: str, meddle: Callable[[AnyHandle], object], *, fails: bool = False) -> tuple[World, AnyHandle]:
+    """Return a handle with another tool; once it is about to store that it takes the loop over, another one speaks."""
+    inner = MemoryStore()
+    other = World(kind, inner, script=(reply("one"), reply("two")), tools=(pay,)).open()
+    other.run()
+    other.say(lambda: other.handle.follow_up("more"))
+
+    def speak(_: int) -> Any:
+        if store.asked[-1] != "append" or store.asked.count("append") > 1:
+            return None
+        meddle(other)
+        other.flush()
+        return "before" if fails else None
+
+    store = Faulty(inner, fails=speak)
+    world = World(kind, store, script=(reply("one"), reply("two")), tools=(pay, look))
+    return world, world.open()
+
+
+def change(other: AnyHandle) -> None:
+    other.handle.update_params(max_tokens=77, system="Be brief.")
+    other.handle.extend(max_iterations=33)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@either_kind
+def test_what_another_handle_changes_just_before_a_driver_takes_over_stands(kind: str, fails: bool) -> None:
+    """The setup of the driver is made of the loop as it is then; also if the store failed in between."""
+    world, peer = takes_over(kind, change, fails=fails)
+    if fails:
+        with pytest.raises(StoreError):
+            peer.run()
+    assert peer.text() == "two"
+    assert (world.requests[-1]["max_tokens"], world.requests[-1]["system"]) == (77, "Be brief.")
+    setup = world.state().root.setup
+    assert (setup.limits.max_iterations, [facts.name for facts in setup.tools]) == (33, ["pay", "look"])
+    assert world.journal().count("Woken") == 1
+
+
+@either_kind
+def test_what_another_handle_changes_just_before_may_be_a_drift(kind: str) -> None:
+    """Its parameters do not fit the tools of the driver, which sends nothing."""
+    world, peer = takes_over(kind, lambda other: other.handle.update_params(tools=[LOOKUP]))
+    with pytest.raises(Drift, match="the parameters of the loop do not fit its tools any more"):
+        peer.run()
+    assert (world.requests, "Woken" in world.journal()) == ([], False)

@@ -20,6 +20,7 @@ from typing import Any
 from attrs import evolve
 
 from toolloop.loop.in_progress import InProgress, keys_of
+from toolloop.loop.journal import PendingRecord
 from toolloop.loop.model_requests import ModelRequests
 from toolloop.loop.operations import ModelRequest, Operation, Question
 from toolloop.loop.runtimes import Runtime, Runtimes
@@ -63,13 +64,14 @@ class Engine:
         self.journal = progress.journal
         self.timer = progress.timer
         self.requests = requests
-        self.is_asleep = is_asleep
         self.error: BaseException | None = None  # raised by the driver once nothing is in progress
         self.holds: Callable[[State, Effect], bool] | None = None  # effects that wait for a runner's caller
         self._progress = progress
         self._runtimes = runtimes
         self._runs = runs
         self._woken = woken
+        self._was_asleep = is_asleep
+        self._taken_over: PendingRecord | None = None
         self._remote_drives = 0
         self._alone: Operation | None = None
         for path, _ in everywhere(progress.state):
@@ -78,22 +80,18 @@ class Engine:
     # --- for the driver ---
 
     def wake(self) -> None:
-        """Begin to drive: start the timer, and record that this driver takes the loop over if another one had it.
-
-        Raises:
-            Drift: the loop may not be driven with what it has here.
-
-        """
+        """Begin to drive: start the timer, and end what the turn before left behind."""
         with self.journal.lock:
             self._sort_out()
             self.timer.resume()
             self.timer.split()
-            woken = self.woken()
-            if woken is not None:
-                self._progress.record(woken)
-                self._runtimes.root.is_unchecked |= woken.setup is not None
-            self.is_asleep, self._remote_drives = False, self.journal.remote_drives
-            self._runtimes.keep(self.journal.state, as_new=woken is not None)
+            self._runtimes.keep(self.journal.state, as_new=False)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether another driver may have driven the loop last: nothing recorded says that this one took it over."""
+        record = self._taken_over
+        return self._was_asleep if record is None else bool(record.rejection) and not record.stored
 
     def woken(self) -> ev.Woken | None:
         """Return what is recorded before this driver drives the loop; None if it was the last one to drive it.
@@ -106,6 +104,18 @@ class Engine:
             is_asleep = self.is_asleep or self.journal.remote_drives != self._remote_drives
             return self._woken() if is_asleep else None
 
+    def _take_over(self) -> None:
+        """Record that this driver takes the loop over, if another one had it.
+
+        It is a step: the setup in it is made of the loop as it is now. If others change that first, it is made again.
+        """
+        if (woken := self.woken()) is None:
+            return
+        self._taken_over = self._progress.record(woken, "step")
+        self._remote_drives = self.journal.remote_drives
+        self._runtimes.root.is_unchecked |= woken.setup is not None
+        self._runtimes.keep(self.journal.state, as_new=True)
+
     def poll(self) -> list[Operation]:
         """Record what can be recorded now.
 
@@ -113,12 +123,14 @@ class Engine:
             The operations to perform, once what allows them is stored.
 
         Raises:
+            Drift: the loop may not be driven with what it has here.
             InvalidHistory: the API would refuse the next request.
 
         """
         with self.journal.lock:
             if self.journal.lost is not None:
                 return []
+            self._take_over()
             self._let_time_pass()
             self._end_orphans()
             self._drop_stale_questions()
