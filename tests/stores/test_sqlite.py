@@ -255,3 +255,30 @@ def test_a_file_that_was_edited_by_hand_is_not_trusted(store: SqliteStore, path:
     for loop_id in ("gap", "blob", "kind", "utf8"):
         with pytest.raises(UnreadableSnapshot, match="damaged"):
             store.load(loop_id)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("number", 2**62),
+        ("created", "now"),
+        ("created", float("inf")),
+        ("metadata", "[1]"),
+        ("metadata", '{"owner": 1}'),
+        ("pending", "[" * 50_000),
+        ("notified", "[" * 50_000),
+    ],
+)
+def test_a_row_with_a_value_that_no_loop_has_is_unreadable(
+    store: SqliteStore, path: Path, column: str, value: object
+) -> None:
+    """However its loop is looked at, nothing but an error of ours comes out."""
+    store.create("loop", entries("a"), head=READY)
+    with closing(sqlite3.connect(path)) as shell:
+        shell.execute(f"UPDATE loops SET {column} = ?", (value,))
+        shell.commit()
+    with pytest.raises(UnreadableSnapshot, match="damaged"):
+        store.load("loop")
+    if column != "number":
+        with pytest.raises(UnreadableSnapshot, match="damaged"):
+            store.list()

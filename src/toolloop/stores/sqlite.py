@@ -285,7 +285,9 @@ def _stored(row: tuple[Any, ...]) -> StoredLoop:
     calls = pending_from_json(pending)
     head = Head(status, deadline, calls, bool(retryable), retry_at, attempts, changed, decode(notified))
     lease = None if token is None else Lease(loop_id, owner, token, until)
-    return StoredLoop(loop_id, head, rev, lease, created, decode(metadata), cursor=str(number))
+    arguments.check_seconds("created", created)
+    kept = arguments.check_texts("metadata", decode(metadata))
+    return StoredLoop(loop_id, head, rev, lease, created, kept, cursor=str(number))
 
 
 def _written(head: Head) -> dict[str, Any]:

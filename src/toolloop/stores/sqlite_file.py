@@ -165,7 +165,8 @@ class SqliteFile:
                     raise self._explained(error) from error
             except OSError as error:
                 raise StoreError(f"{self.path} cannot be opened: {error}. Nothing was stored") from error
-            except (TypeError, ValueError) as error:  # the arguments were checked: a stored value has a wrong type
+            # The arguments were checked, so a stored value has a wrong type, or is too large or too deep.
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
                 raise UnreadableSnapshot(f"{self.path} is damaged: {error}. It was left as it is") from error
             time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 - so that two writers do not stay in step
 
