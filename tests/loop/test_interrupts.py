@@ -304,6 +304,27 @@ def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, way: s
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # likewise
+@pytest.mark.parametrize("kind", ["none", "memory", "sqlite"])
+def test_ctrl_c_while_something_is_said_leaves_no_old_answer(kind: str, tmp_path: Path) -> None:
+    """It was said or not: `run()` gives the answer to what the history holds, and it can be said again."""
+    for number in count(1, stride(7)):
+        store = made_store(kind, tmp_path, number)
+        provider = ScriptedProvider(lambda request: reply(request["messages"][-1]["content"]))
+        handle = ToolLoopHandle(provider, params=PARAMS, store=store, loop_id="loop")
+        assert handle.run().text == "go"
+        interrupt = Interrupt(number)
+        with interrupt:
+            handle.follow_up("more")
+        result, was_said = handle.run(), len(handle.messages) > 2
+        assert result.text == ("more" if was_said else "go")
+        handle.follow_up("last")
+        assert handle.run().unwrap().text == "last"
+        release(handle, store)
+        if interrupt.seen < number:
+            return
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # likewise
 @pytest.mark.parametrize("streams", [False, True])
 def test_ctrl_c_anywhere_leaves_a_runner_that_goes_on_to_its_end(streams: bool) -> None:
     """Its next step is the one that was interrupted."""
