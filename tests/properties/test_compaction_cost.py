@@ -121,10 +121,10 @@ def thrice_sixty_rounds(name: str, provider: Reader) -> list[Counter[str]]:
 
 @pytest.mark.parametrize("name", CEILINGS)
 def test_under_a_ceiling(name: str) -> None:
-    """No request of 150 rounds has more than the threshold and what one round adds."""
+    """No request of 90 rounds has more than the threshold and what one round adds."""
     provider = Reader(measures=True)
-    drive(loop(CEILINGS[name](), provider), 150)
-    assert len(provider.sizes) == 150
+    drive(loop(CEILINGS[name](), provider), 90)
+    assert len(provider.sizes) == 90
     assert max(provider.sizes) <= CEILING + A_ROUND
 
 
