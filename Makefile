@@ -1,5 +1,7 @@
 # `make demo` and `make test` set up all they need; a second call is quick.
 PYTHON ?= python3
+# The tests start many interpreters, which share what one of them compiled.
+export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

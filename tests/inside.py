@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 from toolloop import AsyncToolLoopHandle, ToolLoopHandle
 from toolloop.loop import lease as leases
 from toolloop.loop.notifier import Notifier
-from toolloop.loop.operations import ModelRequest
 from toolloop.loop.tool_calls import CallRun
-from toolloop.machine import events as ev
-from toolloop.stores.protocol import Store
 
 if TYPE_CHECKING:
     from toolloop import AsyncToolRunner, ToolRunner
@@ -58,25 +55,6 @@ def request_maker_of(handle: Handle) -> Any:
     return handle._assembly.runtimes.root.requests
 
 
-@contextmanager
-def recorded_by(handle: Handle, hear: Callable[[Any, ev.Event, Any], None]) -> Iterator[None]:
-    """Tell a function of each event that the journal records: the state before, the event, the state after."""
-    journal = handle._journal
-    record = journal.record
-
-    def recording(event: ev.Event, *arguments: Any, **options: Any) -> Any:
-        before = journal.state
-        item = record(event, *arguments, **options)
-        hear(before, event, journal.state)
-        return item
-
-    journal.record = recording  # type: ignore[method-assign]  # there is no other way to hear of it
-    try:
-        yield
-    finally:
-        del journal.record
-
-
 # --- locks and clocks --------------------------------------------------------------------------------------------
 
 
@@ -113,19 +91,9 @@ def paused_time_passes(handle: Handle, seconds: float) -> None:
 # --- what is in progress -----------------------------------------------------------------------------------------
 
 
-def is_editing_history(handle: Handle) -> bool:
-    """Whether the caller holds a list of `messages_mut`."""
-    return handle._issuer.edits._list is not None
-
-
 def tool_runs_of(handle: Handle) -> Mapping[tuple[str, ...], Any]:
     """Return the tool runs in progress, by the path of their call: each has a `thread`, or None, and a `deadline`."""
     return {each.key[1:]: each for each in _operations(handle) if isinstance(each.work, CallRun)}
-
-
-def requests_in_flight(handle: Handle) -> Mapping[tuple[str, ...], Any]:
-    """Return the model requests in progress, by path."""
-    return {each.path: each.work for each in _operations(handle) if isinstance(each.work, ModelRequest)}
 
 
 def _operations(handle: Handle) -> list[Any]:
@@ -155,22 +123,6 @@ def set_notifier(handle: Handle, notifier: Notifier) -> None:
     handle._driver.notifier = handle._driver.threads.notifier = notifier
 
 
-def pieces_in_flight(stream: Any) -> int:
-    """Return how many pieces of a streamed turn wait to be read, in all loops of the tree."""
-    return len(stream._unread._events)
-
-
-def events_in_flight(handle: Handle) -> int:
-    """Return how many watch events wait to be delivered."""
-    return len(handle._journal.bus._since) + len(handle._journal.bus._untold)
-
-
-def notifications_in_flight(handle: ToolLoopHandle) -> int:
-    """Return how many notifications the driver has not taken yet."""
-    waiting: int = handle._driver.notifier._queue.qsize()
-    return waiting
-
-
 def before_each_notification(handle: Handle, act: Callable[[], None]) -> None:
     """Call a function before each notification of the driver."""
     notify = handle._driver.notifier.notify
@@ -183,24 +135,6 @@ def before_each_notification(handle: Handle, act: Callable[[], None]) -> None:
 
 
 # --- the store ---------------------------------------------------------------------------------------------------
-
-
-def store_of(handle: Handle) -> Store | None:
-    """Return the store, or None."""
-    return getattr(handle._journal, "store", None)
-
-
-def revision_of(handle: Handle) -> int:
-    """Return the revision of the journal that a stored handle knows."""
-    journal: Any = handle._journal
-    revision: int = journal.rev
-    return revision
-
-
-def unstored(handle: Handle) -> list[ev.Event]:
-    """Return the recorded events that are not stored yet."""
-    journal: Any = handle._journal
-    return [item.event for item in journal._buffer]
 
 
 def renew_leases() -> None:

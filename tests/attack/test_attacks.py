@@ -10,7 +10,7 @@ import pytest
 from tests.attack.attacks import ATTACKS
 from tests.processes.fork_server import ForkServer
 
-ROUNDS = {"kills": 8, "power losses": 8, "races": 6, "damaged files": 8, "damaged logs": 8, "crafted": 150}
+ROUNDS = {"kills": 5, "power losses": 6, "races": 4, "damaged files": 8, "damaged logs": 8, "crafted": 80}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def server() -> Iterator[ForkServer]:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_promise_is_broken(name: str, server: ForkServer, tmp_path: Path) -> None:
     """Nothing runs twice, nothing denied runs, nothing is lost, nothing hangs, no other error comes out."""
-    row = ATTACKS[name](ROUNDS.get(name, 20), 1, tmp_path, server)
+    row = ATTACKS[name](ROUNDS.get(name, 8), 1, tmp_path, server)
     assert row.findings == []
-    assert row.rounds == ROUNDS.get(name, 20)
+    assert row.rounds == ROUNDS.get(name, 8)
     assert row.starts > 0

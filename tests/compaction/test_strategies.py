@@ -23,7 +23,7 @@ from toolloop.history import check, estimate_tokens, rounds
 from toolloop.machine.jsontext import decode, plain
 
 Compact = Callable[[list[Any]], list[Any]]
-EXAMPLES = examples(15)
+EXAMPLES = examples(8)
 
 
 def short(messages: list[Any]) -> str:

@@ -1,31 +1,37 @@
-"""A program that gets a Ctrl-C in the middle of a turn and then goes on. It tells what happened as a line of JSON.
+"""A program that gets a Ctrl-C in the middle of a turn and then goes on.
 
-Arguments: `sync`, `asyncio` or `trio`; and where it is struck: `request`, `here` (a tool in the caller's own thread, or
+A fork server serves it; for `hung` it runs alone, so that the end of an interpreter is seen, too.
+
+Given are `sync`, `asyncio` or `trio`; and where it is struck: `request`, `here` (a tool in the caller's own thread, or
 a task), `threads`, or `hung` (a tool that never ends: the program ends all the same).
 """
 
 from __future__ import annotations
 
-import json
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
+
 from tests.loop.concurrency import DEADLINE, async_loop, sync_loop
 from tests.loop.support import params
+from tests.processes.fork_server import Line, serve
 from toolloop import AsyncToolLoopHandle, Completed, ToolLoopHandle, tool
 from toolloop.testing import FakeMessagesAPI, delayed, reply
 
 ran: list[str] = []
 gate = threading.Event()
 arrived = threading.Barrier(3)
+lines: list[Line] = []  # to the test, one in each child
 
 
 def ready() -> None:
-    """Whoever started this program may strike now."""
-    print("ready", flush=True)  # noqa: T201 - a program that tells
+    """The test may strike now."""
+    lines[0].say(ready=True)
 
 
 def ready_after(wait: Callable[[], object]) -> None:
@@ -50,8 +56,6 @@ def here() -> str:
 @tool(effect="pure", name="here")
 async def task() -> str:
     """Wait to be struck, in a task."""
-    import anyio  # noqa: PLC0415 - not every run of the program needs it
-
     ran.append("here")
     ready()
     await anyio.sleep_forever()
@@ -71,7 +75,6 @@ def drive(kind: str, step: Callable[[], Any]) -> Any:
     """One step of a loop, awaited if need be."""
     if kind == "sync":
         return step()
-    import anyio  # noqa: PLC0415 - likewise
 
     async def main() -> Any:
         awaitable: Awaitable[Any] = step()
@@ -85,7 +88,7 @@ def struck(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str,
     try:
         drive(kind, handle.next_turn)
     except KeyboardInterrupt:
-        print("struck", flush=True)  # noqa: T201 - a program that tells
+        lines[0].say(struck=True)
         calls = handle.state.root.round
         known = [str(call.status) for call in calls.calls] if calls else []
         return {"interrupted": True, "iterations": handle.iterations, "statuses": known}
@@ -128,8 +131,19 @@ def in_tools(kind: str, where: str) -> dict[str, Any]:
     return told | went_on(kind, handle)
 
 
-if __name__ == "__main__":
+def interrupted(line: Line, kind: str, where: str) -> dict[str, Any]:
+    """Be struck, and tell what is known."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    loop_kind, place = sys.argv[1:]
-    outcome = in_a_request(loop_kind) if place == "request" else in_tools(loop_kind, place)
-    print(json.dumps(outcome), flush=True)  # noqa: T201 - a program that tells
+    lines.append(line)
+    return in_a_request(kind) if where == "request" else in_tools(kind, where)
+
+
+if __name__ == "__main__":
+    to_the_test = socket.socket(fileno=int(sys.argv[1]))
+    if sys.argv[2:]:
+        alone = Line(to_the_test)
+        alone.say(end=interrupted(alone, sys.argv[2], "hung"))
+    else:
+        import anthropic  # noqa: F401 - once for all children
+
+        serve(to_the_test, {"interrupted": interrupted})

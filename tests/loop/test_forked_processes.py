@@ -97,8 +97,7 @@ else:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() on this system")
-@each("kind", ["sync", "async"])
-@each("stored", [False, True])
+@each(["kind", "stored"], [("sync", True), ("async", False)])
 def test_a_copy_in_the_child_of_a_fork_refuses_every_command(kind: str, stored: bool, tmp_path: Path) -> None:
     """It neither hangs nor drives; reads go on, and the parent drives as if nothing had happened."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import linecache
-import select
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -24,6 +24,7 @@ import toolloop
 from tests.effort import stride
 from tests.loop.concurrency import DEADLINE, either_kind
 from tests.loop.support import params
+from tests.processes.fork_server import ForkServer, Line, started
 from toolloop import (
     AsyncToolLoopHandle,
     Completed,
@@ -45,37 +46,37 @@ from toolloop.testing.promises import check_promises
 
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(toolloop.__file__).parent)
-SWEEP = 797  # how far apart the sweeps strike in `make test`
+SWEEP = 1597  # how far apart the sweeps strike in `make test`
 
 
-def interrupted(kind: str, where: str) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """What forks a program of its own for each interrupt."""
+    with ForkServer("tests.loop.interrupted_program") as server:
+        yield server
+
+
+def interrupted(server: ForkServer, kind: str, where: str) -> dict[str, Any]:
     """What a program of its own told that got a real SIGINT in the middle of a turn."""
-    command = [sys.executable, "-m", "tests.loop.interrupted_program", kind, where]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as program:
-        assert program.stdout is not None
-        try:
-            first = program.stdout.readline()
-            program.send_signal(signal.SIGINT)
-            # Python may see a signal that comes just before the main thread waits only after the next one, so a person
-            # presses twice. While threads run, the sync handle looks up by itself.
-            looks_up = kind == "sync" and where in ("threads", "hung")
-            if not select.select([program.stdout], [], [], DEADLINE if looks_up else 20)[0]:
-                assert not looks_up
-                program.send_signal(signal.SIGINT)
-            second = program.stdout.readline()
-            told, errors = program.communicate(timeout=DEADLINE)
-        finally:
-            program.kill()
-    assert (program.returncode, first, second) == (0, b"ready\n", b"struck\n"), errors
-    outcome: dict[str, Any] = json.loads(told)
+    with started(server, "interrupted", kind=kind, where=where) as program:
+        program.hear("ready")
+        program.signal(signal.SIGINT)
+        # Python may see a signal that comes just before the main thread waits only after the next one, so a person
+        # presses twice. While threads run, the sync handle looks up by itself.
+        looks_up = kind == "sync" and where == "threads"
+        if not program.line.says_within(DEADLINE if looks_up else 20):
+            assert not looks_up
+            program.signal(signal.SIGINT)
+        program.hear("struck")
+        outcome: dict[str, Any] = program.end()
     assert outcome["interrupted"], "the interrupt was swallowed"
     return outcome
 
 
 @either_kind
-def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str) -> None:
+def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str, server: ForkServer) -> None:
     """The next turn makes it again, byte for byte."""
-    assert interrupted(kind, "request") == {
+    assert interrupted(server, kind, "request") == {
         "interrupted": True,
         "iterations": 0,
         "statuses": [],
@@ -86,18 +87,18 @@ def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str) -> Non
 
 
 @either_kind
-def test_ctrl_c_in_a_tool_that_is_cut_off_by_it_settles_the_call(kind: str) -> None:
+def test_ctrl_c_in_a_tool_that_is_cut_off_by_it_settles_the_call(kind: str, server: ForkServer) -> None:
     """A repeatable tool in the caller's own thread, or in a task, is told as cancelled, and not run again."""
-    told = interrupted(kind, "here")
+    told = interrupted(server, kind, "here")
     assert told["statuses"] == ["settled"]
     assert told["results"] == [Texts().cancelled]
     assert (told["text"], told["ran"]) == ("done", ["here"])
 
 
 @either_kind
-def test_ctrl_c_while_threads_run_leaves_them_running(kind: str) -> None:
+def test_ctrl_c_while_threads_run_leaves_them_running(kind: str, server: ForkServer) -> None:
     """Their late ends are taken, and the loop goes on."""
-    told = interrupted(kind, "threads")
+    told = interrupted(server, kind, "threads")
     assert told["statuses"] == ["running", "running"]
     assert told["results"] == ["one", "two"]
     assert (told["text"], sorted(told["ran"])) == ("done", ["one", "two"])
@@ -106,7 +107,22 @@ def test_ctrl_c_while_threads_run_leaves_them_running(kind: str) -> None:
 @either_kind
 def test_a_hung_tool_does_not_hold_up_the_exit(kind: str) -> None:
     """A program whose tools never end is over when its main thread is."""
-    assert interrupted(kind, "hung")["statuses"] == ["running", "running"]
+    mine, its = socket.socketpair()
+    mine.settimeout(DEADLINE)
+    command = [sys.executable, "-m", "tests.loop.interrupted_program", str(its.fileno()), kind]
+    with mine, its, subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()]) as program:
+        line = Line(mine)
+        try:
+            assert line.hear() == {"ready": True}
+            program.send_signal(signal.SIGINT)
+            if not line.says_within(20):  # likewise
+                program.send_signal(signal.SIGINT)
+            assert line.hear() == {"struck": True}
+            assert line.hear()["end"]["statuses"] == ["running", "running"]
+            assert program.wait(DEADLINE) == 0
+        finally:
+            program.kill()
+            line.close()
 
 
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "go"}]}
@@ -345,7 +361,7 @@ def test_ctrl_c_anywhere_leaves_a_runner_that_goes_on_to_its_end(streams: bool) 
 @pytest.mark.parametrize("way", ["run", "stream"])
 def test_ctrl_c_at_any_line_where_a_call_starts_ends_or_is_stored_loses_no_result(way: str, tmp_path: Path) -> None:
     """A call that has run has its own result, and nobody is asked how it ended."""
-    for number in count(1, stride(5)):
+    for number in count(1, stride(13)):
         run, store = Run(), made_store("sqlite", tmp_path, number)
         handle = ToolLoopHandle(
             ScriptedProvider(run.answer), params=PARAMS, tools=run.tools, store=store, loop_id="loop"
@@ -387,7 +403,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
         await handle.close()
         return scope.cancelled_caught
 
-    for steps in count(0, stride(3)):
+    for steps in count(0, stride(8)):
         if not anyio.run(main, steps, backend=backend):
             return
 
@@ -396,7 +412,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
 def test_a_signal_handler_may_say_something_at_any_moment(kept: str, tmp_path: Path) -> None:
     """What it says in the middle of something is done right after that; nothing is lost or damaged."""
     total = 0
-    for at in itertools.count(0, 41):
+    for at in itertools.count(0, stride(97)):
         if at and at >= total:
             break
         store: Store | None = MemoryStore() if kept == "memory" else None
@@ -434,4 +450,4 @@ def test_a_signal_handler_may_say_something_at_any_moment(kept: str, tmp_path: P
             again = ToolLoopHandle.open(store, loop_id, ScriptedProvider([]), tools=[pay])
             assert again.into_result().termination == turn.termination
             again.close()
-    assert total > 100
+    assert total > 90

@@ -182,5 +182,5 @@ def _decide_all(turn: Any) -> None:
             turn.approve(each)
 
 
-Crowd.TestCase.settings = examples(10, stateful_step_count=40)
+Crowd.TestCase.settings = examples(6, stateful_step_count=40)
 test_whatever_several_handles_do_the_promises_hold = Crowd.TestCase

@@ -125,7 +125,7 @@ PARTS = st.sampled_from(
 )
 
 
-@examples(500)
+@examples(200)
 @given(st.lists(PARTS, max_size=6).map("".join), st.sampled_from(["/data/*", "/data/**", "/data/a*", "/data/?**"]))
 def test_no_path_leaves_the_folder_of_a_pattern(rest: str, pattern: str) -> None:
     """However often a program decodes and normalizes it, on any system: it names something inside."""
@@ -148,7 +148,7 @@ def test_no_wildcard_takes_what_ends_or_expands_a_command(pattern: str, sign: st
     assert [text for text in (f"git status{sign}ls", f"git a {sign} b", f"git a{sign}") if matches(pattern, text)] == []
 
 
-@examples(300)
+@examples(150)
 @given(st.text([*"gita *", *CONTROL], max_size=12), st.text([*"git a", *CONTROL], max_size=12))
 def test_a_control_character_is_taken_only_where_it_stands_in_the_pattern(pattern: str, text: str) -> None:
     """Each one in the text is one in the pattern, in the same order."""
@@ -218,7 +218,7 @@ HOSTS = {
 }
 
 
-@examples(500)
+@examples(200)
 @given(st.sampled_from(sorted(HOSTS)), st.lists(st.sampled_from(ADDRESS_PARTS), max_size=6).map("".join), st.data())
 def test_the_host_of_a_text_that_matches_is_one_that_the_pattern_names(
     pattern: str, rest: str, data: st.DataObject

@@ -218,7 +218,7 @@ def test_a_decision_counts_only_for_a_call_as_it_is(status: str) -> None:
     )
 
 
-@examples(40)
+@examples(25)
 @given(lives)
 def test_a_decision_made_earlier_in_any_life_counts_only_for_a_call_as_it_is(world: World) -> None:
     """In whole trees of loops: bound to any earlier version of the call, or of another call of that name."""
@@ -232,7 +232,7 @@ def test_a_decision_made_earlier_in_any_life_counts_only_for_a_call_as_it_is(wor
             earlier.add(now)
 
 
-@examples(40)
+@examples(25)
 @given(lives)
 def test_a_call_whose_denial_was_accepted_by_somebody_who_saw_it_unstarted_never_starts(world: World) -> None:
     """In the rest of its round."""

@@ -116,7 +116,7 @@ def in_window(shared: SharedStore, holds: Sequence[Mapping[str, Any]], window: s
 def test_killed_in_a_tool(shared: SharedStore) -> None:
     """Between its start and its end: what may be repeated is, with the same key; what may not waits as uncertain."""
     places = [{"at": at, "call": call_id} for at in ("before", "after") for call_id in CALLS]
-    in_window(shared, some(places * 7, 7), "between start and end of a tool")
+    in_window(shared, some(places * 7, 11), "between start and end of a tool")
 
 
 # Each write of a whole run that makes its calls one by one: 17. Of one that makes them side by side, where ends may be
@@ -127,12 +127,12 @@ WRITES = [number for pair in zip(_ALONE, _BESIDE, strict=True) for number in pai
 
 def test_killed_in_a_write(shared: SharedStore) -> None:
     """Between BEGIN and COMMIT: what was not committed was not stored, and nothing was done that it would allow."""
-    in_window(shared, [{"at": "in a write", "number": at} for at in some(WRITES, 4)], "in a write")
+    in_window(shared, [{"at": "in a write", "number": at} for at in some(WRITES, 7)], "in a write")
 
 
 def test_killed_between_two_writes(shared: SharedStore) -> None:
     """What happened since the last write is not known to the journal, and what it says is still true."""
-    in_window(shared, [{"at": "between writes", "number": at} for at in some(WRITES, 4)], "between two writes")
+    in_window(shared, [{"at": "between writes", "number": at} for at in some(WRITES, 7)], "between two writes")
 
 
 def test_killed_in_a_request(shared: SharedStore) -> None:
@@ -144,7 +144,7 @@ def test_killed_in_a_request(shared: SharedStore) -> None:
         return held.pop()[1] if held and held[0][0] == number else ROUNDS[number]
 
     with FakeMessagesAPI(script) as api:
-        for number, asked in enumerate(some([*range(len(ROUNDS))] * 16, 8)):
+        for number, asked in enumerate(some([*range(len(ROUNDS))] * 16, 13)):
             loop_id, before = f"loop{number}", len(api.requests)
             answer = delayed(DEADLINE, ROUNDS[asked])
             held.append((asked, answer))

@@ -164,7 +164,7 @@ def journal_of(store: MemoryStore, order: tuple[int, ...]) -> list[Any]:
     return sorted(events, key=json.dumps)
 
 
-@examples(15)
+@examples(8)
 @given(ORDERS)
 def test_threads_may_end_in_any_order(order: tuple[int, ...]) -> None:
     """Under the sync handle, no request, history or result tells which tool ended first; the journal does."""
@@ -176,7 +176,7 @@ def test_threads_may_end_in_any_order(order: tuple[int, ...]) -> None:
 def test_tasks_may_end_in_any_order(backend: str, used: Any) -> None:
     """Nor do they under the async handle, be its tools async or in threads; and it does what the sync one does."""
 
-    @examples(8)
+    @examples(4)
     @given(ORDERS)
     def same(order: tuple[int, ...]) -> None:
         ended = anyio.run(in_async, order, used, backend=backend)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.speed.loops import FACES, Face
 
-LATE = {"sync": 200, "runner": 100}
+LATE = {"sync": 150, "runner": 75}
 # Of each byte of the conversation there is a text, which takes two bytes a letter where one of them is no ASCII, and
 # the byte that goes out. Beside them each round has its line of the usage log, its objects and its places in lists.
 FOR_A_BYTE = 3.5

@@ -35,7 +35,10 @@ def hold(worker: Worker, make_store: Callable[[], Any]) -> None:
     assert report.boundaries > 20
 
 
-@each_strategy
+@pytest.mark.parametrize(
+    "name",
+    ["drop", "a function", "together", *(pytest.param(name, marks=pytest.mark.deep) for name in ("mask", "summarize"))],
+)
 def test_killed_anywhere(name: str) -> None:
     hold(Worker(name), MemoryStore)
 

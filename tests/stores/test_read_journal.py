@@ -114,7 +114,7 @@ def damaged_journals(draw: st.DrawFn) -> tuple[list[Entry], int]:
     return journal, at
 
 
-@examples(100, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, suppress_health_check=[HealthCheck.too_slow])
 @given(damaged_journals())
 def test_a_damaged_entry_is_refused_or_read_as_a_sound_one(found: tuple[list[Entry], int]) -> None:
     """An event that is read can be written, and the loop that it leads to can be kept."""

@@ -10,7 +10,6 @@ from typing import Any, cast
 import anyio.to_thread
 from attrs import define, field
 
-from tests.loop.concurrency import awaited
 from tests.loop.stored import store_at, wait
 from toolloop import (
     Approve,
@@ -148,14 +147,6 @@ class Workplace:
 
 def workplace(kind: str, where: str, folder: Path, **more: Any) -> Workplace:
     return Workplace(kind, store_at(where, folder), **more)
-
-
-def start_and_wait(started: threading.Event, run: Callable[[], object]) -> threading.Thread:
-    """Run something in a thread of its own, until it says that it has begun."""
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    awaited(started)
-    return thread
 
 
 __all__ = ["LOOK", "PARAMS", "PAY", "STORY", "TOOLS", "LoopConfig", "Mapping", "Workplace", "look", "pay", "workplace"]
