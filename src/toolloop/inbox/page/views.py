@@ -113,7 +113,7 @@ class Views:
         try:
             if loop_id is None:
                 rows = await in_thread(partial(self.store.list, limit=_ROWS))
-                rows += await in_thread(partial(self.store.list, "needs_decision", limit=_ALL))
+                rows += await in_thread(partial(self.store.list, ("needs_decision", "failed"), limit=_ALL))
             else:
                 rows = [await in_thread(partial(self.store.head, loop_id))]
         except LoopNotFound:
