@@ -113,9 +113,9 @@ def print_history(entries: Iterable[HistoryEntry]) -> None:
         who = "policy" if entry.by_policy else entry.by or ""
         call = f"{entry.name} ({'/'.join(entry.path)})" if entry.path else ""
         content = "" if entry.content is None else readable(entry.content)
-        when = moment(entry.at.timestamp())
-        table.add_row(when, _text(who), _text(entry.kind, "bold"), _text(call), _text(entry.reason or ""), content)
-    Console(markup=False).print(table)
+        when, what = moment(entry.at.timestamp()), _text(entry.kind, "bold")
+        table.add_row(when, _text(who), what, _text(call), _text(entry.reason or ""), _text(content))
+    Console().print(table)
 
 
 def history_as_json(entry: HistoryEntry) -> dict[str, Any]:
