@@ -233,6 +233,17 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(filled: Desk, tmp_path: Path
     assert "Pay the bills" in piped.stdout
 
 
+def test_a_terminal_shows_the_progress_of_a_loop_that_is_driven(filled: Desk, tmp_path: Path) -> None:
+    """Until it needs somebody, or has ended; then the conversation is printed."""
+    filled.inbox.decide("loop", {"c1": Approve(by="ana"), "c2": Approve(by="ana")})
+    arguments = ["-m", "toolloop", "show", str(tmp_path / "loops.db"), "loop", "--wait"]
+    with Terminal(arguments, {**os.environ, "TERM": "xterm"}) as terminal:
+        terminal.expect("runnable · 1 requests")
+        filled.drive()
+        assert terminal.finish() == 0
+        assert "Both are paid." in terminal.screen
+
+
 def test_a_shell_completes_loops_and_calls(filled: Desk, tmp_path: Path) -> None:
     """As click's completion asks for them; without a store there is nothing, and no error."""
 
