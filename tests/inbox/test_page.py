@@ -402,6 +402,12 @@ def test_a_link_leads_to_a_page_that_asks(filled: Visitor) -> None:
     assert kinds(filled) == [("approve", "link", None)]
 
 
+def unread() -> Iterator[bytes]:
+    """A body that is not asked for."""
+    raise AssertionError("the body was read")
+    yield b""
+
+
 def test_a_dead_link_is_gone(filled: Visitor) -> None:
     """Forged, expired, of another call than the one shown, and after a decision: 410, and nothing is decided."""
     inbox = filled.desk.inbox
@@ -414,6 +420,7 @@ def test_a_dead_link_is_gone(filled: Visitor) -> None:
     assert "expired" in filled.text
     filled.text = page
     assert filled.send("approve").status_code == 410
+    assert filled.http.post(f"/link/{short}x", content=unread()).status_code == 410
     inbox.decide("loop", {"c2": Approve(by="bo")})
     assert filled.open(f"/link/{used}") == 410
     assert "by bo" in filled.text
