@@ -149,6 +149,9 @@ def test_an_answer_and_words_are_taken_and_a_loop_is_stopped(filled: Desk, tooll
     [
         (2, ("approve", "loop", "c1", "--input", "[1]"), "not a JSON object"),
         (2, ("approve", "loop", "c1", "--input", '{"to": 5}'), "does not fit the schema of pay"),
+        (2, ("approve", "loop", "c1", "--input", '{"to": "ana", "euros": NaN}'), "NaN is not JSON"),
+        (2, ("approve", "loop", "c1", "--input", r'{"to": "\ud800"}'), "lone surrogate"),
+        (2, ("approve", "loop", "c1", "--input", "[" * 9999), "is not JSON"),
         (2, ("deny", "loop", "c1"), "--reason"),
         (2, ("list", "--metadata", "owner"), "has no '='"),
         (3, ("show", "other"), "'other'"),
@@ -183,6 +186,10 @@ def test_a_store_is_never_created(tmp_path: Path, toolloop: Command) -> None:
         assert toolloop("list", store=store)[0] == 3
     assert toolloop("list", store="mysql://host/db")[0] == 2
     assert list(tmp_path.iterdir()) == []
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert toolloop("list", store=str(empty))[0] == 3
+    assert empty.stat().st_size == 0
     SqliteStore(tmp_path / "loops.db").list()
     assert toolloop("list", store=f"sqlite:///{tmp_path}/loops.db")[:2] == (0, "No loops.\n")
 
@@ -204,6 +211,8 @@ def test_markup_of_a_model_is_shown_as_it_is(tmp_path: Path, toolloop: Command) 
         code, out, _ = toolloop(*arguments)
         assert code == 0
         assert out.replace("\n", "").isprintable()
+    assert toolloop("answer", EVIL, "c1", EVIL)[0] == 0
+    assert ":smile:" in toolloop("history", EVIL)[1]
     shown = toolloop("show", EVIL)[1]
     assert shown.count(r"\x1b[2J[red]x[/red] :smile: \u202e<b>\x07") >= 3
 
@@ -218,9 +227,21 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(filled: Desk, tmp_path: Path
         assert "\x1b[" in terminal.raw
         assert "pay (c1) waits: approve, deny, answer" in terminal.screen
         assert max(map(len, terminal.screen.splitlines())) <= 80
-    piped = subprocess.run([sys.executable, *arguments], capture_output=True, encoding="utf-8", env=env, check=True)
+    env |= {"PYTHONIOENCODING": "ascii"}  # what it cannot encode is escaped
+    piped = subprocess.run([sys.executable, *arguments], capture_output=True, encoding="ascii", env=env, check=True)
     assert "\x1b[" not in piped.stdout
     assert "Pay the bills" in piped.stdout
+
+
+def test_a_terminal_shows_the_progress_of_a_loop_that_is_driven(filled: Desk, tmp_path: Path) -> None:
+    """Until it needs somebody, or has ended; then the conversation is printed."""
+    filled.inbox.decide("loop", {"c1": Approve(by="ana"), "c2": Approve(by="ana")})
+    arguments = ["-m", "toolloop", "show", str(tmp_path / "loops.db"), "loop", "--wait"]
+    with Terminal(arguments, {**os.environ, "TERM": "xterm"}) as terminal:
+        terminal.expect("runnable · 1 requests")
+        filled.drive()
+        assert terminal.finish() == 0
+        assert "Both are paid." in terminal.screen
 
 
 def test_a_shell_completes_loops_and_calls(filled: Desk, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,3 +171,8 @@ def test_a_link_is_made_only_for_a_call_that_waits() -> None:
     for allow in ((), "approve", ("approve", "dance")):
         with pytest.raises(ValueError, match="allow"):
             at.inbox.link("loop", "c1", allow=allow)
+    for never in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="expires_in"):
+            at.inbox.link("loop", "c1", expires_in=never)
+    with pytest.raises(ValueError, match="base_url"):
+        at.inbox.link("loop", "c1", base_url="https://example.org\r\nbcc: eve@example.org")

@@ -77,7 +77,10 @@ def test_an_edit_is_a_form_made_of_the_schema(filled: Visitor) -> None:
     assert [each.content for each in filled.desk.inbox.history("loop")] == [{"to": "ana", "euros": 6}, "by hand\ntoday"]
 
 
-@pytest.mark.parametrize(("typed", "said"), [("six", "euros: 'six' is not a number"), ("6.5", "does not fit")])
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("six", "euros: 'six' is not a number"), ("6.5", "does not fit"), ("NaN", "not a number"), ("[" * 9999, "not a")],
+)
 def test_an_edit_that_does_not_fit_is_shown_again(filled: Visitor, typed: str, said: str) -> None:
     """422: the form is open, with what was typed, and the reason; nothing is decided."""
     filled.open("/loop", id="loop")
@@ -254,6 +257,7 @@ def test_what_is_not_there_is_a_404(filled: Visitor) -> None:
     assert filled.open("/static/../app.py") == 404
     assert filled.open("/static/%2e%2e/app.py") == 404
     assert filled.open("/loop") == 422
+    assert "Method Not Allowed" in filled.http.put("/decide").text
     filled.open("/")
     assert filled.send("approve", call="c9").status_code == 404
 
@@ -327,6 +331,20 @@ def first_events(client: TestClient, path: str) -> str:
     return "".join(sent)
 
 
+def test_an_open_page_is_told_of_a_decision_in_an_old_loop_that_failed(tmp_path: Path) -> None:
+    """Its calls are among those that wait, also if newer loops fill the list."""
+    found = desk("memory", tmp_path)
+    for number in range(31):
+        found.drive(f"loop {number}")
+    row = found.store.head("loop 0")
+    found.store.append("loop 0", [], expected_rev=row.rev, head=evolve(row.head, status="failed"))
+    with TestClient(inbox_app(found.store, who=lambda _: "ana")) as client:
+        before = first_events(client, "/events")
+        assert first_events(client, "/events") == before
+        found.inbox.decide("loop 0", {"c1": Approve()})
+        assert first_events(client, "/events") != before
+
+
 @pytest.mark.parametrize("loop_id", ["../..", "a/b?c#d", " ", "%2e%2e", "ä\r\nset-cookie: x", "\n", "x" * 500])
 def test_a_loop_may_have_any_id(tmp_path: Path, loop_id: str) -> None:
     """It is encoded in each address and form, and no header can be made with it."""
@@ -384,6 +402,12 @@ def test_a_link_leads_to_a_page_that_asks(filled: Visitor) -> None:
     assert kinds(filled) == [("approve", "link", None)]
 
 
+def unread() -> Iterator[bytes]:
+    """A body that is not asked for."""
+    raise AssertionError("the body was read")
+    yield b""
+
+
 def test_a_dead_link_is_gone(filled: Visitor) -> None:
     """Forged, expired, of another call than the one shown, and after a decision: 410, and nothing is decided."""
     inbox = filled.desk.inbox
@@ -396,6 +420,7 @@ def test_a_dead_link_is_gone(filled: Visitor) -> None:
     assert "expired" in filled.text
     filled.text = page
     assert filled.send("approve").status_code == 410
+    assert filled.http.post(f"/link/{short}x", content=unread()).status_code == 410
     inbox.decide("loop", {"c2": Approve(by="bo")})
     assert filled.open(f"/link/{used}") == 410
     assert "by bo" in filled.text
@@ -432,6 +457,7 @@ RULES = st.sampled_from(
         {"anyOf": [{"$ref": "#/$defs/Kind"}, {"type": "null"}]},
         {"$ref": "#/$defs/None"},
         {"type": "array"},
+        {"anyOf": 5, "enum": 5, "type": 5, "$ref": 5},
         {},
         True,
     ]
@@ -450,6 +476,15 @@ def test_a_form_that_nobody_touched_gives_the_input_back(value: dict[str, Any], 
     typed = typed_input(fields, {f"field.{number}": text for number, text in enumerate(texts, 1)})
     assert typed == value
     assert {key: type(each) for key, each in typed.items()} == {key: type(each) for key, each in value.items()}
+
+
+@pytest.mark.parametrize("part", [["a"], 5, None])
+def test_a_schema_that_is_none_gives_fields_of_json(part: Any) -> None:
+    """A tool server may use another draft of JSON Schema, or none."""
+    (only,) = form_fields({"properties": part, "required": part, "$defs": part}, {"b": 1})
+    assert (only.name, only.kind) == ("b", "json")
+    (only,) = form_fields({"properties": {"b": {"$ref": "#/$defs/B"}}, "$defs": part}, {"b": 1})
+    assert (only.name, only.kind) == ("b", "json")
 
 
 def test_each_kind_of_field_is_read_as_its_schema_says() -> None:
@@ -513,12 +548,14 @@ def test_an_uncertain_call_is_run_again(tmp_path: Path) -> None:
 
 def test_a_preview_is_shown_wherever_a_call_is_decided(tmp_path: Path) -> None:
     """The lines of a diff are marked, and none is markup."""
-    diff = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-<b>old</b>\n+new\n"
+    diff = "--- a.txt\n+++ a.txt\n@@ -1,2 +1 @@\n-<b>old</b>\n+new\n--- a comment\n"
     found = previewed(lambda _: diff, tmp_path)
     visitor = Visitor(found)
     for path in ("/", "/loop?id=loop", f"/link/{found.inbox.link('loop', 'c1')}"):
         visitor.open(path)
         assert '<span class="removed">-&lt;b&gt;old&lt;/b&gt;\n</span><span class="added">+new\n</span>' in visitor.text
+        assert '<span class="file">--- a.txt\n' in visitor.text
+        assert '<span class="removed">--- a comment\n' in visitor.text
 
 
 def test_a_long_preview_is_whole_on_the_page_of_the_loop(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command `toolloop`: look at stored loops and decide their calls in a terminal."""
 
 import sys
+from io import TextIOWrapper
 
 __all__ = ["main"]
 
@@ -13,4 +14,6 @@ def main() -> None:
         if missing.name not in {"click", "rich"}:
             raise
         sys.exit(f"toolloop: the command needs click and rich ({missing}): pip install 'toolloop[cli]'")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # its encoding may lack what a model writes
     sys.exit(run(sys.argv[1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import importlib
-import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolloop.inbox.transcript import visible
-from toolloop.machine.jsontext import JSON
+from toolloop.machine.jsontext import JSON, typed
 from toolloop.stores.protocol import Store
 
 _SCHEME = "sqlite:///"
@@ -37,7 +36,7 @@ class StoreType(click.ParamType[Store]):
         if "://" in value and not value.startswith(_SCHEME):
             self.fail(f"{value!r} is not a store; give a path, or sqlite:///path", param, ctx)
         path = Path(value.removeprefix(_SCHEME))
-        if not path.is_file():
+        if not path.is_file() or not path.stat().st_size:  # SQLite would make a store of an empty file
             raise StoreNotFoundError(f"there is no store at {visible(str(path))!r}; a command does not create one")
         return SqliteStore(path)
 
@@ -74,7 +73,7 @@ def as_object(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = typed(text)
     except ValueError as error:
         raise click.BadParameter(f"it is not JSON: {error}") from error
     if not isinstance(value, dict):

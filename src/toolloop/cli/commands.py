@@ -58,10 +58,12 @@ def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit
 @toolloop.command()
 @store_argument
 @loop_argument
+@click.option("--wait", is_flag=True, help="Wait while the loop is driven, with a line that shows how far it is.")
 @json_option
-def show(store: Store, loop: str, as_json: bool) -> None:
+def show(store: Store, loop: str, wait: bool, as_json: bool) -> None:
     """Show the conversation of a loop, and the calls that wait."""
-    shown = Inbox(store).show(loop)
+    look = functools.partial(Inbox(store).show, loop)
+    shown = output.wait_for(look) if wait else look()
     if as_json:
         output.print_json(shown)
     else:

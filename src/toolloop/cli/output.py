@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,8 @@ from toolloop.inbox.transcript import Part, fields_of, parts_of, readable, visib
 from toolloop.stores.protocol import StoredLoop
 
 _STATUS_STYLES = {"needs_decision": "bold yellow", "needs_command": "yellow", "failed": "red", "ended": "dim"}
+_DRIVEN = ("runnable", "running")
+_LOOK_EVERY = 0.5  # seconds
 _MARKS = {"user": ("you", "bold green"), "assistant": ("model", "bold blue"), "system": ("system", "bold magenta")}
 
 
@@ -73,6 +76,15 @@ def loop_as_json(loop: StoredLoop) -> dict[str, Any]:
     }
 
 
+def wait_for(look: Callable[[], ShownLoop]) -> ShownLoop:
+    """Look at a loop until nobody has to drive it. On a terminal, a line shows how far it is."""
+    with Console(stderr=True).status("") as line:
+        while (shown := look())["status"] in _DRIVEN:
+            line.update(_text(f"{shown['status']} · {_figures(shown)}"))
+            time.sleep(_LOOK_EVERY)
+    return shown
+
+
 def print_loop(shown: ShownLoop) -> None:
     """Print a loop: its conversation, the calls that wait, and its figures."""
     console = Console()
@@ -98,10 +110,8 @@ def print_loop(shown: ShownLoop) -> None:
         console.print()
         console.print(_text(f"failed: {shown['error']}", "red"))
     console.print()
-    usage = shown["usage"]
     left = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown["left"].items() if value is not None)
-    figures = f"{shown['iterations']} requests · {usage['input_tokens']:,} tokens in · {usage['output_tokens']:,} out"
-    console.print(_text(figures + (f" · left: {left}" if left else ""), "dim"))
+    console.print(_text(_figures(shown) + (f" · left: {left}" if left else ""), "dim"))
 
 
 def print_history(entries: Iterable[HistoryEntry]) -> None:
@@ -113,9 +123,9 @@ def print_history(entries: Iterable[HistoryEntry]) -> None:
         who = "policy" if entry.by_policy else entry.by or ""
         call = f"{entry.name} ({'/'.join(entry.path)})" if entry.path else ""
         content = "" if entry.content is None else readable(entry.content)
-        when = moment(entry.at.timestamp())
-        table.add_row(when, _text(who), _text(entry.kind, "bold"), _text(call), _text(entry.reason or ""), content)
-    Console(markup=False).print(table)
+        when, what = moment(entry.at.timestamp()), _text(entry.kind, "bold")
+        table.add_row(when, _text(who), what, _text(call), _text(entry.reason or ""), _text(content))
+    Console().print(table)
 
 
 def history_as_json(entry: HistoryEntry) -> dict[str, Any]:
@@ -131,6 +141,11 @@ def moment(seconds: float) -> str:
 def iso(seconds: float | None) -> str | None:
     """Return a time of the epoch for programs."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _figures(shown: ShownLoop) -> str:
+    usage = shown["usage"]
+    return f"{shown['iterations']} requests · {usage['input_tokens']:,} tokens in · {usage['output_tokens']:,} out"
 
 
 def _print_part(console: Console, part: Part) -> None:

@@ -39,7 +39,7 @@ from toolloop.machine.queries import is_empty, waiting
 from toolloop.machine.state import State
 from toolloop.machine.thinking import all_messages
 from toolloop.machine.values import Decision
-from toolloop.stores.arguments import check_integer, check_text
+from toolloop.stores.arguments import check_integer, check_seconds, check_text
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, check_store
 
@@ -221,12 +221,16 @@ class Inbox:
             base_url: the address of the page that serves links. None: return the token alone.
 
         Raises:
+            ValueError: `allow` or `expires_in` is not of these, or `base_url` has characters that could end a header.
             LoopNotFound: the loop is not there.
             UnknownCall: no such call waits.
 
         """
         if isinstance(allow, str) or not allow or not set(allow) <= set(_KINDS):
             raise ValueError(f"allow is {allow!r}; give some of {', '.join(_KINDS)}")
+        check_seconds("expires_in", expires_in)
+        if base_url is not None and not base_url.isprintable():
+            raise ValueError(f"base_url is {base_url!r}; give an address without control characters")
         state, journal = load_state(self._store, loop_id)
         name = call if isinstance(call, str) else call.path
         calls = [each for each in _pending(state) if name in (each.path, "/".join(each.path), each.id)]

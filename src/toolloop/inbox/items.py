@@ -144,8 +144,8 @@ def _from_cursor(cursor: str) -> _Place:
     try:
         expires_at, created, loop_id, path = json.loads(base64.urlsafe_b64decode(cursor))
         return float(expires_at), float(created), str(loop_id), tuple(map(str, path))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cursor is {cursor!r}; give the `cursor` of a page that pending() returned") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"cursor is {cursor[:80]!r}; give the `cursor` of a page that pending() returned") from error
 
 
 @frozen

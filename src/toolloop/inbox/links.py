@@ -48,7 +48,7 @@ class Link:
 
         try:
             loop_id, first_id, path, digest, allow, until = _serializer(secret).loads(token)
-        except BadData as error:
+        except (BadData, UnicodeEncodeError) as error:
             raise BadLink("this link was changed or cut off, or it was made with another secret") from error
         if now >= until:
             at = datetime.fromtimestamp(until, UTC)

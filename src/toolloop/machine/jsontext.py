@@ -55,6 +55,19 @@ def decode(text: str | bytes) -> JSON:
     return value if end == len(text) else _DECODER.decode(text)
 
 
+def typed(text: str) -> JSON:
+    """The value of a JSON text that a person typed.
+
+    Raises:
+        ValueError: the text is not JSON, or no request can carry its value.
+
+    """
+    try:
+        return plain(decode(text))
+    except (RecursionError, TypeError) as error:
+        raise ValueError(f"it cannot be sent: {error}") from error
+
+
 def canonical(value: JSON) -> str:
     """The text by which two values are compared: sorted keys, ASCII."""
     return _CANONICAL(value)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -107,7 +108,8 @@ def _page(status: int, title: str) -> Callable[[Request, Exception], Awaitable[R
     return page
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    text = "There is no such page." if status == 404 else "This address takes no such request."  # noqa: PLR2004 - HTTP
-    return rendered(request, "message.html", status=status, by=None, title="Not found", text=text, back=None)
+async def _refused(request: Request, error: Any) -> Response:
+    status, title, text = error.status_code, "Refused", error.detail
+    if status == HTTPStatus.NOT_FOUND:
+        title, text = "Not found", "There is no such page."
+    return rendered(request, "message.html", status=status, by=None, title=title, text=text, back=None)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
+from toolloop.machine import jsontext
 from toolloop.machine.jsontext import JSON
 
 _KINDS: dict[str, Literal["text", "number"]] = {"string": "text", "integer": "number", "number": "number"}
@@ -56,7 +57,7 @@ class FormField:
         if text.strip() == _ABSENT:
             return False, None
         try:
-            return True, json.loads(text)
+            return True, jsontext.typed(text)
         except ValueError as error:
             what = "a number" if self.kind == "number" else "JSON"
             raise BadForm(f"{self.name}: {text!r} is not {what}") from error
@@ -69,9 +70,10 @@ def line_ends(text: str) -> str:
 
 def form_fields(schema: Mapping[str, Any], given: Mapping[str, JSON]) -> list[FormField]:
     """Return the fields for an input: the properties of its schema, then what else it holds."""
-    properties: dict[str, Any] = {**schema.get("properties", {}), **{name: {} for name in given}}
-    properties |= schema.get("properties", {})
-    required = schema.get("required", ())
+    known = _object(schema.get("properties"))
+    properties: dict[str, Any] = {**known, **{name: {} for name in given if name not in known}}
+    required = schema.get("required")
+    required = required if isinstance(required, list) else []
     return [
         _field(name, _plain(rule, schema), given, is_required=name in required) for name, rule in properties.items()
     ]
@@ -126,18 +128,25 @@ def _field(name: str, rule: Mapping[str, Any], given: Mapping[str, JSON], *, is_
 
 def _plain(rule: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a property's rule with a reference replaced, and without an alternative that is null."""
-    found: dict[str, Any] = dict(rule) if isinstance(rule, Mapping) else {}
+    found = _object(rule)
     for branch in _branches(found):
         found = {**{key: value for key, value in found.items() if key == "description"}, **branch}
     reference = found.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        target = schema.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
-        found = {**target, **found} if isinstance(target, Mapping) else found
+        target = _object(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))
+        found = {**_object(target), **found}
     return found
 
 
 def _branches(rule: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the one branch of an alternative with null."""
-    branches = [each for each in rule.get("anyOf", ()) if each != {"type": "null"}]
-    if len(branches) == 1 and isinstance(branches[0], Mapping):
-        yield branches[0]
+    match rule:
+        case {"anyOf": [*branches]}:
+            branches = [each for each in branches if each != {"type": "null"}]
+            if len(branches) == 1:
+                yield _object(branches[0])
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return a part of a schema that should be an object; one of a foreign server may be anything."""
+    return dict(value) if isinstance(value, Mapping) else {}

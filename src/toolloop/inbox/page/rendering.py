@@ -32,9 +32,12 @@ def _is_long(text: str) -> bool:
 
 def _diff_lines(text: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of a unified diff, each with what it is."""
+    kinds = {"@@": "hunk", "+": "added", "-": "removed"}
+    files = {"+++": "file", "---": "file"}
     for line in text.rstrip("\n").split("\n"):
-        kinds = {"+++": "file", "---": "file", "@@": "hunk", "+": "added", "-": "removed"}
-        yield next((kind for sign, kind in kinds.items() if line.startswith(sign)), "same"), line
+        if line.startswith("@@"):
+            files = {}  # from here on, such a line may be an added or removed one
+        yield next((kind for sign, kind in {**files, **kinds}.items() if line.startswith(sign)), "same"), line
 
 
 def _is_diff(text: str) -> bool:

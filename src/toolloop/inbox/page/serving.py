@@ -50,7 +50,8 @@ class TokenLogin:
                 request = Request(scope)
                 if self._fits(request.query_params.get("token")):
                     response = RedirectResponse("/", 303)
-                    response.set_cookie(self._cookie, self.token, httponly=True, samesite="strict")
+                    # Not strict: a link in a terminal in a browser is one of another site.
+                    response.set_cookie(self._cookie, self.token, httponly=True, samesite="lax")
                     await response(scope, receive, send)
                     return
             await app(scope, receive, send)

@@ -113,7 +113,7 @@ class Views:
         try:
             if loop_id is None:
                 rows = await in_thread(partial(self.store.list, limit=_ROWS))
-                rows += await in_thread(partial(self.store.list, "needs_decision", limit=_ALL))
+                rows += await in_thread(partial(self.store.list, ("needs_decision", "failed"), limit=_ALL))
             else:
                 rows = [await in_thread(partial(self.store.head, loop_id))]
         except LoopNotFound:
@@ -181,7 +181,9 @@ class Views:
 
     async def redeem(self, request: Request) -> Response:
         """Use a link."""
-        token, form = request.path_params["token"], await request.form()
+        token = request.path_params["token"]
+        await self.inbox.linked(token)  # nobody has to be named here, so a body is read for a live link only
+        form = await request.form()
         self.tokens.check(request, form.get("csrf"), f"link {token}")
         decision = _decision(form, await self._named(request) or _LINKED, digest=None)
         await self.inbox.redeem(token, decision)

@@ -4,14 +4,15 @@
   const live = document.getElementById("live");
   if (!live || !window.EventSource) return;
   const said = document.getElementById("said");
+  const page = live.dataset.page || location.href; // a refused form is shown at its own address, which takes no GET
   let running = Promise.resolve();
 
   async function refresh() {
-    const answer = await fetch(location.href);
-    if (!answer.ok) return location.reload();
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const fresh = page.getElementById("live");
-    if (!fresh) return location.reload();
+    const answer = await fetch(page);
+    if (!answer.ok) return location.assign(page);
+    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = found.getElementById("live");
+    if (!fresh) return location.assign(page);
     const focused = document.activeElement, top = window.scrollY;
     const here = new Map([...live.querySelectorAll("[data-key]")].map((each) => [each.dataset.key, each]));
     // What has not changed stays as it is, with what a person typed or unfolded in it.
@@ -20,7 +21,7 @@
       if (old && old.dataset.version === there.dataset.version) there.replaceWith(old);
     }
     live.replaceChildren(...fresh.childNodes);
-    document.title = page.title;
+    document.title = found.title;
     if (focused && focused.isConnected) focused.focus({ preventScroll: true });
     else if (focused && focused.matches("input, textarea, select")) said.textContent = "The call you were deciding has changed or was decided.";
     window.scrollTo(0, top);
