@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import toolloop
 from toolloop.machine import jsontext
-from toolloop.machine.jsontext import a_type, canonical, decode, encode, plain, well_formed, with_integers
+from toolloop.machine.jsontext import a_type, canonical, decode, encode, fingerprint, plain, well_formed, with_integers
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -46,8 +46,9 @@ def test_a_lone_surrogate_is_carried_as_an_escape(value: dict[str, str]) -> None
 
 @given(st.dictionaries(st.text(), values))
 def test_what_is_compared_does_not_depend_on_key_order(value: dict[str, Any]) -> None:
-    """The canonical text is one of sorted keys, in ASCII, and of the same value."""
+    """The canonical text is one of sorted keys, in ASCII, and of the same value; the fingerprint is a digest of it."""
     turned = dict(reversed(value.items()))
+    assert fingerprint(turned) == fingerprint(value) != fingerprint([value])
     assert canonical(turned) == canonical(value)
     assert canonical(value).isascii()
     assert decode(canonical(value)) == value
