@@ -353,6 +353,40 @@ def test_a_loop_is_shown_whole() -> None:
     assert shown["created"] == datetime.fromtimestamp(at.now, UTC).isoformat()
 
 
+class Watched(MemoryStore):
+    """A store in which something happens after the next reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Callable[[], object] | None = None
+
+    def _read(self, found: Any) -> Any:
+        happens, self.then = self.then, None
+        if happens is not None:
+            happens()
+        return found
+
+    def head(self, loop_id: str) -> Any:
+        return self._read(super().head(loop_id))
+
+    def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> Any:
+        return self._read(super().load(loop_id, after=after, first_id=first_id))
+
+
+def test_a_loop_is_shown_as_it_was_at_one_moment() -> None:
+    """The status is that of the conversation, although a driver ends the loop between two readings."""
+    at = Desk(store := Watched())
+    at.drive()
+    at.inbox.decide("loop", {"c1": Deny("no"), "c2": Deny("no")})
+    store.then = at.drive
+    before, after = at.inbox.show("loop"), at.inbox.show("loop")
+    assert [(each["status"], each["state"], each["text"]) for each in (before, after)] == [
+        ("runnable", before["state"], None),
+        ("ended", "Finished", "Both are paid."),
+    ]
+    assert before["state"] != "Finished"
+
+
 def test_the_history_says_who_decided_what_when_and_why() -> None:
     """People and policies, with what was proposed and what was decided."""
     policy: dict[str, Any] = {"on_tool_call": lambda call, _view: Deny("never to bo") if call.id == "c2" else None}

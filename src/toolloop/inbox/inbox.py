@@ -96,8 +96,8 @@ class Inbox:
             LoopNotFound: it is not there.
 
         """
-        state, _ = load_state(self._store, loop_id)
         row = safely(loop_id, partial(self._store.head, loop_id))
+        state, _ = load_state(self._store, loop_id, row.rev)  # a driver may have gone on since the head was read
         messages = [decode(text) for text in all_messages(state.root)]
         return {
             **view_of(state),

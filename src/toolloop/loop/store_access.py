@@ -23,8 +23,13 @@ def safely(loop_id: str, ask: Callable[[], T]) -> T:
         raise StoreError(f"the store failed for the loop {loop_id!r}: {type(error).__name__}: {error}") from error
 
 
-def load_state(store: Store, loop_id: str) -> tuple[State, StoredJournal]:
+def load_state(store: Store, loop_id: str, rev: int | None = None) -> tuple[State, StoredJournal]:
     """Return the state of a stored loop, and its journal.
+
+    Args:
+        store: where it is.
+        loop_id: the loop.
+        rev: the state after so many events; None: after all of them.
 
     Raises:
         LoopNotFound: it is not there.
@@ -35,7 +40,7 @@ def load_state(store: Store, loop_id: str) -> tuple[State, StoredJournal]:
     from toolloop.stores.codec import read_journal  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
     journal = safely(loop_id, partial(store.load, loop_id))
-    state = read_journal(journal.entries)
+    state = read_journal(journal.entries[:rev])
     if (found := state.root.setup.loop_id) != loop_id:
         raise UnreadableSnapshot(
             f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
