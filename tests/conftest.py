@@ -22,8 +22,7 @@ if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY
     os.environ["TMPDIR"] = str(_MEMORY)
     tempfile.tempdir = None
 
-# Every connection is plain HTTP to this machine. To load the certificates of the world takes a client 40 ms, so there are
-# none in this folder.
+# Every connection is plain HTTP to this machine, and a client takes 40 ms to load certificates. This folder has none.
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 os.environ.pop("SSL_CERT_FILE", None)
 
