@@ -108,6 +108,7 @@ def test_the_view_tells_a_page_all_it_needs() -> None:
             "why": "approval",
             "expires_at": None,
             "reason": None,
+            "preview": None,
             "digest": turn.pending[0].digest,
         }
         assert view["usage"] == {"input_tokens": 100, "output_tokens": 50, "total_tokens": 150}
