@@ -160,6 +160,17 @@ def test_a_second_browser_is_told_who_decided(here: Office, visit: Visit) -> Non
     expect(late.get_by_text("approved by ana")).to_be_visible()
 
 
+def test_a_stale_page_is_refused(here: Office, visit: Visit) -> None:
+    """It shows a call that was decided meanwhile, and the loop has gone on since. The page says so, and nothing runs."""
+    here.drive("rent", BILLS, "Pay.")
+    stale = visit("/loop?id=rent", java_script_enabled=False)
+    here.decide("rent", {"t1": Deny("no", by="bo"), "t2": Deny("no", by="bo")})
+    here.drive("rent", BILLS)
+    stale.get_by_role("button", name="Approve", exact=True).first.click()
+    expect(stale.get_by_role("alert")).to_contain_text("deny by bo")
+    assert here.ran == []
+
+
 def test_what_a_person_types_outlives_an_update(here: Office, visit: Visit) -> None:
     """A card that has not changed stays as it is; one that is decided meanwhile goes, and that is said."""
     here.drive("rent", BILLS, "Pay.")
