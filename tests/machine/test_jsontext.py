@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 
 import toolloop
 from toolloop.machine import jsontext
-from toolloop.machine.jsontext import a_type, canonical, decode, encode, fingerprint, plain, well_formed, with_integers
+from toolloop.machine.jsontext import (
+    a_type,
+    canonical,
+    decode,
+    encode,
+    fingerprint,
+    plain,
+    typed,
+    well_formed,
+    with_integers,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -102,6 +112,14 @@ def test_what_is_no_json_is_not_read(text: str) -> None:
     """The Python extensions of JSON are none, and a number too large for a float is no infinity."""
     with pytest.raises(ValueError, match=r"."):
         decode(text)
+
+
+def test_what_a_person_typed_is_taken_if_a_request_can_carry_it() -> None:
+    """Whatever is wrong with it is one kind of error."""
+    assert typed(' {"to": "Ana"}') == {"to": "Ana"}
+    for text in ("{", "NaN", "[" * 100_000):
+        with pytest.raises(ValueError, match=r"."):
+            typed(text)
 
 
 class Tool:
