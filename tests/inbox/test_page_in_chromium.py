@@ -161,7 +161,7 @@ def test_a_second_browser_is_told_who_decided(here: Office, visit: Visit) -> Non
 
 
 def test_a_stale_page_is_refused(here: Office, visit: Visit) -> None:
-    """It shows a call that was decided meanwhile, and the loop has gone on since. The page says so, and nothing runs."""
+    """It shows a call that was decided meanwhile, and the loop has gone on since. The page says so; nothing runs."""
     here.drive("rent", BILLS, "Pay.")
     stale = visit("/loop?id=rent", java_script_enabled=False)
     here.decide("rent", {"t1": Deny("no", by="bo"), "t2": Deny("no", by="bo")})
