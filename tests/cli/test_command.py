@@ -26,27 +26,17 @@ from toolloop.testing import call, reply
 EVIL = "\x1b[2J[red]x[/red] :smile: \u202e<b>\x07"
 WAITING = [
     {
-        "path": ["c1"],
+        "path": [call_id],
         "name": "pay",
-        "input": {"to": "ana", "euros": 5},
+        "input": given,
         "truncated": False,
         "why": "approval",
         "reason": None,
         "takes": ["approve", "deny", "answer"],
         "expires_at": None,
         "preview": None,
-    },
-    {
-        "path": ["c2"],
-        "name": "pay",
-        "input": {"to": "bo", "euros": 7},
-        "truncated": False,
-        "why": "approval",
-        "reason": None,
-        "takes": ["approve", "deny", "answer"],
-        "expires_at": None,
-        "preview": None,
-    },
+    }
+    for call_id, given in (("c1", {"to": "ana", "euros": 5}), ("c2", {"to": "bo", "euros": 7}))
 ]
 NOW = "2027-01-15T08:00:00+00:00"
 

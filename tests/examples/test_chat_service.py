@@ -117,7 +117,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def browser(address: str, user: str) -> httpx2.Client:
-    """A client that connects anew for each request, so that it notices no process that dies."""
+    """A client that opens a connection for each request, so it does not notice that a process dies."""
     headers = {"x-user": user, "connection": "close"}
     return httpx2.Client(base_url=address, headers=headers, timeout=SECONDS, trust_env=False, verify=False)
 

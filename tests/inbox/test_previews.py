@@ -1,4 +1,4 @@
-"""What a call would do: made when it begins to wait, kept with it, shown to whoever decides."""
+"""What a call would do: made when it begins to wait, kept with it, shown to the person who decides."""
 
 from __future__ import annotations
 

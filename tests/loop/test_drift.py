@@ -40,7 +40,7 @@ def save(path: str) -> str:
 
 @tool(name="write", needs_approval=True)
 def reworded(path: Annotated[str, "Where to."], text: str) -> str:
-    """Write a whole text file anew."""
+    """Replace a whole text file."""
     return path + text
 
 

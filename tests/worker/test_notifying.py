@@ -1,4 +1,4 @@
-"""Whom a worker notifies of calls that wait: once each, one at a time, whoever drove their loop."""
+"""Whom a worker notifies of calls that wait: once each, one at a time, also of loops that another process drove."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = (reply(calls=[PAY, call("pay", {"to": "bo"}, id="c3")]), reply("Paid."))
 
 @either_kind
 def test_each_waiting_call_is_notified_of_once(kind: str, tmp_path: Path) -> None:
-    """By the next worker, too, and whoever drove the loop."""
+    """By the next worker, too, and also if another process drove the loop."""
     place = workplace(kind, "sqlite", tmp_path, script=BOTH)
     place.create("one", metadata={"owner": "ana"})
     parts: dict[str, Any] = {"tools": TOOLS, "params": _params(), "clock": place.clock}

@@ -179,7 +179,7 @@ class Inbox:
         self._say(loop_id, said)
 
     def retry(self, loop_id: str, by: str | None = None) -> None:
-        """Let a loop that failed be tried again, at once. The number of attempts begins anew.
+        """Let a loop that failed be tried again, at once. The attempts are counted from zero again.
 
         Raises:
             LoopNotFound: it is not there.
@@ -197,9 +197,9 @@ class Inbox:
         self._say(loop_id, said)
         row = safely(loop_id, partial(self._store.head, loop_id))
         head = evolve(row.head, attempts=0, retry_at=self._clock() if row.status == "failed" else None)
-        anew = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
+        write = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
         with suppress(Conflict):  # a driver was quicker
-            safely(loop_id, anew)
+            safely(loop_id, write)
 
     # --- links -------------------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Inbox:
         expires_in: float = _A_DAY,
         base_url: str | None = None,
     ) -> str:
-        """Return a signed link with which whoever has it may decide a call once. It needs the extra `inbox`.
+        """Return a signed link. A person who has it may decide a call once. It needs the extra `inbox`.
 
         Args:
             loop_id: the loop.

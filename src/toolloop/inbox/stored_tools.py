@@ -69,4 +69,4 @@ def _tool(facts: ToolFacts) -> Tool[..., Any]:
 
 
 def _never() -> None:
-    raise NotImplementedError("a stored tool cannot run: it is known by its schema alone")
+    raise RuntimeError("a stored tool cannot run: it is known by its schema alone")

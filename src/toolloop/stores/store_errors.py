@@ -45,7 +45,7 @@ def stale(loop_id: str, expected: int, rev: int) -> StaleRevision:
 def other_head(loop_id: str, rev: int) -> StaleRevision:
     """Return the error for an append in place of a head that was replaced meanwhile."""
     return StaleRevision(
-        f"the head of loop {loop_id!r} is not the expected one any more: read it again, and decide anew",
+        f"the head of loop {loop_id!r} has changed: read it again, and decide with what it says now",
         loop_id=loop_id,
         rev=rev,
     )

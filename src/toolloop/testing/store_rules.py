@@ -314,9 +314,9 @@ _BAD: Final[dict[str, tuple[Any, ...]]] = {
     "before": (*_BAD_TEXTS, "not a cursor"),
     "entries": (None, 7, ["x"], {*entries("x")}, [Entry("x", "one"), Entry("x", "two")]),
     "head": (
-        *("ended", 7, Head(""), Head("a\0"), Head("a", "1"), Head("a", float("nan")), Head("a", None, [])),  # type: ignore[arg-type]
-        *(Head("a", pending=(7,)), Head("a", retryable=1), Head("a", retry_at="1"), Head("a", attempts=-1)),  # type: ignore[arg-type]
-        Head("a", changed=None),  # type: ignore[arg-type]
+        *("ended", 7, Head(""), Head("a\0"), Head("a", "1"), Head("a", float("nan")), Head("a", None, [])),  # type: ignore[arg-type]  # wrong on purpose
+        *(Head("a", pending=(7,)), Head("a", retryable=1), Head("a", retry_at="1"), Head("a", attempts=-1)),  # type: ignore[arg-type]  # likewise
+        Head("a", changed=None),  # type: ignore[arg-type]  # likewise
     ),
     "lease": (7, "lease"),
     **dict.fromkeys(("expected_rev", "instead_of"), _BAD_NUMBERS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -46,7 +47,7 @@ class Jobs(Protocol):
         ...
 
 
-class WorkerBase:
+class WorkerBase(ABC):
     """A worker of either kind. Not public: see `Worker` and `AsyncWorker`."""
 
     _is_async: ClassVar[bool]
@@ -92,9 +93,9 @@ class WorkerBase:
         """Return the question for something that blocks while the store works."""
         return work, arguments
 
+    @abstractmethod
     def _drive(self, loop_id: str, jobs: Jobs, given: dict[str, Any]) -> Any:
         """Open a loop and drive it, if it is still due; return the result."""
-        raise NotImplementedError
 
     def _once(self, jobs: Jobs) -> Questions[int]:
         """Do what is due now. Return the number of loops."""

@@ -121,12 +121,12 @@ class Desk:
             self._log(before.loop_id, error)
 
     def _refuse(self, loop_id: str, error: Exception) -> None:
-        """Let a loop fail that cannot be driven. What is no error of toolloop's may pass, as what a request raises."""
-        row, may_pass = self._head(loop_id), not isinstance(error, ToolLoopError)
-        trace, extra = error if may_pass else None, {"loop_id": loop_id}
+        """Let a loop fail that cannot be driven. An error of the caller's code or of a request is retried."""
+        row, is_retryable = self._head(loop_id), not isinstance(error, ToolLoopError)
+        trace, extra = error if is_retryable else None, {"loop_id": loop_id}
         LOG.error("the loop %r cannot be driven: %s", loop_id, error, exc_info=trace, extra=extra)
         if _free_at(row) <= self._clock():  # else another driver has it now
-            self._fail(row, evolve(row.head, status="failed", retryable=may_pass, retry_at=None))
+            self._fail(row, evolve(row.head, status="failed", retryable=is_retryable, retry_at=None))
 
     def _fail(self, row: StoredLoop, head: Head) -> None:
         share = random.random()  # noqa: S311 - no secret

@@ -71,7 +71,7 @@ def serve(  # noqa: PLR0913 - the options of the command
         store: where the loops are.
         host: the address to listen at.
         port: 0 takes a free one.
-        who: names the person of a request; see `inbox_app`. None: whoever has the token of the link.
+        who: names the person of a request; see `inbox_app`. None: the person who has the link with its token.
         name: of the person who has that link.
         announce: is told the address once the server listens.
 
