@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from attrs import asdict
 
 from toolloop.cli import output
 from toolloop.cli.arguments import (
@@ -78,7 +79,7 @@ def history(store: Store, loop: str, as_json: bool) -> None:
     """Show who decided and said what, when and why."""
     entries = Inbox(store).history(loop)
     if as_json:
-        output.print_json([output.history_as_json(entry) for entry in entries])
+        output.print_json([asdict(entry) for entry in entries])
     else:
         output.print_history(entries)
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from attrs import asdict
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -126,11 +125,6 @@ def print_history(entries: Iterable[HistoryEntry]) -> None:
         when, what = moment(entry.at.timestamp()), _text(entry.kind, "bold")
         table.add_row(when, _text(who), what, _text(call), _text(entry.reason or ""), _text(content))
     Console().print(table)
-
-
-def history_as_json(entry: HistoryEntry) -> dict[str, Any]:
-    """Return an entry for programs."""
-    return asdict(entry)
 
 
 def moment(seconds: float) -> str:
