@@ -7,7 +7,6 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -238,7 +237,7 @@ def test_an_edit_that_leaves_a_server_call_open_is_refused(driver: str) -> None:
 
 def loop_of(*messages: Any) -> Loop:
     """A loop with this history, which waits for nothing."""
-    return evolve(m.after().root, messages=Chain(map(encode, messages)))
+    return m.after().root._replace(messages=Chain(map(encode, messages)))
 
 
 def user_message(words: str = "hi") -> dict[str, Any]:
@@ -271,7 +270,7 @@ def test_an_edit_is_shown_at_once_and_taken_as_it_is_shown(before: list[Any], af
 def test_the_models_own_words_stay_the_same_bytes() -> None:
     """Order of keys and sizes of numbers too, so an edit beside them leaves them alone."""
     odd = '{"role":"assistant","content":[{"type":"x","b":12345678901234567890123,"a":1.5}]}'
-    loop, edits = evolve(loop_of(), messages=Chain([m.user(), odd])), MessageEdits()
+    loop, edits = loop_of()._replace(messages=Chain([m.user(), odd])), MessageEdits()
     edits.working(loop, is_driven=False)[0] = user_message("edited")
     edit = edits.edit(loop)
     assert edit is not None

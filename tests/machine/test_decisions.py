@@ -145,13 +145,13 @@ def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:
         digest_of(m.setup(within=((1, "p", 1),)), 1, call),
         digest_of(m.setup(within=((1, "p", 2),)), 1, call),
         digest_of(setup, 2, call),
-        digest_of(setup, 1, evolve(call, id="d")),
-        digest_of(setup, 1, evolve(call, name="see")),
-        digest_of(setup, 1, evolve(call, attempts=1)),
-        digest_of(setup, 1, evolve(call, edited='{"a":2}')),
+        digest_of(setup, 1, call._replace(id="d")),
+        digest_of(setup, 1, call._replace(name="see")),
+        digest_of(setup, 1, call._replace(attempts=1)),
+        digest_of(setup, 1, call._replace(edited='{"a":2}')),
     ]
     assert len(set(digests)) == len(digests)
-    assert digest_of(setup, 1, evolve(call, input='{"b":2,"a":1}')) == digests[0]
+    assert digest_of(setup, 1, call._replace(input='{"b":2,"a":1}')) == digests[0]
 
 
 # --- edits, and judging once more ------------------------------------------------------------------------------------

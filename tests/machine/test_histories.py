@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +52,7 @@ SHORT = (Splice(0, 1, (m.user("short"),)),)
 def test_an_edit_changes_the_closed_history_and_nothing_else(events: tuple[ev.Event, ...]) -> None:
     """No call, no wait, no limit; and it is known when it was. What compactions left says nothing any more."""
     state = m.after(*events)
-    state = State({(): evolve(state.root, compacted=(("drop_rounds", 5),))})
+    state = State({(): state.root._replace(compacted=(("drop_rounds", 5),))})
     edited = step(state, ev.HistoryEdited(SHORT)).root
     assert list(edited.messages) == [m.user("short"), *list(state.root.messages)[1:]]
     assert (edited.edited_at, edited.compacted) == (state.root.iterations, ())

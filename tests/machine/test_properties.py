@@ -314,7 +314,7 @@ def test_time_alone_changes_only_what_is_due(world: World) -> None:
             assert not is_due(state, later)
             continue
         then = step(state, ev.Ticked(at=later))
-        aged = {path: evolve(loop, now=then.loops[path].now) for path, loop in state.loops.items()}
+        aged = {path: loop._replace(now=then.loops[path].now) for path, loop in state.loops.items()}
         assert is_due(state, later) == (then.loops != aged)
         assert not is_due(then, later)
         deadline = next_deadline(state)

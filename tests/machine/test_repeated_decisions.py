@@ -212,7 +212,7 @@ def test_a_decision_counts_only_for_a_call_as_it_is(status: str) -> None:
     """Whatever the call went through, whatever is decided, and whatever it is bound to."""
     state = STATUSES[status]()
     name, setup, iteration, call = open_calls(state)[0]
-    versions = [evolve(call, attempts=attempts, edited=edit) for attempts in range(3) for edit in (None, '{"a":2}')]
+    versions = [call._replace(attempts=attempts, edited=edit) for attempts in range(3) for edit in (None, '{"a":2}')]
     check_decisions(
         state, name, digest_of(setup, iteration, call), {digest_of(setup, iteration, each) for each in versions}
     )
@@ -244,7 +244,7 @@ def test_a_call_whose_denial_was_accepted_by_somebody_who_saw_it_unstarted_never
             if (
                 was is not None
                 and was.kind == "deny"
-                and was.digest == digest_of(setup, iteration, evolve(call, attempts=0))
+                and was.digest == digest_of(setup, iteration, call._replace(attempts=0))
             ):
                 denied.add((name, setup.within, iteration))
             assert (name, setup.within, iteration) not in denied or not call.started

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,7 +138,7 @@ def test_the_last_user_turn_can_be_replaced(messages: tuple[str, ...], kept: int
     """All of it, with what the model said to it; counters begin anew, and what compactions left is forgotten."""
     state = m.after(m.replied("end_turn", m.text("so")), ev.HistoryEdited((Splice(0, 2, messages),)))
     counted: dict[str, Any] = {"active": 3.0, "pauses": 2, "compacted": (("drop_rounds", 5),)}
-    state = State({(): evolve(state.root, **counted)})
+    state = State({(): state.root._replace(**counted)})
     again = step(state, ev.FollowedUp((m.user("new"),), replace_last=True))
     assert list(again.root.messages) == [*messages[:kept], m.user("new")]
     assert (again.root.iterations, again.root.turn_iterations, again.root.active) == (1, 0, 0.0)

@@ -154,7 +154,7 @@ def test_an_edit_that_does_not_fit_leaves_the_very_same_state(splices: tuple[Spl
     """The machine refuses it as any mistake of the caller's."""
     ready = m.after()
     messages = ready.root.messages.extend((m.user(), m.user()))
-    state = State({(): evolve(ready.root, messages=messages)})
+    state = State({(): ready.root._replace(messages=messages)})
     before = evolve(state)
     with pytest.raises(IllegalCommand):
         step(state, make(splices))

@@ -159,7 +159,7 @@ def test_a_loop_that_nobody_has_the_turn_of_can_go_on() -> None:
     """And an empty conversation waits for somebody to begin it."""
     waiting_for_a_command = m.after(TWO, m.judged(c=m.DENY, d=m.DENY), ev.TurnEnded())
     assert status_of(waiting_for_a_command, is_handed_over=False) == "runnable"
-    empty = State({(): evolve(m.after().root, messages=Chain())})
+    empty = State({(): m.after().root._replace(messages=Chain())})
     assert status_of(empty, is_handed_over=False) == "needs_command"
 
 

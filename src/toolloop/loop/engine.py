@@ -17,8 +17,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from attrs import evolve
-
 from toolloop.loop.in_progress import InProgress, keys_of
 from toolloop.loop.journal import PendingRecord
 from toolloop.loop.model_requests import ModelRequests
@@ -307,7 +305,7 @@ class Engine:
         ]
         if not asked:
             return None
-        requesting = {path: evolve(state.loops[path], phase=Requesting()) for path in asked}
+        requesting = {path: state.loops[path]._replace(phase=Requesting()) for path in asked}
         return outstanding(State({**state.loops, **requesting}))
 
     def _begin(self, effect: Effect) -> None:

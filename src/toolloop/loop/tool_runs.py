@@ -6,8 +6,6 @@ import logging
 from functools import partial
 from typing import Any
 
-from attrs import evolve
-
 from toolloop.face.watch_events import CallProgress, CallStarted
 from toolloop.loop.in_progress import InProgress, one_question
 from toolloop.loop.operations import DIGITS, Operation
@@ -62,7 +60,7 @@ class ToolRuns:
             runtime.tools,
             loop.setup,
             iteration,
-            evolve(call, status=Status.RUNNING, attempts=call.attempts + 1),
+            call._replace(status=Status.RUNNING, attempts=call.attempts + 1),
             known=partial(runtime.known_tools, loop),
             caller_state=self._caller_state,
             cancelled=lambda: not self._progress.is_awaited(operation),

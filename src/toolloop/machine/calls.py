@@ -60,25 +60,25 @@ def judge(  # noqa: PLR0911 - one return for each result
 ) -> Call:
     """Return the call after the result of a policy; None lets it run."""
     if result is None:
-        return evolve(call, judged=True, status=Status.CLEARED)
-    call, texts = evolve(call, judged=True), setup.texts
+        return call._replace(judged=True, status=Status.CLEARED)
+    call, texts = call._replace(judged=True), setup.texts
     by_person = call.decision is not None and call.decision.by_person
     match result:
         case Wait(why=Why.APPROVAL) if by_person:  # a person's decision satisfies a policy that asks
-            return evolve(call, status=Status.CLEARED)
+            return call._replace(status=Status.CLEARED)
         case Wait():
-            call = evolve(call, status=Status.WAITING, why=result.why, reason=result.reason, decision=None)
-            return evolve(call, expires_at=deadline(setup, now, result.expires_in), preview=result.preview)
+            call = call._replace(status=Status.WAITING, why=result.why, reason=result.reason, decision=None)
+            return call._replace(expires_at=deadline(setup, now, result.expires_in), preview=result.preview)
         case Reject() if call.started:
             text = say(texts, "uncertain", reason="it could not be run again")
             return settle(call, error_result(text, Outcome.UNCERTAIN))
         case Reject():
             return settle(call, error_result(result.text, result.outcome))
         case DecisionRecord(kind="approve") if by_person:  # the input that a person approved is what runs
-            return evolve(call, status=Status.CLEARED)
+            return call._replace(status=Status.CLEARED)
         case DecisionRecord(kind="approve"):
             decision = evolve(result, by_policy=True)
-            return evolve(_edit(call, result.content), status=Status.CLEARED, decision=decision, judged=True)
+            return _edit(call, result.content)._replace(status=Status.CLEARED, decision=decision, judged=True)
         case _:
             return _settle_by(call, evolve(result, by_policy=True), texts)
 
@@ -182,9 +182,9 @@ def _decided(name: str, call: Call, decision: DecisionRecord, texts: Texts) -> C
         )
     match decision.kind:
         case "approve":
-            return evolve(_edit(call, decision.content), status=Status.DECIDED, decision=decision)
+            return _edit(call, decision.content)._replace(status=Status.DECIDED, decision=decision)
         case "rerun":
-            return evolve(call, status=Status.DECIDED, decision=decision)
+            return call._replace(status=Status.DECIDED, decision=decision)
     return _settle_by(call, decision, texts)
 
 
@@ -257,7 +257,7 @@ def _edit(call: Call, content: str | None) -> Call:
     if content is None or same_json(content, call.effective_input):
         return call
     edited = None if same_json(content, call.input) else content
-    return evolve(call, edited=edited, judged=False, preview=None)
+    return call._replace(edited=edited, judged=False, preview=None)
 
 
 def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
@@ -267,13 +267,13 @@ def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
         result = error_result(say(texts, "uncertain", reason=decision.reason), Outcome.UNCERTAIN)
     else:
         result = error_result(say(texts, "denied", reason=decision.reason), Outcome.DENIED)
-    return evolve(settle(call, result), decision=decision)
+    return settle(call, result)._replace(decision=decision)
 
 
 def cleared(round_: Round) -> Round:
     """Return the round in which the calls may start that the caller decided to run."""
     decided = round_.having(Status.DECIDED)
-    return replace_calls(round_, [evolve(call, status=Status.CLEARED) for call in decided]) if decided else round_
+    return replace_calls(round_, [call._replace(status=Status.CLEARED) for call in decided]) if decided else round_
 
 
 # --- starts and ends -------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def ended(call: Call, result: Result | None, setup: Setup) -> Call:
 
 def settle(call: Call, result: Result) -> Call:
     """Return the call with its one result. A loop inside it is over."""
-    return evolve(call, status=Status.SETTLED, result=result, has_loop=False)
+    return call._replace(status=Status.SETTLED, result=result, has_loop=False)
 
 
 def error_result(text: str, outcome: Outcome) -> Result:
@@ -347,20 +347,20 @@ def woken(call: Call, setup: Setup) -> Call:
     is_repeated = call.status is Status.CLEARED and call.started and not is_asked_for
     if call.status is Status.RUNNING or is_repeated:
         return call if call.has_loop else mark_interrupted(call, setup)
-    return call if call.status is Status.SETTLED else evolve(call, judged=False)
+    return call if call.status is Status.SETTLED else call._replace(judged=False)
 
 
 def mark_interrupted(call: Call, setup: Setup) -> Call:
     """Return a running call whose end will not be recorded: it may run again, or waits for the caller."""
     if setup.repeatable(call.name):
-        return evolve(call, status=Status.CLEARED, judged=False, has_loop=False)
+        return call._replace(status=Status.CLEARED, judged=False, has_loop=False)
     return _uncertain(call)
 
 
 def _uncertain(call: Call) -> Call:
     """Return a started call that waits for the caller to say how it ended. Only the caller can, so it never expires."""
-    lost = evolve(call, status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
-    return evolve(lost, reason=None, decision=None, expires_at=None)
+    lost = call._replace(status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
+    return lost._replace(reason=None, decision=None, expires_at=None)
 
 
 def ask_again(call: Call, setup: Setup, now: float) -> Call:
@@ -372,8 +372,8 @@ def ask_again(call: Call, setup: Setup, now: float) -> Call:
         return call
     if call.started:
         return _uncertain(call)
-    call = evolve(call, status=Status.WAITING, why=call.why or Why.APPROVAL, decision=None, edited=None)
-    return evolve(call, expires_at=deadline(setup, now))
+    call = call._replace(status=Status.WAITING, why=call.why or Why.APPROVAL, decision=None, edited=None)
+    return call._replace(expires_at=deadline(setup, now))
 
 
 # --- rounds ----------------------------------------------------------------------------------------------------------

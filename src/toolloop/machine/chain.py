@@ -32,7 +32,9 @@ class Chain(Sequence[T], Generic[T]):
         if not more:
             return self
         items = self._items
-        if len(items) != self._length:  # a sibling has grown past this version already
+        if (
+            len(items) != self._length or not items
+        ):  # a sibling has grown past this version already, or may: the empty one
             items = items[: self._length]
         items.extend(more)
         return _chain(items)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from attrs import evolve
-
 from toolloop.machine.calls import error_result, replace_calls, settle
 from toolloop.machine.grants import ask_where_gone
 from toolloop.machine.loop import Judging, Loop, Running, Waiting
@@ -16,7 +14,7 @@ def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
     """Return the loop at a time, after so many more active seconds. A time in the past counts as now."""
     now, lasted = max(loop.now, at), max(0.0, seconds)  # in this order, NaN changes nothing
     if now != loop.now or lasted:
-        loop = evolve(loop, now=now, active=loop.active + lasted)
+        loop = loop._replace(now=now, active=loop.active + lasted)
     return loop if loop.round is None else expire(loop)
 
 
@@ -29,7 +27,7 @@ def expire(loop: Loop) -> Loop:
         round_ = replace_calls(round_, [_expired(call, loop.setup.texts) for call in expired])
     if loop.grants:
         round_ = ask_where_gone(loop, round_)
-    return loop if round_ is loop.round else evolve(loop, round=round_)
+    return loop if round_ is loop.round else loop._replace(round=round_)
 
 
 def is_expired(call: Call, now: float) -> bool:

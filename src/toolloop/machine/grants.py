@@ -40,7 +40,7 @@ def remember(loop: Loop, before: Round, after: Round) -> Loop:
         if was.status is Status.WAITING and call.decision is not None
         if call.decision.kind == "approve" and call.decision.remember is not None
     ]
-    return evolve(loop, grants=(*loop.grants, *given)) if given else loop
+    return loop._replace(grants=(*loop.grants, *given)) if given else loop
 
 
 def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec: GrantSpec) -> StandingGrant:
@@ -83,7 +83,7 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
             asked="revoking a grant",
             allowed=known,
         )
-    return evolve(loop, grants=kept)
+    return loop._replace(grants=kept)
 
 
 def ask_where_gone(loop: Loop, round_: Round) -> Round:
@@ -95,7 +95,7 @@ def ask_where_gone(loop: Loop, round_: Round) -> Round:
 
 
 def _asking(call: Call, expires_at: float | None) -> Call:
-    return evolve(call, status=Status.WAITING, why=Why.APPROVAL, decision=None, expires_at=expires_at)
+    return call._replace(status=Status.WAITING, why=Why.APPROVAL, decision=None, expires_at=expires_at)
 
 
 def _cleared_by(call: Call) -> str | None:
@@ -128,14 +128,14 @@ def satisfy(loop: Loop, call: Call, wait: Wait) -> tuple[Loop, Call] | None:
 
 
 def _cleared(call: Call, decision: DecisionRecord) -> Call:
-    return evolve(call, status=Status.CLEARED, judged=True, decision=decision)
+    return call._replace(status=Status.CLEARED, judged=True, decision=decision)
 
 
 def _use(loop: Loop, found: StandingGrant) -> Loop:
     if found.uses is None:
         return loop
     used = evolve(found, uses=found.uses - 1)
-    return evolve(loop, grants=tuple(used if grant.id == found.id else grant for grant in loop.grants))
+    return loop._replace(grants=tuple(used if grant.id == found.id else grant for grant in loop.grants))
 
 
 def allows(grant: StandingGrant, call: Call) -> bool:

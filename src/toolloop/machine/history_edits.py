@@ -20,17 +20,16 @@ from toolloop.machine.values import Call, DecisionRecord, Status, same_json
 def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
     """Return the loop with another closed history. After a limit it resumes from this history."""
     messages = Chain(spliced(loop.messages, splices))
-    loop = evolve(loop, messages=messages, edited_at=loop.iterations)
+    loop = loop._replace(messages=messages, edited_at=loop.iterations)
     if isinstance(phase := loop.phase, Finished) and phase.resume_point:
         point = ResumePoint(len(messages), (), (), loop.queued, None, None)
-        loop = evolve(loop, phase=evolve(phase, resume_point=point))
+        loop = loop._replace(phase=evolve(phase, resume_point=point))
     return mark_stale(loop, splices[0].start if splices else len(messages))
 
 
 def resumed(loop: Loop, point: ResumePoint) -> Loop:
     """Return a loop as it was before a limit ended it, but for its phase."""
-    return evolve(
-        loop,
+    return loop._replace(
         messages=Chain((*loop.messages[: point.kept], *point.parted)),
         unjoined=point.unjoined,
         queued=point.queued,
@@ -60,10 +59,10 @@ def compacted_by_server(loop: Loop) -> Loop:
     params, reply = decode(loop.setup.params), loop.round.reply if loop.round else None
     del params["compaction"]
     setup = evolve(loop.setup, params=encode(params))
-    loop = evolve(loop, setup=setup, round=None, container=None, compacted=(), pauses=loop.pauses - 1)
+    loop = loop._replace(setup=setup, round=None, container=None, compacted=(), pauses=loop.pauses - 1)
     if reply and any(block["type"] == "compaction" and block.get("content") for block in decode(reply)["content"]):
         loop = rewritten(loop, (Splice(0, len(loop.messages), (reply,)),))
-    return evolve(loop, phase=Waiting("paused"))
+    return loop._replace(phase=Waiting("paused"))
 
 
 # --- the history of a runner's caller --------------------------------------------------------------------------------
@@ -83,11 +82,11 @@ def _known(old: Round, call: Call) -> Call:
 def run_again(calls: Iterable[Call], names: Sequence[str], now: float) -> list[Call]:
     """Return the calls with those that are to run again without results. Late ends of earlier runs do not count."""
     decision = DecisionRecord("rerun", at=now)
-    return [_fresh(evolve(call, run=call.run + 1, decision=decision)) if call.id in names else call for call in calls]
+    return [_fresh(call._replace(run=call.run + 1, decision=decision)) if call.id in names else call for call in calls]
 
 
 def _fresh(call: Call) -> Call:
-    return evolve(call, status=Status.CLEARED, judged=True, why=None, reason=None, result=None, has_loop=False)
+    return call._replace(status=Status.CLEARED, judged=True, why=None, reason=None, result=None, has_loop=False)
 
 
 def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:

@@ -51,7 +51,7 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     if stays_unjoined(asked, round_):
         answer = user_message([_without_marks(text) for text in results])
         queued = (user_message(notes), *loop.queued) if notes else loop.queued
-        return evolve(loop, unjoined=(*asked, answer), queued=queued, round=None, **after)
+        return loop._replace(unjoined=(*asked, answer), queued=queued, round=None, **after)
     return join(loop, (*asked, user_message((*results, *notes))), **after)
 
 
@@ -91,7 +91,7 @@ def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
     if loop.queued:
         history, last = _part_system(history)
         history = history.extend((*loop.queued, *last))
-    return evolve(loop, messages=history, queued=(), container=None, unjoined=(), round=None, **changes)
+    return loop._replace(messages=history, queued=(), container=None, unjoined=(), round=None, **changes)
 
 
 def settled_and_joined(loop: Loop, **changes: Any) -> Loop:
@@ -118,7 +118,7 @@ def end(loop: Loop, termination: Termination) -> Loop:
 def finish(loop: Loop, termination: Termination, resume_point: ResumePoint | None = None) -> Loop:
     """Return the finished loop. A system message may follow only a user turn, so a last one is queued for the next."""
     messages, last = _part_system(loop.messages)
-    return evolve(loop, messages=messages, queued=(*last, *loop.queued), phase=Finished(termination, resume_point))
+    return loop._replace(messages=messages, queued=(*last, *loop.queued), phase=Finished(termination, resume_point))
 
 
 def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:

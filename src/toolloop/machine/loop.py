@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from operator import is_not
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 from attrs import field, frozen
 
@@ -237,9 +237,8 @@ class TooDeep:
 Phase = Ready | Requesting | Judging | Running | Waiting | Finished | Failed | TooDeep
 
 
-@frozen(slots=False)  # attrs copies a large frozen class a sixth faster without slots, and each event copies the loop
-class Loop:
-    """One loop.
+class Loop(NamedTuple):
+    """One loop. Each event copies it, and C copies a named tuple: `loop._replace(phase=Ready())`.
 
     Attributes:
         messages: the closed history, each message as its JSON text.
@@ -270,16 +269,16 @@ class Loop:
     queued: tuple[str, ...] = ()
     response: str | None = None
     container: str | None = None
-    usage_log: Chain[IterationUsage] = field(factory=Chain[IterationUsage])
-    total_usage: Usage = field(factory=Usage)
-    started: Chain[str] = field(factory=Chain[str])
+    usage_log: Chain[IterationUsage] = Chain()
+    total_usage: Usage = Usage()
+    started: Chain[str] = Chain()
     iterations: int = 0
     turn_iterations: int = 0
     pauses: int = 0
     active: float = 0.0
     now: float = 0.0
     grants: tuple[StandingGrant, ...] = ()
-    repetition: Repetition = field(factory=Repetition)
+    repetition: Repetition = Repetition()
     stale_thinking: int = 0
     edited_at: int = 0
     compacted: tuple[tuple[str, int], ...] = ()

@@ -98,7 +98,7 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
         raise not_possible(loop, event, "a limit forbids the request")
     # Messages may have been dropped when they joined the history; only the reply is at the next place.
     stale = min(loop.stale_thinking, len(loop.messages) + len(loop.unjoined))
-    return evolve(loop, phase=Requesting(), stale_thinking=stale)
+    return loop._replace(phase=Requesting(), stale_thinking=stale)
 
 
 def take_reply(loop: Loop, event: ev.Replied) -> Loop:
@@ -121,7 +121,7 @@ def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
         limits.refuse_too_many_calls(loop, reply)
         action = action_of(reply)
     except ProtocolError as error:
-        return evolve(loop, phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
+        return loop._replace(phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
     counted |= {"response": reply.text, "pauses": loop.pauses + 1 if action is PAUSE else 0}
     if action is REFUSE:
         why = reply.stop_details or {}
@@ -134,7 +134,7 @@ def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
     text = assistant_message(reply.blocks, ends=action is not PAUSE)
     round_ = Round(loop.iterations + 1, text, reply.calls())
     container = reply.container or loop.container  # a reply that resumes a turn may leave it out
-    loop = evolve(loop, container=container, round=round_, phase=Judging(action), **counted)
+    loop = loop._replace(container=container, round=round_, phase=Judging(action), **counted)
     return loop if action is RUN or "stop_when" in loop.setup.callables else _conclude(loop)
 
 
@@ -149,11 +149,11 @@ def _conclude(loop: Loop) -> Loop:
     if _action(loop) is PAUSE:
         unjoined = (*loop.unjoined, *([loop.round.reply] if loop.round and loop.round.reply else []))
         container = loop.container if unjoined else None
-        return evolve(loop, unjoined=unjoined, round=None, container=container, phase=Waiting("paused"))
+        return loop._replace(unjoined=unjoined, round=None, container=container, phase=Waiting("paused"))
     queued = without_warning(loop)
     # The model has not answered queued user messages, so the loop continues. A system message alone waits for one.
     is_answered = all(map(is_system, queued))
-    loop = settled_and_joined(evolve(loop, queued=queued), phase=Ready())
+    loop = settled_and_joined(loop._replace(queued=queued), phase=Ready())
     return finish(loop, NaturalEnd()) if is_answered else loop
 
 
@@ -161,7 +161,7 @@ def fail(loop: Loop, event: ev.RequestFailed) -> Loop:
     """Take the end of a request without a reply. If the caller stopped the loop meanwhile, it ends."""
     if isinstance(loop.phase, Requesting) and loop.phase.stopping:
         return end(loop, StopCondition(loop.phase.reason))
-    return proceed(loop) if event.failure is None else evolve(loop, phase=Failed(event.failure))
+    return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))
 
 
 # --- judging and running ---------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     # An edit or a grant can satisfy a policy that asks. Then no further call waits, and the others go on.
     if 0 < waits <= asked and (startable(loop.setup, round_) or round_.having(Status.RUNNING)):
         waits = 0
-    return evolve(loop, round=round_, phase=Waiting("decision_required") if waits else Running())
+    return loop._replace(round=round_, phase=Waiting("decision_required") if waits else Running())
 
 
 def _judged(loop: Loop, call: Call, result: PolicyResult | None) -> tuple[Loop, Call]:
@@ -219,8 +219,8 @@ def start(loop: Loop, event: ev.Started) -> Loop:
     call = round_.find(event.call_id)
     if call is None or call.status is not Status.CLEARED or not may_start(loop.setup, round_):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
-    started = evolve(call, status=Status.RUNNING, attempts=call.attempts + 1)
-    return evolve(loop, started=loop.started.append(call.id), round=replace_calls(round_, [started]))
+    started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
+    return loop._replace(started=loop.started.append(call.id), round=replace_calls(round_, [started]))
 
 
 def end_call(loop: Loop, event: ev.Ended) -> Loop:
@@ -243,7 +243,7 @@ def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] 
     """Return the loop with more answered requests in its usage, made in itself or inside the call at a path below."""
     for entry in used:
         entry_here = evolve(entry, path=(*below, *entry.path))
-        loop = evolve(loop, usage_log=loop.usage_log.append(entry_here), total_usage=loop.total_usage + entry.usage)
+        loop = loop._replace(usage_log=loop.usage_log.append(entry_here), total_usage=loop.total_usage + entry.usage)
     return loop
 
 
@@ -256,11 +256,11 @@ def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
         raise not_possible(loop, event, "something can still be done, or is in progress")
     if round_ is None:
         reached = limits.before_request(loop)
-        return evolve(loop, phase=TooDeep()) if limits.too_deep(loop) or reached is None else end(loop, reached)
+        return loop._replace(phase=TooDeep()) if limits.too_deep(loop) or reached is None else end(loop, reached)
     unfinished = round_.having(Status.RUNNING) or startable(loop.setup, round_)
     if unfinished and (reached := limits.out_of_time(loop) or limits.over_budget(loop, limits.BEFORE_TOOLS)):
         return end(loop, reached)
-    return evolve(loop, phase=Waiting("decision_required"))
+    return loop._replace(phase=Waiting("decision_required"))
 
 
 # --- the caller ------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
     # A decision is not older than the call it decides, whatever the clock says.
     decisions = [(call_id, evolve(decision, at=loop.now)) for call_id, decision in event.decisions]
     round_ = decide(loop.setup, loop.round, decisions)
-    return evolve(remember(loop, loop.round, round_), round=round_)
+    return remember(loop, loop.round, round_)._replace(round=round_)
 
 
 def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
@@ -281,7 +281,7 @@ def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
     if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, Waiting | Failed):
         raise not_allowed(loop, event, allowed(loop))
     if event.messages:
-        loop = evolve(loop, queued=(*loop.queued, *event.messages))
+        loop = loop._replace(queued=(*loop.queued, *event.messages))
     if isinstance(loop.phase, Waiting):
         return proceed(clear_decided(loop))
     return proceed(loop) if isinstance(loop.phase, Ready | Failed) else loop
@@ -299,22 +299,22 @@ def clear_decided(loop: Loop) -> Loop:
     undecided = tuple(call.id for call in loop.round.having(Status.WAITING))
     if undecided and loop.setup.execution == "barrier":
         raise undecided_calls(undecided)
-    return evolve(loop, round=cleared(loop.round))
+    return loop._replace(round=cleared(loop.round))
 
 
 def proceed(loop: Loop) -> Loop:
     """Continue with the open round, or with a request. Queued messages join now if they can."""
     if loop.round is not None:
-        return evolve(loop, phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
+        return loop._replace(phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
     if loop.queued and not loop.unjoined:
         return join(loop, (), phase=Ready())
-    return evolve(loop, phase=Ready())
+    return loop._replace(phase=Ready())
 
 
 def stop(loop: Loop, event: ev.Stopped) -> Loop:
     """End the loop for its caller. A request in progress is finished first; the first reason counts."""
     if isinstance(loop.phase, Requesting):
-        return loop if loop.phase.stopping else evolve(loop, phase=Requesting(stopping=True, reason=event.reason))
+        return loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
     return _stopped(loop, event.reason)
 
 
@@ -330,8 +330,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
     if isinstance(loop.phase, Failed):
         loop = _stopped(loop, None)
     kept = Chain(loop.messages[: last_user_turn(loop.messages)]) if event.replace_last else loop.messages
-    return evolve(
-        loop,
+    return loop._replace(
         messages=kept.extend((*event.messages, *loop.queued)),
         stale_thinking=min(loop.stale_thinking, len(kept)),
         compacted=() if event.replace_last else loop.compacted,
@@ -355,7 +354,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
     if "container" in event.names:
         if isinstance(phase, Finished) and phase.resume_point:
             phase = evolve(phase, resume_point=evolve(phase.resume_point, container=None))
-        loop = evolve(loop, container=None, phase=phase)
+        loop = loop._replace(container=None, phase=phase)
     if event.limits is None or not isinstance(phase, Finished) or phase.resume_point is None:
         return loop
     return proceed(edits.resumed(loop, phase.resume_point))
@@ -363,20 +362,20 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:
     is_same = same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
-    loop = evolve(loop, setup=setup)
+    loop = loop._replace(setup=setup)
     return loop if is_same else mark_stale(loop)
 
 
 def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
     """Replace the closed history, for the caller or by a compaction between turns."""
     if event.strategy is None:
-        return edits.rewritten(evolve(loop, compacted=()), event.splices)
+        return edits.rewritten(loop._replace(compacted=()), event.splices)
     if event.spent is not None:
         loop = spend(loop, (event.spent,))
     if not isinstance(loop.phase, Ready):  # the loop was stopped while the summary was written
         return loop
     noted = dict(loop.compacted) | {event.strategy: event.after}
-    loop = evolve(loop, compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
+    loop = loop._replace(compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
     return edits.rewritten(loop, event.splices) if event.splices else loop
 
 
@@ -402,8 +401,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
     if why := next(filter(None, (edits.why_not_again(call_id, calls) for call_id in event.rerun)), None):
         raise not_possible(loop, event, why)
     unjoined = edits.unjoined_before_reply(loop) if event.keeps_unjoined else ()
-    after = evolve(
-        loop,
+    after = loop._replace(
         messages=Chain(spliced(loop.messages, event.splices)),
         unjoined=unjoined,
         queued=without_warning(loop),  # a warning is about a round that is gone, or is judged again
@@ -416,8 +414,8 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
     else:
         if edits.has_joined(old, loop.messages, after.messages):  # it still counts as a round that may be repeated
             repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)
-            after = evolve(after, repetition=repetition, queued=loop.queued)
-        after = proceed(evolve(after, round=None))
+            after = after._replace(repetition=repetition, queued=loop.queued)
+        after = proceed(after._replace(round=None))
     return mark_stale(after, common(all_messages(loop), all_messages(after)))
 
 
@@ -426,10 +424,10 @@ def _shown(loop: Loop, round_: Round) -> Loop:
     running = round_.having(Status.RUNNING)
     if not (running and isinstance(loop.phase, Judging | Running)):
         if round_.having(Status.WAITING):
-            return evolve(loop, round=round_, phase=Waiting("decision_required"))
+            return loop._replace(round=round_, phase=Waiting("decision_required"))
         round_ = cleared(round_)  # the loop goes on from here without another command
-    loop = evolve(loop, round=round_)
-    return proceed(loop) if running else evolve(loop, phase=Judging())
+    loop = loop._replace(round=round_)
+    return proceed(loop) if running else loop._replace(phase=Judging())
 
 
 # --- another driver --------------------------------------------------------------------------------------------------
@@ -452,8 +450,8 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
 def with_round(loop: Loop, round_: Round) -> Loop:
     """Return the loop with another version of the round of `round_of`."""
     if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
-        return evolve(loop, phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
-    return evolve(loop, round=round_)
+        return loop._replace(phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
+    return loop._replace(round=round_)
 
 
 def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:

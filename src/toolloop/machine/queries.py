@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from attrs import asdict, evolve
+from attrs import asdict
 
 from toolloop.machine import events as ev
 from toolloop.machine import limits
@@ -165,7 +165,7 @@ def next_deadline(state: State) -> float | None:
 
 def is_due(state: State, now: float) -> bool:
     """Return whether time alone changes something by then: a wait is over, or a grant by which a call was to start."""
-    later = [evolve(loop, now=max(loop.now, now)) for _, loop in driven(state)]
+    later = [loop._replace(now=max(loop.now, now)) for _, loop in driven(state) if open_round(loop)]
     return any(expire(loop) is not loop for loop in later)
 
 

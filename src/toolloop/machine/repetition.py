@@ -54,7 +54,7 @@ def warn(loop: Loop, found: LoopDetected) -> Loop:
     text = say(loop.setup.texts, "loop_warning", name=found.tool_name, count=found.count)
     warning = f'{{"role":"user","content":{encode(text)}}}'
     queued = (warning, *without_warning(loop))
-    return evolve(loop, queued=queued, repetition=evolve(loop.repetition, warning=warning))
+    return loop._replace(queued=queued, repetition=evolve(loop.repetition, warning=warning))
 
 
 def without_warning(loop: Loop) -> tuple[str, ...]:

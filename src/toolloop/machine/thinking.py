@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
-
 from toolloop.machine.jsontext import decode
 from toolloop.machine.loop import Finished, Loop, Requesting, Round
 from toolloop.machine.setup import Setup
@@ -31,7 +29,7 @@ def mark_stale(loop: Loop, start: int = 0) -> Loop:
         mark = max(map(len, rows))
     else:
         mark = min(loop.stale_thinking, start)
-    return loop if mark == loop.stale_thinking else evolve(loop, stale_thinking=mark)
+    return loop if mark == loop.stale_thinking else loop._replace(stale_thinking=mark)
 
 
 def all_messages(loop: Loop) -> list[str]:

@@ -191,13 +191,13 @@ def _changed(state: State, path: Path, after: Loop) -> State:
     """Return the state with a loop that has changed: what it used counts above it, and what ended below it is gone."""
     before, loops = state.loops[path], dict(state.loops)
     if path and isinstance(after.phase, Waiting) and after.phase.reason != "decision_required":
-        after = evolve(after, phase=Ready())  # a loop inside a call waits for no command
+        after = after._replace(phase=Ready())  # a loop inside a call waits for no command
     loops[path] = after
     used, started = after.usage_log[len(before.usage_log) :], after.started[len(before.started) :]
     for depth in range(len(path)):
         loop = spend(loops[path[:depth]], used, below=path[depth:])
         names = ["/".join((*path[depth:], name)) for name in started]
-        loops[path[:depth]] = evolve(loop, started=loop.started.extend(names))
+        loops[path[:depth]] = loop._replace(started=loop.started.extend(names))
     rests = not isinstance(after.phase, Judging | Running)
     for each, loop in inside(state, path):
         above = loops.get(each[:-1])
@@ -206,7 +206,7 @@ def _changed(state: State, path: Path, after: Loop) -> State:
         if call is None or not call.has_loop:
             del loops[each]
         elif rests and isinstance(loop.phase, Requesting):
-            loops[each] = evolve(loop, phase=Ready())  # that request is no longer waited for
+            loops[each] = loop._replace(phase=Ready())  # that request is no longer waited for
     return State(loops)
 
 
@@ -220,8 +220,8 @@ def _open(state: State, event: ev.Opened) -> State:
     round_, (iteration, attempt) = loop.round, run_of(loop, call_id)
     if round_ is None or event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
         raise not_possible(loop, event, f"the loop that begins is not of the call {call_id!r}")
-    calls = [evolve(call, has_loop=True) for call in (round_.find(call_id),) if call]
-    loop = evolve(loop, round=replace_calls(round_, calls))
+    calls = [call._replace(has_loop=True) for call in (round_.find(call_id),) if call]
+    loop = loop._replace(round=replace_calls(round_, calls))
     child = Loop(event.setup, Chain(event.messages), now=loop.now)
     return State({**_changed(state, path, loop).loops, event.path: child})
 
@@ -277,7 +277,7 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
     if isinstance(was, Judging | Running):
         return state
     if waiting(state):
-        return State({**state.loops, (): evolve(state.root, phase=Waiting("decision_required"))})
+        return State({**state.loops, (): state.root._replace(phase=Waiting("decision_required"))})
     return State({**state.loops, **_proceed_below(state, ())})
 
 
@@ -295,9 +295,9 @@ def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
         return end(loop, spent)
     failures = [(below[-1], child.phase.failure) for below, child in loops if isinstance(child.phase, Failed)]
     if not failures or waiting(state, path):  # the caller decides first; continuing then also retries the request
-        return evolve(loop, phase=Waiting("decision_required"))
+        return loop._replace(phase=Waiting("decision_required"))
     call_id, failure = failures[0]
-    return evolve(loop, phase=Failed(evolve(failure, path=(call_id, *failure.path))))
+    return loop._replace(phase=Failed(evolve(failure, path=(call_id, *failure.path))))
 
 
 # --- what is to be done ----------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def fork(state: State, loop_id: str, at: float) -> State:
 
 
 def _copied(loop: Loop, loop_id: str) -> Loop:
-    loop = evolve(loop, setup=evolve(loop.setup, loop_id=loop_id), grants=())
+    loop = loop._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=())
     if isinstance(loop.phase, Requesting):
         return proceed(loop)
     round_ = open_round(loop)
@@ -382,4 +382,4 @@ def _copied(loop: Loop, loop_id: str) -> Loop:
         return loop  # its calls are not judged yet
     if (asks := round_of(loop)) is not None:
         loop = with_round(loop, replace_calls(asks, [ask_again(call, loop.setup, loop.now) for call in asks.calls]))
-    return loop if round_ is None else evolve(loop, phase=Waiting("decision_required"))
+    return loop if round_ is None else loop._replace(phase=Waiting("decision_required"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attrs import field, frozen
 
@@ -194,8 +194,7 @@ class Reject:
 PolicyResult = Wait | Reject | DecisionRecord
 
 
-@frozen(slots=False)  # as `Loop`: it is copied at each step of its life
-class Call:
+class Call(NamedTuple):  # as `Loop`: it is copied at each step of its life
     """A `tool_use` block, and its state."""
 
     id: str

@@ -108,6 +108,7 @@ def _explain(error: BaseException, kind: type | None) -> str:
 @cache
 def _converter(*, detailed: bool = False) -> Converter:
     from cattrs import Converter  # noqa: PLC0415 - likewise
+    from cattrs.cols import namedtuple_dict_unstructure_factory  # noqa: PLC0415 - likewise
 
     converter = Converter(
         omit_if_default=True,
@@ -135,6 +136,8 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_unstructure_hook(RoundCalls, lambda calls: converter.unstructure(list(calls), list[Call]))
     converter.register_structure_hook(State, lambda value, _: _state(converter, value))
     converter.register_unstructure_hook(State, lambda state: _loops(converter, state))
+    for kind in (Loop, Call):
+        converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))
     converter.register_structure_hook_factory(_JSON_FIELDS.__contains__, lambda kind: _checked(converter, kind))
     return converter
 
@@ -272,10 +275,15 @@ def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callab
 
 def _checked(converter: Converter, kind: type[Any]) -> Hook:
     """Refuse a value with a text that is not the JSON it should be: it would make a request that cannot be sent."""
+    from cattrs.cols import namedtuple_dict_structure_factory  # noqa: PLC0415 - likewise
     from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415 - likewise
 
-    attrs.resolve_types(kind)
-    plain = make_dict_structure_fn(kind, converter)
+    plain: Hook
+    if attrs.has(kind):
+        attrs.resolve_types(kind)
+        plain = make_dict_structure_fn(kind, converter)
+    else:
+        plain = namedtuple_dict_structure_factory(kind, converter, "from_converter", True)
 
     def structure(value: JSON, _: Any) -> Any:
         made = plain(value, kind)
