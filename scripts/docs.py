@@ -191,11 +191,11 @@ def _is_bare(value: Any) -> bool:
 
 
 def _is_read(member: object) -> bool:
-    return isinstance(member, property | cached_property)
+    return isinstance(member, (property, cached_property))
 
 
 def _unwrapped(member: Any) -> Any:
-    return member.__func__ if isinstance(member, classmethod | staticmethod) else member
+    return member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
 
 
 def _members(value: type) -> Iterator[tuple[str, Any]]:
@@ -246,7 +246,7 @@ def _shown(parameter: inspect.Parameter) -> str:
     if parameter.default is inspect.Parameter.empty:
         return text
     default = parameter.default
-    plain = default is None or isinstance(default, str | int | float | bool | tuple | bytes)
+    plain = default is None or isinstance(default, (str, int, float, bool, tuple, bytes))
     plain = plain and len(repr(default)) <= LONGEST_DEFAULT
     return f"{text}{' = ' if typed else '='}{repr(default) if plain else '...'}"
 

@@ -49,7 +49,7 @@ async def working(_: FastAPI) -> AsyncGenerator[None]:
 
 async def refuse(_: Request, error: Exception) -> JSONResponse:
     """Say what is not possible, such as a late decision."""
-    return JSONResponse({"detail": str(error)}, 404 if isinstance(error, UnknownCall | LoopNotFound) else 409)
+    return JSONResponse({"detail": str(error)}, 404 if isinstance(error, (UnknownCall, LoopNotFound)) else 409)
 
 
 app = FastAPI(lifespan=working, exception_handlers=dict.fromkeys((CallerError, Conflict, LoopNotFound), refuse))

@@ -119,7 +119,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each container with each of its keys."""
     for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
         yield value, key
-        if isinstance(inner, dict | list):
+        if isinstance(inner, (dict, list)):
             yield from _places(inner)
 
 

@@ -98,7 +98,7 @@ def code_lines(file: Path) -> int:
     source = file.read_text(encoding="utf-8")
     docstrings: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
             ast.get_docstring(node, clean=False) is not None
         ):
             docstrings |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}

@@ -77,7 +77,7 @@ def members(value: type) -> Iterator[tuple[str, str]]:
             continue
         for name, member in vars(owner).items():
             function = getattr(member, "__func__", member)
-            is_member = isinstance(member, property | cached_property) or inspect.isfunction(function)
+            is_member = isinstance(member, (property, cached_property)) or inspect.isfunction(function)
             if is_member and not name.startswith("_"):
                 yield name, function.__doc__ or ""
 
@@ -139,7 +139,7 @@ def meant(module: str, name: str) -> Any:
     """What a name in an annotation means; None: it is none of ours."""
     origin = imported(module).get(name, module)
     value = getattr(importlib.import_module(origin), name, None) if origin.startswith("toolloop") else None
-    return None if isinstance(value, ModuleType | TypeVar | ParamSpec) else value
+    return None if isinstance(value, (ModuleType, TypeVar, ParamSpec)) else value
 
 
 def exported(door: str) -> dict[str, Any]:

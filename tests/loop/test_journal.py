@@ -84,7 +84,7 @@ def test_what_is_not_possible_changes_nothing() -> None:
 def test_the_kind_of_a_record_goes_by_the_class_of_its_event(event: ev.Event, kind: str) -> None:
     """Unless somebody says otherwise."""
     own = journal()
-    if isinstance(event, ev.Replied | ev.TurnEnded):
+    if isinstance(event, (ev.Replied, ev.TurnEnded)):
         own.record(ev.Requested())
     if isinstance(event, ev.TurnEnded):
         for each in (ev.Replied(STORY[0]), ev.Judged(), ev.Started("t1"), ev.Started("t2")):

@@ -280,7 +280,7 @@ def test_progress_is_seen_between_start_and_end_in_its_order(kind: str) -> None:
     handle = make(kind, [reply(calls=[("steps", {"count": 2})])], [steps], observers=[seen.append])
     executed = yielded(turn(kind, handle))
     call_id = executed.calls[0].id
-    events = [event for event in seen if isinstance(event, CallStarted | CallProgress | CallFinished)]
+    events = [event for event in seen if isinstance(event, (CallStarted, CallProgress, CallFinished))]
     assert events == [
         CallStarted(1, call_id, "steps"),
         CallProgress(1, call_id, "steps", "step 0", 0, 2),

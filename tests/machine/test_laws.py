@@ -259,6 +259,6 @@ def test_a_loop_begins_at_the_time_of_its_first_event() -> None:
 def test_an_event_of_no_time_ages_nothing() -> None:
     """And a failed loop ages by what is said of it."""
     for state in (m.after(), m.after(ev.RequestFailed(m.FAILURE)), m.after(ev.Stopped())):
-        assert isinstance(state.root.phase, Ready | Failed | Finished)
+        assert isinstance(state.root.phase, (Ready, Failed, Finished))
         assert step(state, ev.Ticked(at=-1.0, seconds=-1.0)) == state
         assert step(state, ev.Ticked(at=9.0)).root.now == 9.0

@@ -140,8 +140,8 @@ def test_extending_goes_on_where_a_limit_ended_the_loop(limits: dict[str, Any], 
     end = drive(m.after(**limited(**limits)), seconds=1.0)
     assert m.termination(end) == termination
     onward = step(end, ev.Changed(limits=Limits()))
-    assert isinstance(onward.root.phase, Ready | Running)
-    assert isinstance(outstanding(onward)[0], SendRequest | RunCall)
+    assert isinstance(onward.root.phase, (Ready, Running))
+    assert isinstance(outstanding(onward)[0], (SendRequest, RunCall))
     point = end.root.phase.resume_point if isinstance(end.root.phase, Finished) else None
     assert point is not None
     assert list(onward.root.messages) == list(end.root.messages[: point.kept])

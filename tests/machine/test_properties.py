@@ -143,7 +143,7 @@ def test_every_history_is_one_that_the_api_takes(world: World) -> None:
     """Closed, and as a request would send it: each call has its one result, in the next message and in order."""
     for loop in all_loops(world)[::3]:
         assert {problem.rule for problem in check_order(m.history(loop))} <= CALLERS
-        if isinstance(loop.phase, Ready | Requesting):
+        if isinstance(loop.phase, (Ready, Requesting)):
             sent = [*m.history(loop), *map(decode, loop.unjoined)]
             assert {problem.rule for problem in check_order(sent)} <= CALLERS | RESUMED
 
@@ -168,7 +168,9 @@ def test_what_the_api_wants_beyond_pairing(world: World) -> None:
 def test_an_injected_message_is_never_lost(world: World) -> None:
     """In a world without edits each joins once, or is queued; and the caller's order stays."""
     world = World(world.rng, without=(ev.HistoryEdited, ev.HistoryTaken, ev.Stopped), loop_detection=None).live(60)
-    said = [msg for event in world.journal if isinstance(event, ev.Continued | ev.FollowedUp) for msg in event.messages]
+    said = [
+        msg for event in world.journal if isinstance(event, (ev.Continued, ev.FollowedUp)) for msg in event.messages
+    ]
     root = world.state.root
     start = set(world.states[0].root.messages) | set(world.states[0].root.queued)
     there = [message for message in (*root.messages, *root.queued) if message in set(said) - start]
@@ -213,7 +215,7 @@ def test_time_never_runs_backwards_and_a_turn_leaves_nothing_open(world: World) 
         assert after.root.active >= before.root.active or isinstance(event, ev.FollowedUp)
     for loop in all_loops(world):
         assert loop.container is None or loop.round or loop.unjoined
-        has_round = isinstance(loop.phase, Judging | Running) or (
+        has_round = isinstance(loop.phase, (Judging, Running)) or (
             isinstance(loop.phase, Waiting) and loop.phase.reason == "decision_required"
         )
         assert (loop.round is not None) == has_round or (isinstance(loop.phase, Failed) and loop.round)
@@ -252,7 +254,7 @@ def test_nothing_is_outstanding_where_it_is_the_callers_turn(world: World) -> No
         begun = [loop for _, loop in driven(state) if isinstance(loop.phase, Requesting)]
         runs = [call for _, loop in driven(state) if isinstance(loop.phase, Running) for call in open_calls(loop)]
         assert under_way(state) == bool(begun or [c for c in runs if c.status == "running" and not c.has_loop])
-        if not isinstance(state.root.phase, Ready | Requesting | Judging | Running):
+        if not isinstance(state.root.phase, (Ready, Requesting, Judging, Running)):
             assert not effects
             assert status in ("needs_decision", "needs_command", "failed", "ended")
         else:
@@ -289,7 +291,7 @@ def test_what_is_outstanding_can_be_done(world: World, later: float) -> None:
             alone = State(
                 {each[len(path) :]: below for each, below in state.loops.items() if each[: len(path)] == path}
             )
-            if isinstance(loop.phase, Ready | Running) and EndTurn() not in outstanding(alone):
+            if isinstance(loop.phase, (Ready, Running)) and EndTurn() not in outstanding(alone):
                 with pytest.raises(IllegalCommand):
                     step(state, ev.TurnEnded(path=path))
 
@@ -310,7 +312,7 @@ def test_time_alone_changes_only_what_is_due(world: World) -> None:
     """A tick before the next deadline tells the time and no more; at it something expires."""
     for state in world.states[::5]:
         later = state.root.now + 1000.0
-        if not isinstance(state.root.phase, Ready | Requesting | Judging | Running | Waiting):
+        if not isinstance(state.root.phase, (Ready, Requesting, Judging, Running, Waiting)):
             assert not is_due(state, later)
             continue
         then = step(state, ev.Ticked(at=later))

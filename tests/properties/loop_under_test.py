@@ -512,7 +512,7 @@ class LoopUnderTest:
 
     def inject(self, words: str) -> None:
         """Inject a user message."""
-        over = isinstance(self.handle.state.root.phase, Finished | Failed)  # then it does nothing
+        over = isinstance(self.handle.state.root.phase, (Finished, Failed))  # then it does nothing
         if self.say(self.handle.resume, InjectMessages([{"role": "user", "content": words}])) and not over:
             self.injected.append(words)
 

@@ -86,7 +86,7 @@ async def told(handle: ToolLoopHandle | AsyncToolLoopHandle, api: FakeMessagesAP
         handle.retry()
         seen, turn = await read(handle)
         assert text_in(seen).startswith(read_so_far)
-    assert isinstance(turn, Yielded | Completed)
+    assert isinstance(turn, (Yielded, Completed))
     message = turn.message if isinstance(turn, Yielded) else handle.messages[-1]
     blocks = message["content"]
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == text_in(seen)

@@ -80,7 +80,7 @@ FLIPS = ("", " ", "\n", '"', "\\", ",", ":", "}", "{", "]", "[", "0", "9", "e9",
 
 def spots(value: Any) -> list[tuple[Any, Any]]:
     """Return every place in a value: its container, and its key there."""
-    if not isinstance(value, dict | list):
+    if not isinstance(value, (dict, list)):
         return []
     keys = value if isinstance(value, dict) else range(len(value))
     return [*((value, key) for key in keys), *(spot for key in keys for spot in spots(value[key]))]

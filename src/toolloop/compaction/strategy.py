@@ -88,7 +88,7 @@ class Strategy(ABC):
             TypeError: it is not a list of messages, or a message is not JSON.
 
         """
-        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
             raise TypeError(f"{type(self).__name__} got {a_type(messages)}; give a list of messages")
         outlines = [outline_of(_as_json(each, f"messages[{index}]")) for index, each in enumerate(messages)]
         return outlines, self.plan(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None

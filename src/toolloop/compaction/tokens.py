@@ -43,7 +43,7 @@ def estimate_tokens(messages: Any, *, system: Any = None, tools: Any = None) -> 
         tools: the definitions of the tools, as in a request.
 
     """
-    listed = messages if isinstance(messages, list | tuple) else ()
+    listed = messages if isinstance(messages, (list, tuple)) else ()
     start = max((at for at, message in enumerate(listed) if compacts(message)), default=0)
     return sum(map(message_tokens, listed[start:])) + content_tokens(system) + _tools(tools)
 
@@ -138,7 +138,7 @@ def _json(value: Any) -> int:
 
 
 def _tools(tools: Any) -> int:
-    listed = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list | tuple) else []
+    listed = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, (list, tuple)) else []
     return _WITH_TOOLS + sum(map(_tool, listed)) if listed else 0
 
 

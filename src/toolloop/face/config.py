@@ -46,7 +46,7 @@ def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
 
 
 def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= float_info.max
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= float_info.max
 
 
 _seconds = optional(_fits(_is_seconds, "a number of seconds from 0 up, or None for no limit"))

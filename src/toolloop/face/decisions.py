@@ -134,7 +134,7 @@ def to_seconds(moment: Any, asked: str) -> float:
         if moment.utcoffset() is None:
             raise ValueError(f"{asked}: {moment!r} has no time zone; give an aware datetime, as datetime.now(UTC)")
         return moment.timestamp()
-    if isinstance(moment, int | float) and not isinstance(moment, bool):
+    if isinstance(moment, (int, float)) and not isinstance(moment, bool):
         if not 0 <= moment <= LATEST:
             raise ValueError(f"{asked}: {moment!r} is not a date; give seconds (not milliseconds) since the epoch")
         return float(moment)
@@ -193,7 +193,7 @@ def to_texts(
         TypeError: they are not a list, or something in them is not JSON; the message says where.
 
     """
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         raise TypeError(f"{where} is {a_type(messages)}; give a list of messages")
     texts = []
     for index, message in enumerate(messages):

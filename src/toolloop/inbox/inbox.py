@@ -155,7 +155,7 @@ class Inbox:
         who = name_of(by)
 
         def said(state: State, commands: Commands) -> Event | None:
-            is_over = isinstance(state.root.phase, Finished | TooDeep)
+            is_over = isinstance(state.root.phase, (Finished, TooDeep))
             return None if is_over else commands.stop(state, reason, who)
 
         self._say(loop_id, said)
@@ -172,7 +172,7 @@ class Inbox:
         texts, who = said_texts(messages, "the messages of say()"), name_of(by)
 
         def said(state: State, commands: Commands) -> Event:
-            if is_empty(state.root) or isinstance(state.root.phase, Finished | Failed | TooDeep):
+            if is_empty(state.root) or isinstance(state.root.phase, (Finished, Failed, TooDeep)):
                 return commands.follow_up(state, texts, by=who)
             return commands.inject(state, texts, who)
 

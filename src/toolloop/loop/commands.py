@@ -212,7 +212,7 @@ class Commands:
         """
         loop = state.root
         asked = injecting(loop)
-        if isinstance(loop.phase, Failed | Finished):
+        if isinstance(loop.phase, (Failed, Finished)):
             raise refusal(loop, asked)
         event = ev.Continued(texts, by, at=self._now())
         step(state, event)  # what is not possible at all is refused as that

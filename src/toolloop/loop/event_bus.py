@@ -172,7 +172,7 @@ def logged_fields(event: WatchEvent) -> dict[str, Any]:
             logged[each.name] = list(value)
         elif isinstance(value, str) and each.name in _LOGGED:
             logged[_LOGGED[each.name]] = value
-        elif isinstance(value, bool | int | float):
+        elif isinstance(value, (bool, int, float)):
             logged[each.name] = value
     return logged
 

@@ -138,7 +138,7 @@ class CommandIssuer:
         asked, said = self._commands.read(Stop(reason))
 
         def said_before_the_end(state: State) -> Event | None:
-            return None if isinstance(state.root.phase, Finished | TooDeep) else said(state)
+            return None if isinstance(state.root.phase, (Finished, TooDeep)) else said(state)
 
         self.say(asked, said_before_the_end, firm=False)
 

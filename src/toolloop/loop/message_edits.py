@@ -85,7 +85,7 @@ class MessageEdits:
             IllegalCommand: a turn is in progress, or the loop may not run at all.
 
         """
-        if is_driven or isinstance(loop.phase, TooDeep | Requesting):
+        if is_driven or isinstance(loop.phase, (TooDeep, Requesting)):
             raise IllegalCommand(
                 "messages_mut(): it is not the caller's turn: "
                 + (

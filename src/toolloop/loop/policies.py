@@ -129,7 +129,7 @@ class Policies:
         shown = ToolCall(call, loop.setup, loop.iterations)
         if policy is not None:
             opinion = yield from _asking_on_failure(policy, (shown, View(loop)))
-            if isinstance(opinion, Approve | Deny | Answer | Ask):
+            if isinstance(opinion, (Approve, Deny, Answer, Ask)):
                 digest = getattr(opinion, "digest", None)
                 is_bound = digest is None or digest == shown.digest
                 return opinion if is_bound else Ask("the policy decided about another call", fresh=True)
@@ -164,7 +164,7 @@ def _seconds(expires_in: Any) -> float | None:
     """Return how long a policy lets a call wait. A value that is not a number of seconds lets it expire at once."""
     if expires_in is None:
         return None
-    is_number = isinstance(expires_in, int | float) and not isinstance(expires_in, bool)
+    is_number = isinstance(expires_in, (int, float)) and not isinstance(expires_in, bool)
     return float(min(expires_in, LATEST)) if is_number and 0 <= expires_in < inf else 0.0
 
 

@@ -65,7 +65,7 @@ class Turns:
     def is_finished(self) -> bool:
         """Return whether the terminal result was returned, and still is the result."""
         turn_number, turn, _ = self._shown
-        is_returned = turn is self._returned and isinstance(turn, Completed | Error)
+        is_returned = turn is self._returned and isinstance(turn, (Completed, Error))
         return is_returned and turn_number == self._journal.turn
 
     def terminal(self) -> Completed | Error | None:

@@ -20,7 +20,7 @@ def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
 
 def expire(loop: Loop) -> Loop:
     """Settle the calls whose deadline has passed, and let calls ask again whose grant has expired."""
-    if loop.round is None or not isinstance(loop.phase, Judging | Waiting | Running):
+    if loop.round is None or not isinstance(loop.phase, (Judging, Waiting, Running)):
         return loop
     round_ = loop.round
     if expired := [call for call in round_.having(Status.WAITING) if is_expired(call, loop.now)]:

@@ -278,13 +278,13 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
 
 def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
     """Continue or retry, with the messages that the caller injects. While a driver works, they are only queued."""
-    if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, Waiting | Failed):
+    if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, (Waiting, Failed)):
         raise not_allowed(loop, event, allowed(loop))
     if event.messages:
         loop = loop._replace(queued=(*loop.queued, *event.messages))
     if isinstance(loop.phase, Waiting):
         return proceed(clear_decided(loop))
-    return proceed(loop) if isinstance(loop.phase, Ready | Failed) else loop
+    return proceed(loop) if isinstance(loop.phase, (Ready, Failed)) else loop
 
 
 def clear_decided(loop: Loop) -> Loop:
@@ -422,7 +422,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
 def _shown(loop: Loop, round_: Round) -> Loop:
     """Return the loop with a round that its caller has seen, and whose calls are not all judged."""
     running = round_.having(Status.RUNNING)
-    if not (running and isinstance(loop.phase, Judging | Running)):
+    if not (running and isinstance(loop.phase, (Judging, Running))):
         if round_.having(Status.WAITING):
             return loop._replace(round=round_, phase=Waiting("decision_required"))
         round_ = cleared(round_)  # the loop goes on from here without another command

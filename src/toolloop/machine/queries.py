@@ -42,12 +42,12 @@ Standing = Literal["needs_decision", "needs_command", "runnable", "running", "fa
 
 def open_round(loop: Loop) -> Round | None:
     """Return the open round of a loop that continues it without a command, or after a decision."""
-    return loop.round if isinstance(loop.phase, Judging | Running | Waiting) else None
+    return loop.round if isinstance(loop.phase, (Judging, Running, Waiting)) else None
 
 
 def is_at_work(loop: Loop) -> bool:
     """Return whether time counts for a loop inside a call: it does not wait for the caller."""
-    return isinstance(loop.phase, Ready | Requesting | Judging | Running)
+    return isinstance(loop.phase, (Ready, Requesting, Judging, Running))
 
 
 def children(state: State, path: Path, round_: Round | None) -> list[tuple[Path, Loop]]:
@@ -212,7 +212,7 @@ def answer_of(loop: Loop, texts: Texts) -> Result:
     What a loop said before an end that it did not choose is not its answer: the result says so, and is an error.
     """
     text = _last_text(loop)
-    chosen = isinstance(loop.phase, Finished) and isinstance(loop.phase.termination, NaturalEnd | StopCondition)
+    chosen = isinstance(loop.phase, Finished) and isinstance(loop.phase.termination, (NaturalEnd, StopCondition))
     if chosen and text:
         return Result(encode(text))
     if text:

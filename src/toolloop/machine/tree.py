@@ -110,7 +110,7 @@ def fold(events: Iterable[ev.Event]) -> State:
     """Return the state after a whole journal."""
     journal = iter(events)
     first = next(journal, None)
-    if not isinstance(first, ev.Opened | ev.Adopted) or first.path:
+    if not isinstance(first, (ev.Opened, ev.Adopted)) or first.path:
         where = "" if first is None or not first.path else " inside a call"
         raise IllegalCommand(
             f"a journal starts with Opened or Adopted, and this one with {type(first).__name__}{where}",
@@ -150,7 +150,7 @@ def _end_too_late(state: State, path: Path, event: ev.Ended) -> State:
 
 def _check_above(state: State, path: Path, event: ev.Event) -> None:
     """Refuse what the loops above do not allow: they stand still, or their limits forbid it."""
-    starts = isinstance(event, ev.Started | ev.Opened)
+    starts = isinstance(event, (ev.Started, ev.Opened))
     for above in (path[:depth] for depth in range(len(path))):
         loop = state.loops[above]
         if not isinstance(loop.phase, Running):
@@ -175,7 +175,7 @@ def _take(state: State, event: ev.Event) -> State:
             return _end_too_late(state, path, event)
         case ev.Decided() if round_ := open_round(loop):
             return _decide(state, path, round_, event.decisions)
-        case ev.Continued() if isinstance(loop.phase, Waiting | Failed):
+        case ev.Continued() if isinstance(loop.phase, (Waiting, Failed)):
             return _continue(state, event)
         case ev.HistoryTaken():
             return _take_history(state, event)
@@ -198,7 +198,7 @@ def _changed(state: State, path: Path, after: Loop) -> State:
         loop = spend(loops[path[:depth]], used, below=path[depth:])
         names = ["/".join((*path[depth:], name)) for name in started]
         loops[path[:depth]] = loop._replace(started=loop.started.extend(names))
-    rests = not isinstance(after.phase, Judging | Running)
+    rests = not isinstance(after.phase, (Judging, Running))
     for each, loop in inside(state, path):
         above = loops.get(each[:-1])
         round_ = round_of(above) if above else None
@@ -274,7 +274,7 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
     """Replace the history by that of a runner's caller. The rest of the open round goes on, unless calls wait."""
     was = state.root.phase
     state = _changed(state, (), take(state.root, event))
-    if isinstance(was, Judging | Running):
+    if isinstance(was, (Judging, Running)):
         return state
     if waiting(state):
         return State({**state.loops, (): state.root._replace(phase=Waiting("decision_required"))})

@@ -34,7 +34,7 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
     """
     findings = Findings()
     check_parameters(findings, model=model, tools=tools, thinking=thinking)
-    if not isinstance(messages, list | tuple):
+    if not isinstance(messages, (list, tuple)):
         check_shape(messages, findings)
     elif (plain := _as_json(messages, findings)) is not None:
         check_shape(plain, findings)

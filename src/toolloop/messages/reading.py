@@ -73,7 +73,7 @@ def role_of(message: Any) -> str | None:
     if not isinstance(message, dict):
         return None
     role = message.get("role")
-    if not isinstance(role, str) or role not in ROLES or not isinstance(message.get("content"), str | list):
+    if not isinstance(role, str) or role not in ROLES or not isinstance(message.get("content"), (str, list)):
         return None
     return role
 

@@ -33,7 +33,7 @@ _IN_ERRORS: Final = kinds_in("error")
 
 def check_shape(messages: Any, findings: Findings) -> None:
     """Check each message by itself."""
-    if not isinstance(messages, list | tuple):
+    if not isinstance(messages, (list, tuple)):
         findings.add("message-shape", "messages", f"the messages are {named(messages)}, not a list")
         return
     if not messages:

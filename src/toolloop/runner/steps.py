@@ -253,7 +253,7 @@ class RunnerSteps:
 
     def raise_failure(self) -> None:
         """Raise what failed, if something did. A reply that makes no sense is not shown later."""
-        if isinstance(self.loop.phase, Failed | TooDeep):
+        if isinstance(self.loop.phase, (Failed, TooDeep)):
             self._seen = self.loop.iterations
             raise self.handle.into_result().error or AssertionError("a failed loop has an error")
 

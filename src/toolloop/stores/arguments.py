@@ -47,7 +47,7 @@ def check_integer(name: str, value: object, least: int = 0) -> None:
 
 def check_seconds(name: str, value: object) -> None:
     """Refuse a value that is not a finite number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} is {a_type(value)}; give seconds as a number")
     if not -_INTEGERS < value < _INTEGERS:
         raise ValueError(f"{name} is {value}; give a finite number of seconds")
@@ -108,7 +108,7 @@ def check_page(status: object, limit: object, before: object) -> tuple[tuple[str
 
 
 def _statuses(status: object) -> tuple[str, ...]:
-    if not isinstance(status, Collection) or isinstance(status, bytes | Mapping):
+    if not isinstance(status, Collection) or isinstance(status, (bytes, Mapping)):
         raise TypeError(f"status is {a_type(status)}; give a string, or several")
     statuses = (status,) if isinstance(status, str) else tuple(status)
     for each in statuses:

@@ -102,7 +102,7 @@ def _reasons(fields: JSON, kind: Any, error: Exception) -> list[str]:
 def _explain(error: BaseException, kind: type | None) -> str:
     from cattrs.v import format_exception  # noqa: PLC0415 - likewise
 
-    return str(error) if isinstance(error, _Unfit | ToolLoopError) else format_exception(error, kind)
+    return str(error) if isinstance(error, (_Unfit, ToolLoopError)) else format_exception(error, kind)
 
 
 @cache

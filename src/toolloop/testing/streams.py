@@ -93,7 +93,7 @@ class Streamed:
 
     def __attrs_post_init__(self) -> None:
         """Check that the options go together."""
-        if not isinstance(self.answer, Mapping | Verbatim):
+        if not isinstance(self.answer, (Mapping, Verbatim)):
             raise TypeError(f"streamed(): cannot stream {self.answer!r}. Pass a reply, compacted or verbatim answer")
         if self.fault is not None and self.end is None:
             raise ValueError("streamed(): fault needs a position. Pass end as well")

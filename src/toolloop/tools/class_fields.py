@@ -142,7 +142,7 @@ def default_json(value: Any) -> JSON:
     """
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - pydantic is slow to import
 
-    if isinstance(value, set | frozenset):  # its order differs from run to run
+    if isinstance(value, (set, frozenset)):  # its order differs from run to run
         return sorted(map(default_json, value), key=canonical)
     if hasattr(value, "__pydantic_fields__") or dataclasses.is_dataclass(value) or attrs.has(type(value)):
         raise ValueError("a default with fields is not part of a schema")

@@ -40,7 +40,7 @@ def check_timeout(timeout: Any, name: str) -> None:
     """Raise `BadTool` if it is not a number of seconds."""
     if timeout is None:
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= float_info.max:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= float_info.max:
         raise BadTool(f"timeout of {name} is {timeout!r}; give seconds, more than 0, or None for no limit", tool=name)
 
 

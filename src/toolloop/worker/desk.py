@@ -188,7 +188,7 @@ class Desk:
 
     def _log(self, loop_id: str, error: ToolLoopError) -> None:
         """Log why a loop is left for now. It is normal that another driver or a person was quicker."""
-        level = logging.DEBUG if isinstance(error, IllegalCommand | Conflict | LoopNotFound) else logging.WARNING
+        level = logging.DEBUG if isinstance(error, (IllegalCommand, Conflict, LoopNotFound)) else logging.WARNING
         LOG.log(level, "the loop %r is left for now: %s", loop_id, error, extra={"loop_id": loop_id})
 
 

@@ -198,7 +198,7 @@ def _content_of_ready(block: dict[str, JSON], call_id: str, where: str) -> JSON:
     if block.get("tool_use_id") != call_id:
         raise Unsendable(f"{where} is a tool_result of another call than {call_id}")
     content = block.get("content") or []
-    if not isinstance(content, str | list):
+    if not isinstance(content, (str, list)):
         raise Unsendable(f"{where}.content is neither a text nor a list of content blocks")
     for flaw in BLOCKS["tool_result"].shape("", "", {**block, "is_error": block.get("is_error") is True}):
         raise Unsendable(f"{where}{'.' if flaw.path else ''}{flaw.path}: {flaw.text}")

@@ -72,7 +72,7 @@ def _plain_item(item: Any) -> str:
     block = as_block(item)
     if block is None:
         return plain_text_of(item)
-    if block.get("type") == "tool_result" and isinstance(block.get("content"), str | list):
+    if block.get("type") == "tool_result" and isinstance(block.get("content"), (str, list)):
         return block["content"] if isinstance(block["content"], str) else plain_text_of(RawOutputs(block["content"]))
     return block["text"] if isinstance(block.get("text"), str) else f"[{block.get('type')}]"
 
@@ -94,7 +94,7 @@ def _content_items(value: Any) -> list[Any] | None:
     """The items of `RawOutputs`, or of a list that holds only content blocks and responses; else None."""
     if isinstance(value, RawOutputs):
         return list(value.blocks)
-    if isinstance(value, list | tuple) and value and all(map(_is_content, value)):
+    if isinstance(value, (list, tuple)) and value and all(map(_is_content, value)):
         return list(value)
     return None
 
@@ -211,13 +211,13 @@ class _Reader:
         block = as_block(item)
         if block is not None:
             return self._block(block, where)
-        if not isinstance(item, str | Response | FILES):
+        if not isinstance(item, (str, Response, FILES)):
             raise Unsendable(f"{where} is {a_type(item)}, not a content block")
         return self.text_or_file(item)
 
     def text_or_file(self, value: Any) -> dict[str, JSON] | str:
         text = self.to_plain_text(value)
-        if isinstance(value, FileResponse | FILES):
+        if isinstance(value, (FileResponse, FILES)):
             return block_of_file(value, self.kinds, text)
         return well_formed(text)
 

@@ -60,7 +60,7 @@ def _own_text(exc: BaseException) -> str | None:
     if not any(kind.__name__ == "ToolError" for kind in type(exc).__mro__):
         return None
     content: Any = getattr(exc, "content", None)
-    items = content if isinstance(content, list | tuple) else [content]
+    items = content if isinstance(content, (list, tuple)) else [content]
     texts = [_text_of(item) for item in items if item is not None]
     return "\n".join([*texts, *_notes(exc)]) if any(map(str.strip, texts)) else None
 

@@ -49,9 +49,9 @@ def _in_order(value: Any) -> Any:
 
     So a repeated run sends the same bytes, and no two keys become one.
     """
-    if isinstance(value, set | frozenset):
+    if isinstance(value, (set, frozenset)):
         return sorted(map(_in_order, value), key=to_json_text)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_in_order(item) for item in value]
     if not isinstance(value, dict):
         return value
@@ -64,7 +64,7 @@ def _in_order(value: Any) -> Any:
 def _key(key: Any) -> Any:
     if isinstance(key, str):
         return well_formed(str.__str__(key))
-    return json.dumps(key) if key is None or isinstance(key, bool | int) else key
+    return json.dumps(key) if key is None or isinstance(key, (bool, int)) else key
 
 
 def to_json(value: Any) -> JSON:
@@ -92,7 +92,7 @@ def _plainer(value: Any) -> Any:
     for method in ("to_dict", "tolist"):
         if not isinstance(value, type) and callable(getattr(value, method, None)):
             return getattr(value, method)()
-    if isinstance(value, Collection | Iterator):
+    if isinstance(value, (Collection, Iterator)):
         return list(value)
     if inspect.iscoroutine(value):
         value.close()  # otherwise Python warns that it was never awaited

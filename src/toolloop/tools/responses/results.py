@@ -102,7 +102,7 @@ class ResultMaker:
             case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id} as block, *after]}]:
                 flaws = tuple(BLOCKS["tool_result"].shape("", "", block))
                 is_alone = not (self.call.by_code and after)  # the API takes nothing after the result of such a call
-                if not flaws and is_alone and isinstance(block.get("content", ""), str | list):
+                if not flaws and is_alone and isinstance(block.get("content", ""), (str, list)):
                     return block, following(after)
         raise TypeError(
             f"{type(self.adapter).__name__}.create_messages gave something else than one user message with the one "

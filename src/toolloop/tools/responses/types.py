@@ -49,7 +49,7 @@ class JsonResponse(Response):
 
 
 def _to_bytes(value: Any) -> Any:
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
 @frozen
@@ -100,7 +100,7 @@ class EmptyResponse(Response):
 
 
 def _to_tuple(value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
         raise TypeError(f"blocks: expected a list of content blocks, got {a_type(value)}")
     return tuple(value)
 
