@@ -65,7 +65,7 @@ def inside(state: State, path: Path) -> list[tuple[Path, Loop]]:
 
 def driven(state: State) -> list[tuple[Path, Loop]]:
     """Return the outermost loop and those inside calls of open rounds: parents first, calls in the model's order."""
-    return list(_walk(state, (), only_open=True))
+    return list(_walk(state, (), only_open=True)) if len(state.loops) > 1 else [((), state.root)]
 
 
 def everywhere(state: State) -> list[tuple[Path, Loop]]:
@@ -75,8 +75,11 @@ def everywhere(state: State) -> list[tuple[Path, Loop]]:
 
 def driven_at(state: State, path: Path) -> Loop | None:
     """Return the loop at a path; None where there is none, or where a loop above it is not Running."""
-    above = [state.at(path[:depth]) for depth in range(len(path))]
-    return state.at(path) if all(loop and isinstance(loop.phase, Running) for loop in above) else None
+    for depth in range(len(path)):
+        above = state.at(path[:depth])
+        if above is None or not isinstance(above.phase, Running):
+            return None
+    return state.at(path)
 
 
 def led_to(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
@@ -176,8 +179,8 @@ def time_left(state: State, path: Path = ()) -> float | None:
         return None
     timeout = loop.setup.limits.timeout
     own = None if timeout is None or timeout <= loop.active else timeout - loop.active
-    times = (own, *(time_left(state, below) for below, _ in children(state, path, loop.round)))
-    return min((seconds for seconds in times if seconds is not None), default=None)
+    times = [own, *[time_left(state, below) for below, _ in children(state, path, loop.round)]]
+    return min([seconds for seconds in times if seconds is not None], default=None)
 
 
 def is_empty(loop: Loop) -> bool:
