@@ -27,20 +27,21 @@ from toolloop.face.decisions import (
 )
 from toolloop.face.loop_params import all_params, check_request
 from toolloop.face.results import Named
+from toolloop.loop.call_names import found, joined, open_call
 from toolloop.loop.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
 from toolloop.loop.policies import misfit
 from toolloop.loop.runtimes import ToolsOfLoops
 from toolloop.machine import events as ev
-from toolloop.machine.errors import IllegalCommand, InvalidEdit, InvalidHistory, UnknownCall
+from toolloop.machine.errors import IllegalCommand, InvalidEdit, InvalidHistory
 from toolloop.machine.impossible_events import injecting
 from toolloop.machine.jsontext import JSON, a_type, decode, encode, well_formed
 from toolloop.machine.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.machine import allowed
 from toolloop.machine.queries import driven, everywhere, is_due, is_empty, open_round
 from toolloop.machine.splicing import spliced, splices_between
-from toolloop.machine.state import Path, State
+from toolloop.machine.state import State
 from toolloop.machine.tree import step
-from toolloop.machine.values import Answer, Approve, Call, Command, Continue, Decision, InjectMessages, Status, Stop
+from toolloop.machine.values import Answer, Approve, Command, Continue, Decision, InjectMessages, Status, Stop
 from toolloop.messages.blocks import RESULT_KINDS
 from toolloop.requests.params import Secrets, check_params, split
 from toolloop.tools.responses.results import kinds_for
@@ -120,8 +121,8 @@ class Commands:
         if not decisions:
             return None
         if open_round(state.root) is None:
-            path = _found(state, decisions[0][0])
-            raise already_closed(state.root, _joined(path), path[0]) or nothing_waits(_joined(path), state.root)
+            path = found(state, decisions[0][0])
+            raise already_closed(state.root, joined(path), path[0]) or nothing_waits(joined(path), state.root)
         now = self._now()
         try:
             records = [self._record_of(state, named, decision, now) for named, decision in decisions]
@@ -135,10 +136,10 @@ class Commands:
 
     def _record_of(self, state: State, named: Named, decision: Decision, now: float) -> tuple[str, Any]:
         """Return the name of a call, and what is decided on it in the machine's form."""
-        path = _found(state, named)
+        path = found(state, named)
         loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
-        call = None if loop is None else _open_call(loop, path[-1])
-        name, kinds = _joined(path), RESULT_KINDS if call is None else kinds_for(call)
+        call = None if loop is None else open_call(loop, path[-1])
+        name, kinds = joined(path), RESULT_KINDS if call is None else kinds_for(call)
         if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
             raise closed
         known = None
@@ -161,7 +162,7 @@ class Commands:
     def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
         """Take a grant back. `grant_id`: as `handle.grants` shows it."""
         standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
-        named = (each for each in standing if _joined((*each[0], each[1])) == grant_id)
+        named = (each for each in standing if joined((*each[0], each[1])) == grant_id)
         path, name = next(named, ((), grant_id))
         return ev.GrantRevoked(name, None if by is None else well_formed(by), at=self._now(), path=path)
 
@@ -364,41 +365,6 @@ def refusal(loop: Loop, asked: str) -> IllegalCommand:
 def _has_marks(texts: Sequence[str]) -> bool:
     """Return whether messages carry cache marks: those are counted over the whole history."""
     return any('"cache_control"' in text for text in texts)
-
-
-# --- calls by their names --------------------------------------------------------------------------------------------
-
-
-def _joined(path: Path) -> str:
-    return "/".join(path)
-
-
-def _found(state: State, named: Named) -> Path:
-    """Return the path of an open call by its path, by that joined with slashes, or by its id where that is unique.
-
-    Raises:
-        UnknownCall: several open calls have this name.
-
-    """
-    if isinstance(named, tuple):
-        return named
-    call_id = named.rpartition("/")[2]
-    open_calls = [(*path, call_id) for path, loop in driven(state) if _open_call(loop, call_id)]
-    having = [path for path in open_calls if named in (call_id, _joined(path), f"/{_joined(path)}")]
-    if len(having) > 1:
-        names = ", ".join(f"/{_joined(each)}" for each in having)
-        raise UnknownCall(
-            f"a decision names the call {named!r}, and several have that name: give the path of the one you mean, of "
-            f"{names}; or the ToolCall that was shown",
-            call=named,
-            known=tuple(map(_joined, having)),
-        )
-    return having[0] if having else (named,)
-
-
-def _open_call(loop: Loop, call_id: str) -> Call | None:
-    round_ = open_round(loop)
-    return None if round_ is None else round_.find(call_id)
 
 
 def _rounds(state: State) -> list[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -21,9 +21,8 @@ from toolloop.loop.commands import read_limits, read_params
 from toolloop.loop.opening import Here, forked, loaded, new_loop, restored
 from toolloop.loop.questions import Questions
 from toolloop.loop.turns import Driving, Turns
-from toolloop.machine.errors import Conflict, IllegalCommand
+from toolloop.machine.errors import Conflict
 from toolloop.machine.jsontext import JSON, a_type
-from toolloop.machine.loop import Waiting
 from toolloop.machine.queries import Standing, everywhere, next_deadline, status_of
 from toolloop.machine.setup import Budget
 from toolloop.machine.state import State
@@ -129,7 +128,7 @@ class HandleBase:
         self._driver = assembly.driver
         self._issuer = assembly.issuer
         self._driving = Driving(self._journal)
-        self._turns = Turns(self._journal, self._issuer, assembly.requests.errors)
+        self._turns = Turns(self._journal, self._issuer, self._driving, assembly.requests.errors)
 
     # --- reads: safe from any thread at any time ---
 
@@ -186,8 +185,7 @@ class HandleBase:
     @property
     def pending_turn(self) -> Yielded | None:
         """The `Yielded` that waits for a command, or None."""
-        turn = self._turns.current() if isinstance(self.state.root.phase, Waiting) else None
-        return turn if isinstance(turn, Yielded) else None
+        return self._turns.pending
 
     @property
     def next_deadline(self) -> datetime | None:
@@ -382,41 +380,8 @@ class HandleBase:
         return steps
 
     def _questions(self, until: Callable[[], bool] | None, *ways: Callable[[], Any]) -> Questions[Turn]:
-        """Return the questions of a `run()`: see `_to_question`. They keep the lease until they are closed."""
-        questions = self._to_question(until, *ways)
+        """Return the questions of a `run()`: see `Turns.to_question`. They keep the lease until they are closed."""
+        questions = self._turns.to_question(until, *ways)
         if self._lease is not None:
             self._lease.keep(questions)
         return questions
-
-    def _to_question(
-        self,
-        until: Callable[[], bool] | None,
-        next_turn: Callable[[], Turn | Awaitable[Turn]],
-        catch_up: Callable[[], object],
-    ) -> Questions[Turn]:
-        """Drive until calls wait, or the loop has ended.
-
-        Args:
-            until: see `ToolLoopHandle.run`.
-            next_turn: the handle's own, sync or async.
-            catch_up: reads what others stored; likewise.
-
-        """
-        while True:
-            if isinstance(self.state.root.phase, Waiting):
-                yield catch_up, ()
-                self._issuer.tick()
-            turn = self.pending_turn
-            if turn is None:
-                try:
-                    result: Turn = yield next_turn, ()
-                except IllegalCommand:
-                    if self._driving.is_active or not isinstance(self.state.root.phase, Waiting):
-                        raise
-                    continue  # another process drove it to a wait in this very moment
-                if not isinstance(result, Yielded):
-                    return result
-                turn = result
-            self._issuer.tick()
-            if (until is not None and until()) or not self._issuer.goes_on(turn):
-                return turn

@@ -39,7 +39,6 @@ class StoredJournal(Journal):
         loop_id: by which name.
         rev: how many of its events are known here; 0 if it is not there yet.
         first_id: the id of the event that it begins with. Another journal by this name is another loop.
-        is_handed_over: whether the driver of this journal gives each turn to its caller, as `next_turn()` does.
         lease: under which this process drives the loop.
         io: held by the one thread that reads or writes.
 

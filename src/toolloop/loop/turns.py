@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from toolloop.loop.failures import error_of
 from toolloop.loop.issuing import ENDED, CommandIssuer
 from toolloop.loop.journal import Journal
 from toolloop.loop.lease import Steps, is_on_its_way
+from toolloop.loop.questions import Questions
 from toolloop.machine import terminations
 from toolloop.machine.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.machine.jsontext import decode
@@ -26,10 +27,13 @@ S = TypeVar("S", bound=Steps)
 class Turns:
     """Makes what each turn gives: once, and compared with the journal's count of turns, so that none is shown late."""
 
-    def __init__(self, journal: Journal, issuer: CommandIssuer, errors: Mapping[Path, Exception]) -> None:
-        """`errors`: of the last failed request of each loop, by its path."""
+    def __init__(
+        self, journal: Journal, issuer: CommandIssuer, driving: Driving, errors: Mapping[Path, Exception]
+    ) -> None:
+        """`driving`: whether a turn is in progress. `errors`: of the last failed request of each loop, by its path."""
         self._journal = journal
         self._issuer = issuer
+        self._driving = driving
         self._errors = errors
         # What was given for which turn of the journal, and how many events had happened.
         self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
@@ -55,6 +59,12 @@ class Turns:
                 turn = self._terminal(seen)
             self._shown = (turn_number, turn, position)
             return turn
+
+    @property
+    def pending(self) -> Yielded | None:
+        """The `Yielded` that waits for a command, or None."""
+        turn = self.current() if isinstance(self._journal.state.root.phase, Waiting) else None
+        return turn if isinstance(turn, Yielded) else None
 
     def hand_over(self, turn: Turn) -> Turn:
         """Return a turn to the caller."""
@@ -91,6 +101,39 @@ class Turns:
                 allowed=("continue_loop()", "inject_and_continue()", "stop()"),
             )
         return turn
+
+    def to_question(
+        self,
+        until: Callable[[], bool] | None,
+        next_turn: Callable[[], Turn | Awaitable[Turn]],
+        catch_up: Callable[[], object],
+    ) -> Questions[Turn]:
+        """Drive until calls wait, or the loop has ended.
+
+        Args:
+            until: see `ToolLoopHandle.run`.
+            next_turn: the handle's own, sync or async.
+            catch_up: reads what others stored; likewise.
+
+        """
+        while True:
+            if isinstance(self._journal.state.root.phase, Waiting):
+                yield catch_up, ()
+                self._issuer.tick()
+            turn = self.pending
+            if turn is None:
+                try:
+                    result: Turn = yield next_turn, ()
+                except IllegalCommand:
+                    if self._driving.is_active or not isinstance(self._journal.state.root.phase, Waiting):
+                        raise
+                    continue  # another process drove it to a wait in this very moment
+                if not isinstance(result, Yielded):
+                    return result
+                turn = result
+            self._issuer.tick()
+            if (until is not None and until()) or not self._issuer.goes_on(turn):
+                return turn
 
     def error(self) -> Exception | None:
         """Return the error with which the loop ended, if it did."""

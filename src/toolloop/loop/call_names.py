@@ -1,0 +1,44 @@
+"""Calls by their names: an id, ids joined with slashes, or a path."""
+
+from __future__ import annotations
+
+from toolloop.face.results import Named
+from toolloop.machine.errors import UnknownCall
+from toolloop.machine.loop import Loop
+from toolloop.machine.queries import driven, open_round
+from toolloop.machine.state import Path, State
+from toolloop.machine.values import Call
+
+
+def joined(path: Path) -> str:
+    """Return the name of a call: its path, joined with slashes."""
+    return "/".join(path)
+
+
+def found(state: State, named: Named) -> Path:
+    """Return the path of an open call by its path, by that joined with slashes, or by its id where that is unique.
+
+    Raises:
+        UnknownCall: several open calls have this name.
+
+    """
+    if isinstance(named, tuple):
+        return named
+    call_id = named.rpartition("/")[2]
+    open_calls = [(*path, call_id) for path, loop in driven(state) if open_call(loop, call_id)]
+    having = [path for path in open_calls if named in (call_id, joined(path), f"/{joined(path)}")]
+    if len(having) > 1:
+        names = ", ".join(f"/{joined(each)}" for each in having)
+        raise UnknownCall(
+            f"a decision names the call {named!r}, and several have that name: give the path of the one you mean, of "
+            f"{names}; or the ToolCall that was shown",
+            call=named,
+            known=tuple(map(joined, having)),
+        )
+    return having[0] if having else (named,)
+
+
+def open_call(loop: Loop, call_id: str) -> Call | None:
+    """Return a call of the open round of a loop, if it is there."""
+    round_ = open_round(loop)
+    return None if round_ is None else round_.find(call_id)
