@@ -9,8 +9,9 @@ READY_WEB := $(VENV)/.ready-web
 READY_TEST := $(VENV)/.ready-test
 READY_LINT := $(VENV)/.ready-lint
 READY_DEEP := $(VENV)/.ready-deep
+READY_SITE := $(VENV)/.ready-site
 
-.PHONY: help demo test deep check lint types fix cov docs bench bench-quick clean
+.PHONY: help demo test deep check lint types fix cov docs site bench bench-quick clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,6 +34,11 @@ $(READY_LINT): $(READY_TEST)
 
 $(READY_DEEP): $(READY_TEST)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group deep
+	@touch $@
+
+$(READY_SITE): $(READY_WEB)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mcp,otel]" --group site
 	@touch $@
 
 $(READY_WEB): $(READY)
@@ -70,6 +76,9 @@ cov: $(READY_TEST) ## The tests of machine/ and messages/ with their gate: 100 %
 
 docs: $(READY_TEST) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
+
+site: $(READY_SITE) ## The documentation site in build/site; warnings, wrong links and missing names are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(ARGS),build --quiet)
 
 bench: $(READY_TEST) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
 	@$(BIN)/python -m tests.benchmarks
