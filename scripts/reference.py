@@ -1,7 +1,7 @@
 """An extension of griffe: what the reference shows beyond the docstrings.
 
-A class gets the constructor that attrs writes for it, and a constant gets a text. The constructor of a class that only the
-library makes is left out.
+A class gets the constructor that attrs writes for it, and a constant gets a text. Classes that only the library creates
+are shown without a constructor.
 """
 
 from __future__ import annotations
