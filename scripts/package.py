@@ -23,6 +23,7 @@ from toolloop import ToolLoopHandle
 from toolloop.testing import FakeMessagesAPI, reply
 
 assert toolloop.__version__ == importlib.metadata.version("toolloop")
+assert importlib.metadata.entry_points(group="pytest11", name="toolloop")
 assert pathlib.Path(toolloop.__file__).with_name("py.typed").exists()
 with FakeMessagesAPI([reply("Hello")]) as api, api.client() as client:
     handle = ToolLoopHandle(client, params={"model": "claude-opus-5-5", "max_tokens": 99})
