@@ -9,8 +9,10 @@ READY_WEB := $(VENV)/.ready-web
 READY_TEST := $(VENV)/.ready-test
 READY_LINT := $(VENV)/.ready-lint
 READY_DEEP := $(VENV)/.ready-deep
+READY_SITE := $(VENV)/.ready-site
+READY_PACKAGE := $(VENV)/.ready-package
 
-.PHONY: help demo test deep check lint types fix cov docs bench bench-quick clean
+.PHONY: help demo test deep check lint types fix cov docs site package test-all bench bench-quick clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +37,16 @@ $(READY_DEEP): $(READY_TEST)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group deep
 	@touch $@
 
+$(READY_PACKAGE): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group package
+	@touch $@
+
+$(READY_SITE): $(READY_WEB)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mcp,otel]" --group site
+	@touch $@
+
 $(READY_WEB): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,inbox]"
 	@touch $@
@@ -45,10 +57,11 @@ demo: $(READY) $(if $(findstring --web,$(ARGS)),$(READY_WEB)) ## A small agent i
 test: $(READY_TEST) ## All tests
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, all attacks, mutants (hours)
+deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, all attacks, mutants, extras (hours)
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m 'not bench' --hypothesis-profile=deep $(ARGS)
 	@$(BIN)/python -m tests.attack --write
 	@$(BIN)/python scripts/mutation.py
+	@$(MAKE) package ARGS=--extras
 
 check: lint types test cov ## Lint, types, tests, the coverage gate
 
@@ -71,6 +84,15 @@ cov: $(READY_TEST) ## The tests of machine/ and messages/ with their gate: 100 %
 docs: $(READY_TEST) ## Write the generated parts of the docs anew
 	@$(BIN)/python scripts/docs.py
 
+site: $(READY_SITE) ## The documentation site in build/site; warnings, wrong links and missing names are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(ARGS),build --quiet)
+
+package: $(READY_PACKAGE) ## Build wheel and sdist, check them, install each in an empty environment (ARGS=--extras: each extra, too)
+	@$(BIN)/python scripts/package.py $(ARGS)
+
+test-all: $(READY_PACKAGE) ## All tests under each Python from 3.11 to 3.14 that is installed
+	@$(BIN)/python -m nox $(ARGS)
+
 bench: $(READY_TEST) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
 	@$(BIN)/python -m tests.benchmarks
 	@$(BIN)/python -m pytest -m bench tests/benchmarks
@@ -79,4 +101,4 @@ bench-quick: $(READY_TEST) ## Fewer runs, under two minutes; peers only where th
 	@$(BIN)/python -m tests.benchmarks --quick
 
 clean: ## Remove what the other targets made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .nox build dist

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from attrs import frozen
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCKS = "build/blocks"  # `tool.pyright` names it, too
-_FENCE = re.compile(
-    r"^<!-- test\n(?P<hidden>.*?)^-->$|^```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+HIDDEN = ROOT / "tests" / "docs"
+_PIECE = re.compile(
+    r"^```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^```$|^#+ (?P<heading>[^\n]+)$", re.MULTILINE | re.DOTALL
 )
+_CELL = re.compile(r"^# %% ([^\n]*)\n(.*?)(?=^# %% |\Z)", re.MULTILINE | re.DOTALL)
+_PLACE = re.compile(r'(before|after) "(.+)"(?: (\d+))?')
 # The blocks of a page are examples of their own: a later one may use a name again.
 _SETTINGS = (
     "# mypy: allow-redefinition, disable-error-code=no-redef",
@@ -32,30 +36,61 @@ _GIVEN = re.compile(r"^doc\.(\w+) = .*$", re.MULTILINE)
 
 @frozen
 class Part:
-    """A Python block of a page, or a hidden one. `line`: of its first line, counted from 1."""
+    """A Python block of a page, or a hidden cell beside the tests. `line`: of its first line, counted from 1."""
 
     code: str
+    file: Path
     line: int
     is_hidden: bool
 
 
 def parts(page: Path) -> Iterator[Part]:
-    """The Python of a page, in order."""
+    """The Python of a page in order: its blocks, and around them the cells of its file in tests/docs."""
     text = page.read_text(encoding="utf-8")
-    for found in _FENCE.finditer(text):
-        name = "hidden" if found["hidden"] is not None else "code"
-        if name == "hidden" or found["language"] == "python":
-            yield Part(found[name], text.count("\n", 0, found.start(name)) + 1, name == "hidden")
+    cells = hidden_cells(page)
+    heading, counts = "", Counter[str]()
+    for found in _PIECE.finditer(text):
+        if found["heading"]:
+            heading = found["heading"]
+        elif found["language"] == "python":
+            counts[heading] += 1
+            yield from cells.pop(("before", heading, counts[heading]), ())
+            yield Part(found["code"], page, text.count("\n", 0, found.start("code")) + 1, is_hidden=False)
+            yield from cells.pop(("after", heading, counts[heading]), ())
+    if cells:
+        raise ValueError(f"{hidden_file(page)}: {page} does not have a block for {', '.join(map(str, cells))}")
+
+
+def hidden_file(page: Path) -> Path:
+    """The file with the hidden cells of a page. It exists only if the page needs one."""
+    return HIDDEN / page.relative_to(ROOT / "docs" if page.is_relative_to(ROOT / "docs") else ROOT).with_suffix(".py")
+
+
+def hidden_cells(page: Path) -> dict[tuple[str, str, int], list[Part]]:
+    """The cells by their place: before or after, the heading of the section, and the number of the block in it."""
+    cells: dict[tuple[str, str, int], list[Part]] = {}
+    file = hidden_file(page)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    for found in _CELL.finditer(text):
+        place = _PLACE.fullmatch(found[1])
+        if place is None:
+            raise ValueError(f'{file}: expected # %% before "Heading" or # %% after "Heading" 2, got # %% {found[1]}')
+        part = Part(found[2], file, text.count("\n", 0, found.start(2)) + 1, is_hidden=True)
+        cells.setdefault((place[1], place[2], int(place[3] or 1)), []).append(part)
+    return cells
 
 
 def module(page: Path) -> str:
-    """The blocks of a page as a module. What a hidden part gives to the example is `Any`."""
+    """The blocks of a page as a module. What a hidden cell gives to the example is `Any`, from the fence on."""
     lines: list[str] = []
+    given: list[str] = []
     for part in parts(page):
-        code = part.code
         if part.is_hidden:
-            code = "\n".join(f"import typing as _t; {name}: _t.Any = None" for name in _GIVEN.findall(code))
-        lines += [""] * (part.line - 1 - len(lines)) + code.splitlines()
+            given += [f"{name}: _t.Any = None" for name in _GIVEN.findall(part.code)]
+            continue
+        lines += [""] * (part.line - 2 - len(lines)) + ["; ".join(["import typing as _t", *given]) if given else ""]
+        lines += part.code.splitlines()
+        given = []
     return "\n".join([*_SETTINGS, *lines[len(_SETTINGS) :]]) + "\n"
 
 
@@ -65,7 +100,7 @@ def write_blocks() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for page in PAGES:
-        if any(not part.is_hidden for part in parts(page)):
+        if any(parts(page)):
             name = "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
             (folder / f"{name}.py").write_text(module(page), encoding="utf-8")
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples.terminal import Terminal
 from tests.inbox.support import Desk, desk
-from toolloop import Approve, SqliteStore
+from toolloop import Approve, SqliteStore, __version__
 from toolloop.cli.commands import toolloop as group
 from toolloop.cli.run import run
 from toolloop.inbox.transcript import visible
@@ -72,6 +73,16 @@ def without_digests(value: Any) -> Any:
         if isinstance(value, dict)
         else value
     )
+
+
+def test_the_version_needs_no_extra() -> None:
+    """`python -m toolloop --version` works without click; with it, the option says the same."""
+    program = (
+        "import sys; sys.modules['click'] = None; sys.argv[1:] = ['--version']; from toolloop.cli import main; main()"
+    )
+    bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert bare == f"toolloop, version {__version__}\n"
+    assert CliRunner().invoke(group, ["--version"]).output == bare
 
 
 def test_the_json_of_list_is_stable(filled: Desk, toolloop: Command) -> None:

@@ -1,15 +1,18 @@
 """The docs cannot rot: every Python block runs, every link leads somewhere, every generated part is fresh.
 
-The blocks of a file run in order, in one module. `Anthropic()` talks to a `FakeMessagesAPI` over HTTP, for the SDK
-reads the address from the environment. A hidden comment before a block prepares it, and one after it checks it:
+The blocks of a page run in order, in one module. `Anthropic()` talks to a `FakeMessagesAPI` over HTTP, for the SDK
+reads the address from the environment. The page `docs/howto/usage.md` has its preparations and checks in
+`tests/docs/howto/usage.py`. A cell of this file names the section, and the number of the block if it is not the first:
 
-    <!-- test
-    fake(reply("Hello"))          # further answers of the API; all of them must be used up by the end of the file
+    # %% before "Ask the model"
+    fake(reply("Hello"))          # further answers of the API; all of them must be used up by the end of the page
     keys("y")                     # lines that input() reads
-    -->
 
-Such code sees the example as `doc` and the fake API as `api`. Where a block has comments `# -> text`, these are, line
-by line, exactly what it prints.
+    # %% after "Ask the model" 2
+    assert doc.answer == "Hello"
+
+A cell sees the example as `doc` and the fake API as `api`. Where a block has comments `# -> text`, these are, line by
+line, exactly what it prints. A program for another library is a `py` block, which does not run.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from scripts.typecheck import PAGES, parts
+from scripts.typecheck import HIDDEN, PAGES, hidden_file, parts
 from toolloop import testing
 from toolloop.testing import FakeMessagesAPI
 
@@ -41,7 +44,7 @@ def title(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-PYTHON_PAGES = [page for page in PAGES if any(parts(page))]
+PYTHON_PAGES = [page for page in PAGES if "\n```python\n" in page.read_text(encoding="utf-8")]
 
 
 @pytest.fixture
@@ -94,7 +97,7 @@ def test_every_python_block_runs_and_prints_what_it_says(
             "Path": Path,
         }
         for part in parts(page):
-            code = compile("\n" * (part.line - 1) + part.code, title(page), "exec")
+            code = compile("\n" * (part.line - 1) + part.code, str(part.file), "exec")
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(code, hidden if part.is_hidden else doc.__dict__)
@@ -102,6 +105,15 @@ def test_every_python_block_runs_and_prints_what_it_says(
                 assert says == printed.getvalue().splitlines(), f"{title(page)}, line {part.line}"
         assert answers == [], f"{title(page)}: answers that no request asked for"
         assert [request.refusal for request in api.requests if request.refusal] == []
+
+
+def test_hidden_code_is_beside_the_tests() -> None:
+    """A page reads well as Markdown: its preparations are in tests/docs, and each file there belongs to a page."""
+    for page in PAGES:
+        found = re.search(r"^<!-- test$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        place = f'{title(hidden_file(page))}, under a line # %% before "the heading of the section"'
+        assert not found, f"{title(page)}: move the code of the comment <!-- test --> to {place}"
+    assert set(HIDDEN.rglob("*.py")) <= {hidden_file(page) for page in PYTHON_PAGES}
 
 
 def anchors(page: Path) -> set[str]:
@@ -124,17 +136,12 @@ def test_every_link_within_the_repository_leads_somewhere() -> None:
                 assert anchor in anchors(target), f"{title(page)} links to {found['target']}"
 
 
-def test_every_page_of_the_docs_can_be_reached_from_the_readme() -> None:
-    """No page is an orphan."""
-    reached: set[Path] = set()
-    ahead = [ROOT / "README.md"]
-    while ahead:
-        page = ahead.pop()
-        reached.add(page)
-        links = (found["target"].partition("#")[0] for found in _LINK.finditer(page.read_text(encoding="utf-8")))
-        pages = {(page.parent / link).resolve() for link in links if link.endswith(".md") and "://" not in link}
-        ahead.extend(pages - reached)
-    assert [title(page) for page in PAGES if page not in reached] == []
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """Once, in `nav` of mkdocs.yml; the files at the top of the repository are there under the names of the site."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    tops = ["index.md", "changelog.md", "contributing.md", "security.md"]
+    pages = [title(page).removeprefix("docs/") for page in PAGES if page.parent != ROOT]
+    assert sorted(re.findall(r"[\w./-]+\.md$", nav, re.MULTILINE)) == sorted([*tops, *pages])
 
 
 def test_the_generated_parts_are_fresh() -> None:

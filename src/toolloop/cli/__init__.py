@@ -1,6 +1,7 @@
 """The command `toolloop`: look at stored loops and decide their calls in a terminal."""
 
 import sys
+from importlib.metadata import version
 from io import TextIOWrapper
 
 __all__ = ["main"]
@@ -8,6 +9,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command, and exit with its code."""
+    if sys.argv[1:] == ["--version"]:  # works without the extra, too
+        print(f"toolloop, version {version('toolloop')}")  # noqa: T201 - as the command prints it
+        return
     try:
         from toolloop.cli.run import run  # noqa: PLC0415 - click and rich are an extra
     except ModuleNotFoundError as missing:

@@ -1,0 +1,58 @@
+# %% before "Approvals: decisions, deadlines, grants"
+import datetime
+
+fake(
+    reply(
+        calls=[
+            ("remove", {"path": "/data/a"}),
+            ("remove", {"path": "/data/b"}),
+            ("remove", {"path": "/etc"}),
+            ("remove", {"path": "/data/d"}),
+        ]
+    ),
+    reply("Two are gone."),
+)
+
+# %% before "Who, when and why"
+fake(reply(calls=[("remove", {"path": "/data/e"})]))
+
+# %% after "Who, when and why"
+fake(reply("Gone."))
+assert doc.handle.run().text == "Gone."
+doc.handle.close()
+
+# %% before "Deadlines"
+fake(reply(calls=[("remove", {"path": "/data/f"})]))
+doc.now = 1_800_000_000.0
+
+# %% before "Deadlines" 2
+fake(reply(calls=[("remove", {"path": "/data/g"})]))
+
+# %% before "Deadlines" 3
+fake(reply("Then I leave it."))
+
+# %% before "Grants: ask no more"
+fake(
+    reply(calls=[("remove", {"path": "/data/x"})]),
+    reply(calls=[("remove", {"path": "/data/x"}), ("remove", {"path": "/"})]),
+)
+
+# %% before "Grants: ask no more" 3
+fake(
+    reply(
+        calls=[
+            ("remove", {"path": "/data/y"}),
+            ("remove", {"path": "/data/deep/z"}),
+            ("remove", {"path": "/data/../etc"}),
+        ]
+    ),
+)
+
+# %% before "A policy that asks"
+fake(reply("Fine."))
+doc.turn.approve_all(by="ana")
+assert doc.handle.run().text == "Fine."
+doc.handle.close()
+fake(
+    reply(calls=[("remove", {"path": "/data/1"}), ("remove", {"path": "/etc/2"}), ("remove", {"path": "/opt/3"})]),
+)

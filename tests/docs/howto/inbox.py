@@ -1,0 +1,15 @@
+# %% before "Decide without the tools"
+fake(
+    reply(
+        calls=[
+            call("transfer", {"to": "bo", "euros": 90}, id="toolu_1"),
+            call("transfer", {"to": "cy", "euros": 5}, id="toolu_2"),
+        ]
+    ),
+    reply("Bo has the money."),
+    reply(calls=[call("transfer", {"to": "dan", "euros": 40}, id="toolu_3")]),
+    reply("Dan has it, too."),
+)
+
+# %% after "Links for a mail or a chat"
+assert api.refused == []

@@ -1,0 +1,49 @@
+# %% before "What a tool may return"
+fake(reply(calls=[("chart", {})]), reply("It rises."))
+
+# %% before "Changing the texts"
+fake(reply(calls=[("clear", {})]), reply("Gone."))
+
+# %% after "Changing the texts"
+doc.handle.pending_turn.continue_loop()
+doc.handle.run()
+
+# %% before "When a tool fails"
+fake(reply(calls=[("lookup", {"key": "x"})]), reply("It is not there."))
+
+# %% after "When a tool fails"
+doc.handle.pending_turn.continue_loop()
+doc.handle.next_turn()
+
+# %% before "Retries"
+fake(reply(calls=[("fetch", {"page": "a"})]), reply("Found."))
+
+# %% after "Retries"
+doc.handle.pending_turn.continue_loop()
+doc.handle.run()
+
+# %% before "The context of a call"
+fake(reply(calls=[("scan_all", {"pages": 2})]), reply("Scanned."))
+
+# %% after "The context of a call"
+doc.handle.pending_turn.continue_loop()
+doc.handle.run()
+
+# %% before "Result filters"
+fake(reply(calls=[("read_log", {})]), reply("It is long."))
+
+# %% after "Result filters"
+doc.handle.pending_turn.continue_loop()
+doc.handle.run()
+
+# %% before "Approval"
+fake(reply(calls=[("pay", {"euros": 5}), ("pay", {"euros": 50}), ("pay", {"euros": 5000})]))
+
+# %% before "Approval" 2
+fake(reply(calls=[("rename", {"old": "a.txt", "new": "b.txt"})]))
+
+# %% before "Tools that run elsewhere"
+fake(reply(calls=[("scan", {})]), reply("The door is shut."))
+
+# %% before "Tools of an MCP server"
+fake(reply(calls=[("notes_delete_note", {"name": "old"})]), reply("Done."))
