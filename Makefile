@@ -68,7 +68,7 @@ check: lint types test cov ## Lint, types, tests, the coverage gate
 lint: $(READY_LINT) ## Ruff, formatting, and that the docs say what the code says
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/python scripts/docs.py --check
+	@$(BIN)/python -m scripts.docs --check
 
 types: $(READY_LINT) ## mypy and pyright, strict, over the code and the examples of the docs
 	@$(BIN)/python scripts/typecheck.py
@@ -82,7 +82,7 @@ cov: $(READY_TEST) ## The tests of machine/ and messages/ with their gate: 100 %
 	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/machine/*,src/toolloop/messages/*'
 
 docs: $(READY_TEST) ## Write the generated parts of the docs anew
-	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python -m scripts.docs
 
 site: $(READY_SITE) ## The documentation site in build/site; warnings, wrong links and missing names are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(ARGS),build --quiet)

@@ -1,9 +1,10 @@
 """Write the generated parts of the docs: what the code knows, the docs need not repeat by hand.
 
-    python scripts/docs.py            write them
-    python scripts/docs.py --check    change nothing; exit 1 and name the files that are stale
+    python -m scripts.docs            write them
+    python -m scripts.docs --check    change nothing; exit 1 and name the files that are stale
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end of generated part -->`.
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end of generated part -->`. The pictures of
+`scripts/pictures.py` are generated, too.
 """
 
 from __future__ import annotations
@@ -16,37 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolloop import machine
+from scripts.pictures import PICTURES
 from toolloop.machine import STOP_REASONS, TRANSITIONS
 
 ROOT = Path(__file__).parents[1]
 _PART = re.compile(
     r"(?P<start><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end of generated part -->)", re.DOTALL
 )
-# Possible in nearly every phase, which the loop then keeps: drawn, they would hide the rest.
-_QUIET = frozenset(
-    {
-        machine.Changed,
-        machine.Woken,
-        machine.HistoryEdited,
-        machine.GrantRevoked,
-        machine.Ended,
-        machine.Ticked,
-    }
-)
-
-
-def state_diagram() -> str:
-    """The table as a diagram, without the events that leave a loop in its phase and are possible in nearly all."""
-    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> Ready: Opened"]
-    for state, row in TRANSITIONS.items():
-        edges: dict[str, list[str]] = {}
-        for event, rule in row.items():
-            for target in rule.to:
-                if target is not state or event not in _QUIET:
-                    edges.setdefault(target.__name__, []).append(event.__name__)
-        lines += [f"    {state.__name__} --> {target}: {', '.join(events)}" for target, events in edges.items()]
-    return "\n".join((*lines, "```"))
 
 
 def state_table() -> str:
@@ -85,7 +62,6 @@ def example(name: str) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "chat-service": partial(example, "chat_service"),
-    "state-diagram": state_diagram,
     "state-table": state_table,
     "stop-reasons": stop_reasons,
 }
@@ -102,13 +78,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a part is stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder with README.md and docs/")
     arguments = parser.parse_args()
+    pages = sorted([arguments.root / "README.md", *(arguments.root / "docs").rglob("*.md")])
+    wanted = {page: renewed(page.read_text(encoding="utf-8")) for page in pages}
+    wanted |= {arguments.root / "docs" / "images" / f"{name}.svg": picture() for name, picture in PICTURES.items()}
     stale = []
-    for page in sorted([arguments.root / "README.md", *(arguments.root / "docs").rglob("*.md")]):
-        text = page.read_text(encoding="utf-8")
-        if (new := renewed(text)) != text:
-            stale.append(page.relative_to(arguments.root))
+    for file, new in wanted.items():
+        if not file.exists() or new != file.read_text(encoding="utf-8"):
+            stale.append(file.relative_to(arguments.root))
             if not arguments.check:
-                page.write_text(new, encoding="utf-8")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(new, encoding="utf-8")
     for page in stale:
         told = "is stale: run `make docs`" if arguments.check else "written"
         print(f"{page} {told}", file=sys.stderr if arguments.check else sys.stdout)

@@ -174,7 +174,8 @@ def test_a_stale_part_is_found_and_named_and_written_anew(tmp_path: Path) -> Non
 
 def run_script(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "docs.py"), "--root", str(root), *arguments],
+        [sys.executable, "-m", "scripts.docs", "--root", str(root), *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
