@@ -101,10 +101,10 @@ def test_the_plan_keeps_the_very_texts_of_what_stays() -> None:
 
 def test_values_that_make_no_sense_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"keep_rounds": 0}, "keep_rounds is 0; give an integer of at least 1"),
-        ({"min_tokens": -1}, "min_tokens is -1; give an integer of at least 0"),
-        ({"min_tokens": 1.5}, "min_tokens is 1.5"),
-        ({"at_tokens": "many"}, "at_tokens is 'many'; give an integer of at least 1"),
+        ({"keep_rounds": 0}, "keep_rounds: expected an int of at least 1, got 0"),
+        ({"min_tokens": -1}, "min_tokens: expected an int of at least 0, got -1"),
+        ({"min_tokens": 1.5}, "min_tokens: .* got 1.5"),
+        ({"at_tokens": "many"}, "at_tokens: expected an int of at least 1, got 'many'"),
     ]
     for settings, said in cases:
         with pytest.raises(ValueError, match=said):

@@ -143,12 +143,15 @@ def test_async_providers_and_functions_give_an_awaitable() -> None:
 
 def test_what_is_no_summary_changes_nothing() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        (reply("It went", stop_reason="max_tokens"), "not a complete summary: its stop reason is max_tokens"),
-        (reply("No.", stop_reason="refusal"), "its stop reason is refusal"),
+        (
+            reply("It went", stop_reason="max_tokens"),
+            "the summary is incomplete: the stop reason of the reply is max_tokens",
+        ),
+        (reply("No.", stop_reason="refusal"), "the stop reason of the reply is refusal"),
         (reply("So", calls=[calls("look")]), "the model made calls instead of a summary"),
         (reply(" \n"), "the summary is blank"),
         (reply(thinking="Hm."), "the summary is blank"),
-        (reply(LONG * 6), "the summary saves nothing: with it the messages have about "),
+        (reply(LONG * 6), "the summary saves nothing: the messages have about "),
     ]
     for answer, why in cases:
         messages = loop_of(6)
@@ -158,7 +161,7 @@ def test_what_is_no_summary_changes_nothing() -> None:
 
 
 def test_a_function_that_gives_no_text_is_told_so() -> None:
-    with pytest.raises(SummaryFailed, match="the summary is an int, not a text"):
+    with pytest.raises(SummaryFailed, match="expected a str as the summary, got an int"):
         Summarize(len, 1)(loop_of(4))
 
 
@@ -171,11 +174,11 @@ def test_the_error_of_the_provider_comes_through() -> None:
 
 def test_a_plain_list_needs_a_provider_and_its_parameters() -> None:
     """Both are said at once, whether there is something to do or not."""
-    with pytest.raises(TypeError, match="provider is None, which means that of a loop"):
+    with pytest.raises(TypeError, match="provider: None means the loop's provider"):
         Summarize()([HI])
-    with pytest.raises(ValueError, match="params has no model and no max_tokens; for a list"):
+    with pytest.raises(ValueError, match="params has no model and no max_tokens"):
         Summarize(ScriptedProvider([]))([HI])
-    with pytest.raises(ValueError, match="params has no max_tokens;"):
+    with pytest.raises(ValueError, match="params has no max_tokens"):
         Summarize(ScriptedProvider([]), params={"model": "claude-opus-5-5"})([HI])
 
 
@@ -192,8 +195,8 @@ def test_a_loop_is_told_who_writes() -> None:
 
 def test_what_is_of_the_wrong_kind_is_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"provider": "claude"}, "provider is a str; give a client of the anthropic SDK, a provider, a function"),
-        ({"provider": ScriptedProvider}, "provider is the class ScriptedProvider; give"),
+        ({"provider": "claude"}, "provider: expected a client of the anthropic SDK, a provider, a function"),
+        ({"provider": ScriptedProvider}, "got the class ScriptedProvider"),
         ({"params": [1]}, "params is a list; give the keyword arguments"),
     ]
     for settings, said in cases:
@@ -203,11 +206,11 @@ def test_what_is_of_the_wrong_kind_is_refused() -> None:
 
 def test_values_that_make_no_sense_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"keep_last": 0}, "keep_last is 0; give an integer of at least 1"),
-        ({"at_tokens": -5}, "at_tokens is -5"),
-        ({"prompt": " "}, "prompt is ' '; give a text that is not blank"),
+        ({"keep_last": 0}, "keep_last: expected an int of at least 1, got 0"),
+        ({"at_tokens": -5}, "at_tokens: .* got -5"),
+        ({"prompt": " "}, "prompt: expected a text that is not blank, got ' '"),
         ({"params": {"stream": True}}, "params has 'stream'"),
-        ({"params": {"messages": []}}, "params has 'messages'; leave it out"),
+        ({"params": {"messages": []}}, "params has 'messages', but the strategy chooses them"),
     ]
     for settings, said in cases:
         with pytest.raises(ValueError, match=said):

@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an unknown role": (
         lambda: made(params=params(messages=[{"role": "tool", "content": "x"}])),
         InvalidHistory,
-        "the role is 'tool' [unknown-role]. Give one of the roles user, assistant and system.",
+        "the role is 'tool' [unknown-role]. Use the role user, assistant or system.",
     ),
     "tools is no list": (lambda: made(tools=5), TypeError, "tools"),
     "tools is one tool": (lambda: made(tools=add), TypeError, "tools"),

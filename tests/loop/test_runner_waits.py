@@ -102,7 +102,7 @@ def test_a_runner_that_stops_at_a_limit_tells_which_calls_are_open(caplog: pytes
         run.runner.until_done()
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        f"the runner stopped at a limit ({kind}) while calls were open, and they do not run: {names}"
+        f"the runner stopped at a limit ({kind}); these open calls do not run: {names}"
         for kind, names in (("pause_limit", "web_search"), ("budget_exceeded", "look"))
     ]
 
@@ -118,7 +118,7 @@ def test_the_warning_about_a_reply_that_is_left_out_is_true_after_its_calls_ran(
         run.reply()
         assert (run.ran, run.sent()) == ([("add", 1, 2)], [user(), user("no")])
     (told,) = [record.getMessage() for record in caplog.records]
-    assert "it is left out, and no call of it runs from now on" in told
+    assert "it is left out, and its calls do not run" in told
 
 
 # --- a call waits for a decision ---
@@ -167,7 +167,7 @@ def test_the_caller_is_asked(driver: str) -> None:
 
         def decide(turn: Yielded) -> None:
             seen.append((turn.reason, turn.message["role"], [call.name for call in turn.pending]))
-            with pytest.raises(IllegalCommand, match="the runner is at work"):
+            with pytest.raises(IllegalCommand, match="the runner is busy"):
                 driven.runner.append_messages(user("no"))
             turn.deny("toolu_4", "not today")
 

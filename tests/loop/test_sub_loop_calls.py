@@ -99,7 +99,7 @@ def test_a_loop_whose_history_needs_a_tool_that_is_gone_ends_before_the_api_refu
         (result,) = executed.results
         assert result is not None
         assert result.is_error
-        assert "there is no tool 'add' to refer to" in str(result.content)
+        assert "it refers to an unknown tool 'add'" in str(result.content)
         executed.continue_loop()
         assert completed(awake.run()).text == "all done"
         assert api.refused == []

@@ -109,7 +109,7 @@ async def _later(_: Any) -> dict[str, Any]:
 @each(
     ("parts", "kind", "words"),
     [
-        ({"name": "a b"}, BadTool, "'a b' cannot be the name"),
+        ({"name": "a b"}, BadTool, "'a b' is not a valid tool name"),
         ({"description": None}, BadTool, "description of ask is None"),
         ({"needs_approval": "yes"}, BadTool, "needs_approval of ask is 'yes'"),
         ({"config": {}}, TypeError, "config of the sub_loop 'ask' is a dict"),

@@ -72,8 +72,8 @@ MISFITS: list[tuple[Any, str, str]] = [
     ({"type": "tool_use"}, "", "the block has the type 'tool_use'; it may be text, image"),
     ({"type": "text"}, "", "the block has no 'text'"),
     (text(3), "", "'text' is a number, not a string"),
-    (text(""), "", "the text block has no words"),
-    (text(" \n"), "", "the text block has no words"),
+    (text(""), "", "the text block is blank"),
+    (text(" \n"), "", "the text block is blank"),
     (text(title="x"), "", "a text block has no key 'title'"),
     (text(citations="x"), "", "'citations' is a string, not a list"),
     (text(citations=[1]), "", "'citations[0]' is a number, not an object"),
@@ -94,21 +94,21 @@ MISFITS: list[tuple[Any, str, str]] = [
     (image("AAA"), "source", "'data' is not base64: Incorrect padding"),
     (image("AA A"), "source", "'data' is not base64: Only base64 data is allowed"),
     (image("ä=="), "source", "'data' is not base64"),
-    (image(JPEG), "source", "'media_type' is 'image/png', and the bytes are those of image/jpeg"),
-    (image(PDF), "source", "'media_type' is 'image/png', and the bytes are those of application/pdf"),
-    (image("AAAA"), "source", "'media_type' is 'image/png', and the bytes are not those of such a file"),
-    (image(RIFF, "image/webp"), "source", "'media_type' is 'image/webp', and the bytes are not those of such a file"),
+    (image(JPEG), "source", "'media_type' is 'image/png', but the bytes are image/jpeg"),
+    (image(PDF), "source", "'media_type' is 'image/png', but the bytes are application/pdf"),
+    (image("AAAA"), "source", "'media_type' is 'image/png', but the bytes are of another type"),
+    (image(RIFF, "image/webp"), "source", "'media_type' is 'image/webp', but the bytes are of another type"),
     (image(LARGE, "image/jpeg"), "source", "the image has 5242884 characters of base64"),
-    (document(type="base64", media_type="application/pdf", data="eA=="), "source", "the bytes are not those of such"),
+    (document(type="base64", media_type="application/pdf", data="eA=="), "source", "the bytes are of another type"),
     (document(type="base64", media_type="image/png", data=PNG), "source", "it may be application/pdf"),
-    (document(type="base64", media_type="application/pdf", data=PNG), "source", "the bytes are those of image/png"),
+    (document(type="base64", media_type="application/pdf", data=PNG), "source", "the bytes are image/png"),
     (document(type="text", media_type="text/html", data="x"), "source", "it may be text/plain"),
     (document(type="content", content=[found()]), "source.content[0]", "has the type 'search_result'"),
     (document(type="content", content=[image("%")]), "source.content[0].source", "'data' is not base64"),
     (document(type="content", content=7), "source", "'content' is a number, not a list"),
     ({**document(type="url", url="u"), "title": 7}, "", "'title' is a number, not a string"),
     (found(citations={"enabled": "yes"}), "citations", "'enabled' is a string, not true"),
-    (found(text(" ")), "content[0]", "the text block has no words"),
+    (found(text(" ")), "content[0]", "the text block is blank"),
     (found(image()), "content[0]", "'content[0]' has the type 'image'; it may be text"),
     (found("words"), "", "'content[0]' is a string, not an object"),
     ({"type": "tool_reference", "tool_name": None}, "", "'tool_name' is null, not a string"),
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said_where_it_is() -> None:
 
 
 def test_paths_start_at_the_path_of_the_block() -> None:
-    assert misfits(found(text("")), "here") == [("here.content[0]", "the text block has no words")]
+    assert misfits(found(text("")), "here") == [("here.content[0]", "the text block is blank")]
     assert misfits(image(""), "here")[0][0] == "here.source"
     assert misfits("x", "here")[0][0] == "here"
 

@@ -165,8 +165,8 @@ def test_each_call_without_result_is_told() -> None:
 def test_an_orphan_is_told_why() -> None:
     """The three ways a result can be without its call are told apart."""
     cases: list[tuple[list[Any], str]] = [
-        ([HI, assistant(search(), found()), user(result("srvtoolu_1"))], "runs itself"),
-        ([HI, assistant(call()), user(result()), HELLO, user(result())], "right before"),
+        ([HI, assistant(search(), found()), user(result("srvtoolu_1"))], "answers itself"),
+        ([HI, assistant(call()), user(result()), HELLO, user(result())], "directly before"),
         ([HI, user(result())], "there is no call"),
     ]
     for messages, words in cases:

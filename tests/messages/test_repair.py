@@ -147,8 +147,8 @@ def test_the_result_of_a_toolset_member_gets_the_name_of_its_toolset() -> None:
     assert [HI, calls, user(result("b", **named), result("c"), not_run("a") | named)] == repaired.messages
     assert [(change.path, change.rule, change.what) for change in repaired.changes] == [
         ("messages[1].content[0]", "unanswered-call", "answered as not run"),
-        ("messages[2].content[0]", "toolset-name", "named the toolset of its call"),
-        ("messages[2].content[1]", "toolset-name", "named no toolset"),
+        ("messages[2].content[0]", "toolset-name", "set the toolset of its call"),
+        ("messages[2].content[1]", "toolset-name", "removed the toolset"),
     ]
     assert repair([HI, calls, user(result("a"), result("b"), result("c"))]).messages[2:] == [
         user(result("a", **named), result("b", **named), result("c"))

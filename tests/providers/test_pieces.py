@@ -126,7 +126,7 @@ def test_an_error_event_is_the_apis_error() -> None:
         accumulator = Accumulator()
         for each in (START, *text[:-1], event, text[-1]):
             accumulator.add(each)
-        with pytest.raises(ModelError, match=f"broke off its reply with {kind}: Later.") as failed:
+        with pytest.raises(ModelError, match=f"interrupted its reply with {kind}: Later.") as failed:
             accumulator.message()
         assert (failed.value.kind, failed.value.status, failed.value.retryable) == (kind, 200, retryable)
         assert accumulator.partial_text == "Half"

@@ -71,7 +71,7 @@ def test_a_sync_one_under_the_async_handle_is_refused() -> None:
     cases: list[Any] = [Sync(), anthropic.Anthropic(api_key="k")]
     for given in cases:
         with pytest.raises(
-            TypeError, match=r"is sync, and AsyncToolLoopHandle needs async methods: .* use ToolLoopHandle"
+            TypeError, match=r"is sync, but AsyncToolLoopHandle needs async methods\. .* use ToolLoopHandle"
         ):
             provider_for(given, is_async=True)
 
@@ -81,7 +81,7 @@ def test_an_async_one_under_the_sync_handle_is_refused() -> None:
     cases: list[Any] = [Async(), Wrapped(), anthropic.AsyncAnthropic(api_key="k")]
     for given in cases:
         with pytest.raises(
-            TypeError, match=r"is async, and ToolLoopHandle needs sync methods: .* use AsyncToolLoopHandle"
+            TypeError, match=r"is async, but ToolLoopHandle needs sync methods\. .* use AsyncToolLoopHandle"
         ):
             provider_for(given, is_async=False)
 
@@ -93,7 +93,7 @@ def test_anything_else_is_refused_with_what_is_allowed() -> None:
         for given in given_cases:
             choose: Any = provider_for
             with pytest.raises(
-                TypeError, match=r"give a client of the anthropic SDK, .* or an object with `send\(request\)`"
+                TypeError, match=r"expected a client of the anthropic SDK, .* or an object with `send\(request\)`"
             ):
                 choose(given, is_async=is_async)
 

@@ -96,7 +96,7 @@ def test_an_invalid_stream_may_be_retried() -> None:
     answer_cases: list[tuple[Answer, str]] = [
         (stream(), "before its first event"),
         (stream(START, *call('{"a":')), "before its stop reason"),
-        (stream(START, *call("{}"), end("tool_use")), "before its end"),
+        (stream(START, *call("{}"), end("tool_use")), "before its last event"),
         (stream(START, STOP), "before its stop reason"),
         (stream(START, *call('{"a":'), end("tool_use"), STOP), "is not a JSON object"),
         (stream(*block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": 1})), "invalid event"),
@@ -124,7 +124,7 @@ def test_an_error_in_the_stream_is_judged_by_its_type() -> None:
         for face in FACES:
             broken = stream(START, {"type": "error", "error": {"type": kind, "message": "Later."}})
             answer = Answer(broken.body, headers={**broken.headers, "retry-after": "9", "x-should-retry": "false"})
-            with serving(answer) as server, pytest.raises(ModelError, match="broke off its reply") as failed:
+            with serving(answer) as server, pytest.raises(ModelError, match="interrupted its reply") as failed:
                 ask(face, server, request(max_tokens=LONG), max_retries=2)
             error = failed.value
             assert (error.status, error.kind, error.retryable, error.retry_after) == (200, kind, retryable, None)

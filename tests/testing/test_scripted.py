@@ -60,7 +60,7 @@ def test_an_exception_of_the_script_is_raised() -> None:
 
 def test_a_script_that_has_run_out_fails_the_test() -> None:
     provider = ScriptedProvider([])
-    with pytest.raises(AssertionError, match="run out: request number 1 has no answer"):
+    with pytest.raises(AssertionError, match="the script has no reply for request number 1"):
         provider.send(ASK)
 
 

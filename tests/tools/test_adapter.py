@@ -69,7 +69,7 @@ TABLE: dict[str, tuple[Any, str, Any]] = {
         "a.zip",
         text(
             "a.zip (application/zip, 6 bytes) is not shown: "
-            "it is empty, or neither a jpeg, png, gif or webp image, a PDF nor text."
+            "it is empty, or not a jpeg, png, gif or webp image, a PDF or text."
         ),
     ),
     "LinkResponse": (LinkResponse("Docs", "https://example.org"), LINK, text(LINK)),
@@ -164,8 +164,8 @@ def test_a_ready_result_of_the_call_stands_for_the_result() -> None:
     assert sent(RawOutputs([ready("a")])) == text("a")
     assert sent(RawOutputs([ready([*text("a"), IMAGE]), *text("b")])) == [*text("a"), IMAGE, *text("b")]
     assert error(RawOutputs([ready("no", is_error=True)])) == "no"
-    assert "the content of an error may not be empty" in error(RawOutputs([ready([], is_error=True)]))
-    assert "a tool_result of another call than toolu_1" in error(RawOutputs([ready("a", tool_use_id="toolu_2")]))
+    assert "the content of an error must not be empty" in error(RawOutputs([ready([], is_error=True)]))
+    assert "a tool_result of a call other than toolu_1" in error(RawOutputs([ready("a", tool_use_id="toolu_2")]))
 
 
 def test_blocks_of_newer_types_are_passed_on_by_raw_outputs() -> None:
@@ -173,7 +173,7 @@ def test_blocks_of_newer_types_are_passed_on_by_raw_outputs() -> None:
     newer = {"type": "hologram", "source": {"a": 1}}
     assert sent(RawOutputs([newer, *text("a")])) == [newer, *text("a")]
     assert sent([newer]) == text('[{"type":"hologram","source":{"a":1}}]')
-    assert "takes only text" in error(RawOutputs([newer]), asked=BY_CODE)
+    assert "may hold only text" in error(RawOutputs([newer]), asked=BY_CODE)
 
 
 def test_a_block_that_a_result_may_not_hold_follows_it() -> None:
@@ -185,7 +185,7 @@ def test_a_block_that_a_result_may_not_hold_follows_it() -> None:
     assert answer_and_after(given) == ({**ready([*text("a"), page, newer])}, [upload])
     block, after = answer_and_after(given, asked=OF_TOOLSET)
     assert (block["content"], after) == (text("a"), [upload, page, newer])
-    assert "takes only text" in error(given, asked=BY_CODE)
+    assert "may hold only text" in error(given, asked=BY_CODE)
     assert "not base64" in error(
         RawOutputs([{**page, "source": {"type": "base64", "media_type": "application/pdf", "data": "?"}}]),
         asked=OF_TOOLSET,
@@ -208,7 +208,7 @@ def test_a_call_without_an_id_raises() -> None:
     cases: list[Any] = [None, "", " ", 5, b"toolu_1"]
     for call_id in cases:
         for call in ({**CALL, "id": call_id}, ToolUseBlock.model_construct(**{**CALL, "id": call_id}), None):
-            with pytest.raises(ValueError, match="the tool_use block has no id"):
+            with pytest.raises(ValueError, match="expected a tool_use block with an id"):
                 ADAPTER.create_messages(call, "text")
 
 
@@ -286,7 +286,7 @@ def test_a_known_block_that_no_result_may_hold_is_an_error_result() -> None:
     for kind in ("tool_addition", "thinking", "server_tool_use", "web_tool_result"):
         told = answer(RawOutputs([{"type": kind, "file_id": "f"}]))
         assert told["is_error"] is True
-        assert f"block of the type {kind}" in told["content"][0]["text"]
+        assert f"block of type {kind}" in told["content"][0]["text"]
 
 
 def test_a_result_with_more_cache_marks_than_a_request_takes_is_an_error_result() -> None:
@@ -307,7 +307,7 @@ def test_the_rows_of_pdf_files_and_paths(tmp_path: Path) -> None:
 
 def test_a_server_call_raises() -> None:
     """The server answers it itself, so the API would refuse the result."""
-    with pytest.raises(ValueError, match="not a block of the type 'server_tool_use'"):
+    with pytest.raises(ValueError, match="for a block of type 'server_tool_use'"):
         ADAPTER.create_messages({"type": "server_tool_use", "id": "srvtoolu_1", "name": "a"}, "text")
 
 

@@ -208,7 +208,7 @@ def test_a_parameter_whose_name_the_api_refuses_is_named() -> None:
     def aliased(it: Annotated[int, Field(alias="two words")], ok: Annotated[int, Field(alias="a.b-c")]) -> None: ...
 
     for function, name in ((plain, "ünï"), (aliased, "two words")):
-        with pytest.raises(BadTool, match=f"{function.__name__} cannot be a tool: the API does not accept '{name}'"):
+        with pytest.raises(BadTool, match=f"{function.__name__} cannot be a tool: '{name}' is not a valid parameter"):
             tool(function).definition()
     within = TypedDict("within", {"two words": int})
     assert taking(within).definition()
@@ -220,7 +220,7 @@ def test_a_name_that_nobody_defines_is_refused_when_the_schema_is_used() -> None
         ...
 
     for use in (lost.definition, lambda: lost.prepare({"thing": 1})):
-        with pytest.raises(BadTool, match=r"no schema of its parameter 'thing': name 'Nowhere' is not defined"):
+        with pytest.raises(BadTool, match=r"JSON Schema for its parameter 'thing': name 'Nowhere' is not defined"):
             use()
 
 
@@ -228,7 +228,7 @@ def test_a_type_without_a_schema_is_refused_when_the_schema_is_used() -> None:
     """The message names the parameter and says what to take."""
     cases: list[Any] = [Unknown, st.SearchStrategy[int], Iterator[int], Callable[[], int]]
     for annotation in cases:
-        with pytest.raises(BadTool, match=r"no schema of its parameter 'it': .*attrs classes, dataclasses"):
+        with pytest.raises(BadTool, match=r"JSON Schema for its parameter 'it': .*attrs classes, dataclasses"):
             taking(annotation).definition()
 
 

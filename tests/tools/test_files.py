@@ -58,7 +58,7 @@ def test_a_text_file_is_sent_as_its_text() -> None:
         assert said(FileResponse("a", mime_type, data)) == words
 
 
-NOTHING_KNOWN = "it is empty, or neither a jpeg, png, gif or webp image, a PDF nor text."
+NOTHING_KNOWN = "it is empty, or not a jpeg, png, gif or webp image, a PDF or text."
 NAMED: dict[str, tuple[FileResponse, str]] = {
     "svg": (
         FileResponse("a.svg", "image/svg+xml", b"<svg/>"),
@@ -70,11 +70,11 @@ NAMED: dict[str, tuple[FileResponse, str]] = {
     "bytes that are not text": (FileResponse("a.txt", "text/plain", b"\xff\xff\xff"), NOTHING_KNOWN),
     "too large": (
         FileResponse("a.png", "image/png", png(size=3_932_160)),
-        "an image may have at most 5,242,880 bytes as base64",
+        "it has more than 5,242,880 bytes as base64, the limit for an image",
     ),
     "a large PDF": (
         FileResponse("a.pdf", "application/pdf", PDF + bytes(25_165_824)),
-        "a result takes at most 24,117,248",
+        "it has more than 24,117,248 bytes",
     ),
     "empty": (FileResponse("a.png", "image/png", b""), NOTHING_KNOWN),
     "blank": (FileResponse("a.txt", "text/plain", b" \n"), NOTHING_KNOWN),
@@ -128,9 +128,7 @@ def test_a_path_to_a_huge_file_is_named(tmp_path: Path) -> None:
     """Only as many bytes are read as a request may hold."""
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate(40_000_000)
-    assert "a.txt (text/plain, 24,117,249 bytes) is not shown: a result takes at most 24,117,248" in said(
-        tmp_path / "a.txt"
-    )
+    assert "a.txt (text/plain, 24,117,249 bytes) is not shown: it has more than 24,117,248" in said(tmp_path / "a.txt")
 
 
 def test_the_plain_text_of_a_file_is_its_name_with_an_extension() -> None:

@@ -147,8 +147,8 @@ def test_what_cannot_be_a_tool_is_refused_at_decoration() -> None:
         (named, "'paths' takes any name"),
         (positional, "'path' is positional-only"),
         (nonsense, "'path' of nonsense has an annotation that is not a type"),
-        (yields, "yields yields"),
-        (lambda: None, "'<lambda>' cannot be the name of a tool"),
+        (yields, "yields is a generator"),
+        (lambda: None, "'<lambda>' is not a valid tool name"),
         (3, "its signature cannot be read"),
     ]
     for function, says in cases:
@@ -186,4 +186,4 @@ def test_a_tool_without_a_description_is_told_of_once(caplog: pytest.LogCaptureF
             each.definition()
     (record,) = caplog.records
     assert (record.levelname, record.name, vars(record)["tool"]) == ("WARNING", "toolloop.tools", "bare")
-    assert "the tool bare has no description" in record.getMessage()
+    assert "tool bare has no description" in record.getMessage()

@@ -100,9 +100,9 @@ def test_a_schema_that_cannot_be_that_of_a_tool_is_refused_at_once() -> None:
         ({}, "JSON Schema of an object"),
         ({"type": "string"}, "JSON Schema of an object"),
         ({"type": "object", "properties": {"a": object()}}, "input_schema.properties.a is an object"),
-        ({"type": "object", "$schema": 5}, "not a JSON Schema: "),
-        (of("a", type="text"), "not a JSON Schema, at $.properties.a.type: 'text' is not"),
-        (of("a b"), "does not accept 'a b'"),
+        ({"type": "object", "$schema": 5}, "not a valid JSON Schema: "),
+        (of("a", type="text"), "not a valid JSON Schema, at $.properties.a.type: 'text' is not"),
+        (of("a b"), "'a b' is not a valid parameter name"),
     ]
     for schema, words in cases:
         with pytest.raises(BadTool, match="ask cannot be a tool") as caught:

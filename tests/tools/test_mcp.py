@@ -133,7 +133,7 @@ def test_empty_content_is_a_result(opened: Tools, server: Server) -> None:
     for kinds, error in cases:
         result = answer(opened, "contents", {"kinds": kinds, "error": error})
         assert result["content"] == (
-            "The MCP server says that the tool failed, and gives no reason." if error else "ok"
+            "The MCP server reports that the tool failed, without a reason." if error else "ok"
         )
         assert result.get("is_error", False) is error
 

@@ -81,7 +81,7 @@ def test_an_invalid_tool_or_option_is_refused_with_the_remedy() -> None:
         ([""], {}, ["1 to 64"]),
         (["a"], {"effect": "twice"}, ['"pure"']),
         (["a"], {"timeout": -1}, ["timeout", "MCP"]),
-        (["a"], {"schema": {"type": "object", "properties": {"a": {"type": "text"}}}}, ["'a'", "not a JSON Schema"]),
+        (["a"], {"schema": {"type": "object", "properties": {"a": {"type": "text"}}}}, ["'a'", "a valid JSON Schema"]),
         (["a"], {"schema": {"type": "object", "properties": {"b c": {}}}}, ["'a'", "'b c'", "only="]),
     ]
     for names, options, words in cases:

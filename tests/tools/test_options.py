@@ -20,7 +20,7 @@ def test_an_invalid_option_is_refused_at_decoration() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"allowed_callers": {"direct"}}, "allowed_callers is a set"),
         ({"input_examples": [{"left": object()}]}, "left is an object"),
-        ({"defer_loading": True, "cache_control": {"type": "ephemeral"}}, "refuses both together"),
+        ({"defer_loading": True, "cache_control": {"type": "ephemeral"}}, "refuses them together"),
         ({"cache_control": object()}, "cache_control is an object"),
         ({"effect": "twice"}, '"pure", "keyed" or "once"'),
         ({"timeout": 0}, "timeout of add"),
@@ -37,7 +37,5 @@ def test_an_invalid_option_is_refused_at_decoration() -> None:
 
 def test_an_example_that_does_not_fit_is_named_when_the_definition_is_made() -> None:
     made = tool(add, input_examples=[{"left": 1}, {"left": "one"}])
-    with pytest.raises(
-        BadTool, match=r"input_examples\[1\] of add does not fit: left: Input should be a valid integer"
-    ):
+    with pytest.raises(BadTool, match=r"input_examples\[1\] of add is invalid: left: Input should be a valid integer"):
         made.definition()

@@ -45,9 +45,9 @@ def test_a_subset_keeps_the_order_and_leaves_the_whole_alone() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     for subset in (REGISTRY.only, REGISTRY.without):
-        with pytest.raises(BadTool, match="'pear'; there are: zebra, apple, mango"):
+        with pytest.raises(BadTool, match="'pear'; available: zebra, apple, mango"):
             subset("apple", "pear")
-    with pytest.raises(BadTool, match="there are: none"):
+    with pytest.raises(BadTool, match="available: none"):
         ToolRegistry().only("pear")
 
 
@@ -64,11 +64,11 @@ class WithCall:
 
 def test_what_is_no_tool_is_refused_with_the_remedy() -> None:
     cases: list[tuple[object, str]] = [
-        (plain_function, r"decorate it with @tool, or give tool\(plain_function\)"),
-        (3, "int is not a tool: give a function made with @tool"),
-        ({"name": "web_search"}, r"the definition of web_search .* params\['tools'\]"),
+        (plain_function, r"Decorate it with @tool, or pass tool\(plain_function\)"),
+        (3, "int is not a tool. Pass a function made with @tool"),
+        ({"name": "web_search"}, r"web_search is a definition without a function. .* params\['tools'\]"),
         (WithCall, "WithCall is not a tool"),
-        (WithCall(), "None cannot be the name of a tool"),
+        (WithCall(), "None is not a valid tool name"),
     ]
     for thing, says in cases:
         with pytest.raises(BadTool, match=says):

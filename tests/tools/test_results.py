@@ -163,7 +163,7 @@ def test_raw_outputs_take_texts_files_and_responses(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "a call": (
         RawOutputs([{"type": "tool_use", "id": "a", "name": "b", "input": {}}]),
-        "result[0] is a block of the type tool_use",
+        "result[0] is a block of type tool_use",
     ),
     "a result of another call": (
         RawOutputs([SAID, {"type": "tool_result", "tool_use_id": "a"}]),
@@ -176,11 +176,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown media type": ([base64_image("QUFB", "image/bmp")], "result[0].source"),
     "invalid base64": ([base64_image("?")], "result[0].source"),
     "an image that is something else": ([base64_image("aGVsbG8gd29ybGQsIGhlbGxv")], "result[0].source"),
-    "text beside a search result": ([SAID, FOUND], "a result takes either only those or none"),
+    "text beside a search result": ([SAID, FOUND], "a result holds either only those or none"),
     "a search result with a blank text": ([FOUND | {"content": [BLANK]}], "result[0].content[0]"),
-    "a browser state for a plain tool": ([BROWSER], "result[0] is a block of the type browser_state"),
-    "a response inside data": ([{"a": PICTURE}], "a FileResponse stands inside data"),
-    "a response beside a text": (["caption", PICTURE], "combine it with others by RawOutputs([...])"),
+    "a browser state for a plain tool": ([BROWSER], "result[0] is a block of type browser_state"),
+    "a response inside data": ([{"a": PICTURE}], "it holds a FileResponse inside data"),
+    "a response beside a text": (["caption", PICTURE], "combine several in RawOutputs([...])"),
 }
 
 
@@ -195,23 +195,23 @@ def test_content_that_the_api_would_refuse_is_an_error_result() -> None:
 def test_the_result_of_a_call_made_by_code_holds_only_text() -> None:
     """A file is named; any other block is refused."""
     assert sent("text", asked=BY_CODE) == sent([SAID | {"text": "text"}], asked=BY_CODE) == text("text")
-    assert "cannot hold a block of the type image" in sent(PICTURE, asked=BY_CODE)[0]["text"]
-    assert "takes only text" in error([URL_IMAGE], asked=BY_CODE)
+    assert "cannot hold a block of type image" in sent(PICTURE, asked=BY_CODE)[0]["text"]
+    assert "may hold only text" in error([URL_IMAGE], asked=BY_CODE)
 
 
 def test_the_result_of_a_toolset_member_holds_text_images_and_browser_states() -> None:
     """It repeats the name of the toolset."""
     assert answer([URL_IMAGE], asked=OF_TOOLSET)["toolset_name"] == "computer"
     pdf = FileResponse("a.pdf", "application/pdf", PDF)
-    assert "cannot hold a block of the type document" in sent(pdf, asked=OF_TOOLSET)[0]["text"]
-    assert "takes only browser_state, image, text" in error([DOCUMENT], asked=OF_TOOLSET)
+    assert "cannot hold a block of type document" in sent(pdf, asked=OF_TOOLSET)[0]["text"]
+    assert "may hold only browser_state, image, text" in error([DOCUMENT], asked=OF_TOOLSET)
     assert sent([BROWSER], asked=OF_TOOLSET) == [BROWSER]
 
 
 def test_a_reference_to_an_unknown_tool_is_refused() -> None:
     """If the known names are given."""
     assert content_of([REFERENCE], known_tools={"look"}) == [REFERENCE]
-    with pytest.raises(Unsendable, match=r"result\[0\] refers to the tool 'look', which is not known"):
+    with pytest.raises(Unsendable, match=r"result\[0\] refers to the unknown tool 'look'"):
         content_of([REFERENCE], known_tools=set())
 
 
@@ -219,7 +219,7 @@ def test_the_content_of_an_error_may_not_be_empty() -> None:
     """The API refuses an error without text, and "ok" does not say what failed."""
     cases: list[Any] = ["", " ", None, [BLANK], RawOutputs([]), EmptyResponse()]
     for value in cases:
-        with pytest.raises(ValueError, match="may not be empty; say what went wrong"):
+        with pytest.raises(ValueError, match="must not be empty; describe the error"):
             content_of(value, is_error=True)
 
 

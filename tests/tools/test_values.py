@@ -230,13 +230,13 @@ BAD: dict[str, tuple[Any, str]] = {
     "exception inside": (lambda: {"error": ValueError("x")}, "a value of type ValueError cannot be converted"),
     "bytes that are not text": (lambda: {"a": b"\xff"}, "bytes that are not UTF-8 text; return them as a FileResponse"),
     "too many digits": (lambda: {"a": 10**5000}, "cannot be converted to JSON: ValueError"),
-    "itself": (itself, "it contains itself, or is nested too deep to be JSON"),
-    "deep": (lambda: deep(2000), "it contains itself, or is nested too deep to be JSON"),
-    "two keys of one text": (lambda: {1: "a", "1": "b"}, "it has two keys that are the same text in JSON"),
+    "itself": (itself, "it contains itself, or is nested too deeply for JSON"),
+    "deep": (lambda: deep(2000), "it contains itself, or is nested too deeply for JSON"),
+    "two keys of one text": (lambda: {1: "a", "1": "b"}, "two of its keys are the same text in JSON"),
     "generator that raises": (failing, "it cannot be read: LookupError: row 2 is gone"),
     "generator that raises inside": (lambda: {"rows": failing()}, "LookupError: row 2 is gone"),
     "a mapping that raises": (lambda: [Reluctant(a=1)], "locked"),
-    "coroutine": (forgotten, "it is a coroutine: await it in the tool"),
+    "coroutine": (forgotten, "it is a coroutine; await it in the tool"),
     "coroutine inside": (lambda: [1, forgotten()], "it is a coroutine"),
 }
 

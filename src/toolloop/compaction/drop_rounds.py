@@ -1,4 +1,4 @@
-"""Compaction that leaves out old rounds."""
+"""Compaction that drops old rounds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from toolloop.compaction.tokens import Outline
 
 @frozen(eq=False)
 class DropRounds(EditStrategy):
-    """Leaves out all but the last rounds. A round is an assistant message and the results of its calls.
+    """Drop all but the last rounds. A round is an assistant message and the results of its calls.
 
-    These stay, too: the first user turn, the user turn that the last rounds work on, the last words of the user beside
-    results, summaries, the last compaction of the API, and system messages that add or remove tools, or the last one
-    that sets the output. No cut falls inside a round. A history that no such cut leaves valid stays as it is.
+    These messages are also kept:
+
+    - the first user turn, and the user turn that the last rounds belong to;
+    - the last text of the user that follows results;
+    - summaries, and the last compaction of the API;
+    - system messages that add or remove tools, and the last one that sets the output.
+
+    Rounds are never split. If the shorter history would be invalid, the history is not changed.
 
     Args:
-        keep_last: the number of rounds that stay.
-        at_tokens: with fewer tokens nothing is done; None sets no threshold.
+        keep_last: the number of rounds to keep.
+        at_tokens: histories with fewer tokens are not changed; None means no threshold.
 
     Raises:
         ValueError: a value is out of range. The message names the field.
@@ -31,11 +36,11 @@ class DropRounds(EditStrategy):
     keep_last: int = field(validator=at_least(1))
 
     def plan(self, outlines: Sequence[Outline]) -> Edit | None:
-        """Return the history without the old rounds; None if there is nothing to leave out."""
+        """Return the history without the old rounds; None if there is nothing to drop."""
         new = self._cut(outlines)
         if new is None:
             return None
-        # User turns that meet now may join the turn that goes on to its beginning. Then fewer rounds are needed.
+        # A cut may make user turns adjacent, which connects the open turn to its beginning. Then fewer rounds suffice.
         while (fewer := self._cut(new)) is not None:
             new = fewer
         return edit_of(outlines, new)

@@ -1,4 +1,4 @@
-"""Compaction that hides old results of tools."""
+"""Compaction that masks old tool results."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MASK_START: Final = "[Left out to save room: "
 
 @frozen(eq=False)
 class MaskResults(EditStrategy):
-    """Replaces old results with a short text that names the tool and the size of the result.
+    """Replace old results with a short text that names the tool and the size of the result.
 
-    Calls and the words of the model stay, so the model still knows what it did. Results that load tools stay, and so do
-    those of the API's own tools, which must go back as they came.
+    Calls and the model's texts are kept, so the model still knows its own steps. Results that load tools are kept, and
+    so are results of the API's own tools, which must be sent back unchanged.
 
     Args:
         keep_rounds: the number of rounds at the end that keep their results.
-        min_tokens: results with fewer tokens stay.
-        at_tokens: with fewer tokens nothing is done; None sets no threshold.
+        min_tokens: results with fewer tokens are kept.
+        at_tokens: histories with fewer tokens are not changed; None means no threshold.
 
     Raises:
         ValueError: a value is out of range. The message names the field.
@@ -71,7 +71,7 @@ class MaskResults(EditStrategy):
 
 
 def _stays(content: Any) -> bool:
-    """Return whether a result loads tools, or is masked already."""
+    """Return whether a result loads tools, or is already masked."""
     if isinstance(content, str):
         return content.startswith(MASK_START)
     return isinstance(content, list) and any(kind_of(inner) == "tool_reference" for inner in content)

@@ -1,4 +1,4 @@
-"""The segments of a history: which messages stay or go together, and which always stay."""
+"""Split a history into segments, which are kept or dropped as a whole, and find those that are always kept."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from toolloop.messages.reading import THINKING, after_compaction, blocks_of, is_
 from toolloop.messages.repair import repair
 from toolloop.messages.rounds import open_code_calls, rounds
 
-#: The beginning of each summary, by which the next compaction knows it.
+#: The beginning of each summary. The next compaction recognizes the summary by it.
 SUMMARY_START: Final = "[Summary of the conversation so far, in the place of its messages]"
 
-# With these settings the rule about thinking at the start of a turn is checked, too.
+# With these settings, the rule about thinking at the start of a turn is also checked.
 _MANUAL: Final[dict[str, Any]] = {"model": "claude-sonnet-4-5", "thinking": {"type": "enabled"}}
 _TOOL_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})
 
 
 @frozen(eq=False)
 class Segment:
-    """A part of a history as `rounds` splits it. A summary by `Summarize` is a segment of its own.
+    """A part of a history as `rounds` splits it. A summary by `Summarize` is a separate segment.
 
     Args:
-        outlines: of its messages.
+        outlines: the outlines of its messages.
         messages: its messages.
-        speaks: whether the model says something in it.
-        asks: whether the user says something in it, beside results.
-        by_code: whether it ends in results of calls that code made. Only the model may continue then.
+        speaks: whether it has an assistant message.
+        asks: whether it has user content besides results.
+        by_code: whether it ends in results of calls made by code. Then only the model may continue.
         with_results: whether it ends in a user turn with results.
         thinks: whether it begins with thinking.
-        lasting: the system messages in it that apply to everything after them: they change tools, or set the output.
+        lasting: its system messages that affect all later messages: they change tools, or set the output.
         is_summary: whether it is a summary by `Summarize`.
 
     """
@@ -96,18 +96,18 @@ def _lasts(message: Any) -> bool:
 
 
 def tail_of(segments: Sequence[Segment], keep: int) -> int:
-    """Return where the last `keep` segments in which the model speaks begin; 0 if there are not more."""
+    """Return the index at which the last `keep` segments with an assistant message begin; 0 if there are fewer."""
     speaking = [number for number, segment in enumerate(segments) if segment.speaks]
     return speaking[-keep] if len(speaking) > keep else 0
 
 
 def last_compaction(segments: Sequence[Segment]) -> int:
-    """Return the segment with the last compaction block of the API; -1 if there is none."""
+    """Return the index of the segment with the API's last compaction block, or -1."""
     return _last(segments, lambda segment: any(each.compacts for each in segment.outlines))
 
 
 def first_turn(segments: Sequence[Segment]) -> int:
-    """Return the segment in which the user speaks first; -1 if there is none."""
+    """Return the index of the first segment with user content, or -1."""
     return next((number for number, segment in enumerate(segments) if segment.asks), -1)
 
 
@@ -116,15 +116,15 @@ def _last(segments: Sequence[Segment], wanted: Callable[[Segment], bool]) -> int
 
 
 def kept(segments: Sequence[Segment], tail: int, begin: int = 0) -> set[int]:
-    """Return the segments that stay when everything before the tail is cut.
+    """Return the indices of the segments to keep when the segments before the tail are dropped.
 
-    These are the tail, the first user turn, the user turn that the tail works on, the last words of the user beside
-    results, the last compaction of the API, summaries, and the last thinking of a turn that has not ended.
+    These are the tail, the first user turn, the user turn that the tail belongs to, the last user text that follows
+    results, the last compaction of the API, summaries, and the last thinking of an open turn.
 
     Args:
-        segments: of the whole history.
-        tail: the first segment of the tail.
-        begin: no turn of the model that reaches the end begins before this segment.
+        segments: the segments of the whole history.
+        tail: the index of the first segment of the tail.
+        begin: the earliest segment at which an open turn may begin.
 
     """
     before = segments[:tail]
@@ -134,10 +134,10 @@ def kept(segments: Sequence[Segment], tail: int, begin: int = 0) -> set[int]:
         last_compaction(segments),
         _last(before, lambda each: each.asks),
         _last(before, lambda each: each.asks and not each.speaks),
-        # A segment begins with a system message where that moved behind a summary.
+        # A segment begins with a system message if that was moved after a summary.
         *(number for number, each in enumerate(before) if each.is_summary or each.outlines[0].role == "system"),
     } - {-1}
-    # With manual thinking the API may have thought only once in a turn of calls, and wants the turn to begin so.
+    # With manual thinking, the model may have thought only once in a turn of calls, and the turn must begin with it.
     going_on = takewhile(lambda each: each.speaks and each.with_results, reversed(segments))
     begin = max(begin, len(segments) - sum(1 for _ in going_on))
     first = min((number for number in keep if number >= begin), default=begin)
@@ -147,9 +147,9 @@ def kept(segments: Sequence[Segment], tail: int, begin: int = 0) -> set[int]:
 
 
 def left_of(segments: Sequence[Segment], keep: set[int], start: int = 0) -> list[Outline]:
-    """Return the messages that stay from a segment on, with the lasting system messages of the segments that go.
+    """Return the messages to keep from a segment on, with the lasting system messages of the dropped segments.
 
-    Of the system messages that only set the output, the last one replaces the others.
+    Of the system messages that only set the output, only the last one is kept.
     """
     alone = [each for number, segment in enumerate(segments) if number not in keep for each in segment.lasting]
     replaced = {id(each) for each in [each for each in alone if is_directive(each.message())][:-1]}
@@ -162,9 +162,9 @@ def left_of(segments: Sequence[Segment], keep: set[int], start: int = 0) -> list
 
 
 def put_together(old: Sequence[Outline], new: list[Outline]) -> list[Outline] | None:
-    """Return a cut history if it breaks no rule that the old one kept, else None.
+    """Return the shorter history, or None if it breaks a rule that the old one kept.
 
-    System messages move behind a user message that follows them now.
+    A system message is moved after a user message that now follows it.
     """
     if breaks_nothing(new, old, **_MANUAL):
         return new

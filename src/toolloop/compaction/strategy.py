@@ -1,6 +1,6 @@
-"""The base of the strategies. A strategy reads outlines and answers with a plan; it changes nothing.
+"""The base classes of strategies. A strategy reads outlines and returns a plan; it changes nothing.
 
-So its user, a loop or a call with a plain list, can carry out the plan or drop it, and a failure changes nothing.
+The caller, a loop or `__call__` with a plain list, applies the plan or drops it. So a failure changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolloop.machine.jsontext import a_type, decode, encode, plain
 
 
 class SummaryFailed(OutsideError):
-    """A summary could not be used; the history is unchanged. The message says why."""
+    """A summary could not be used, and the history is unchanged. The message has the reason."""
 
 
 @frozen(eq=False)
@@ -26,8 +26,8 @@ class Edit:
     """A compacted history.
 
     Attributes:
-        outlines: of its messages, in order. Unchanged messages keep their outlines.
-        before, after: about how many tokens the messages had, and have now.
+        outlines: the outlines of its messages, in order. Unchanged messages keep their outlines.
+        before, after: the estimated tokens of the messages before and after.
 
     """
 
@@ -48,7 +48,7 @@ def edit_of(old: Sequence[Outline], new: Iterable[Outline]) -> Edit:
 
 
 def live_tokens(outlines: Sequence[Outline]) -> int:
-    """Estimate the tokens of messages together. Those before the API's own compaction do not count."""
+    """Estimate the total tokens of messages. Messages before the API's own compaction do not count."""
     start = max((at for at, outline in enumerate(outlines) if outline.compacts), default=0)
     return sum(outline.tokens for outline in outlines[start:])
 
@@ -58,17 +58,17 @@ def at_least(least: int) -> Callable[[Any, Any, Any], None]:
 
     def check(_strategy: Any, attribute: Any, value: Any) -> None:
         if not isinstance(value, int) or value < least:
-            raise ValueError(f"{attribute.name} is {value!r}; give an integer of at least {least}")
+            raise ValueError(f"{attribute.name}: expected an int of at least {least}, got {value!r}")
 
     return check
 
 
 @frozen(eq=False, kw_only=True)
 class Strategy(ABC):
-    """A way to shorten a history. A strategy keeps no state of a loop, so many loops can share one.
+    """Shorten a history. A strategy has no state, so many loops can share one.
 
     Attributes:
-        at_tokens: with fewer tokens nothing is done; None sets no threshold.
+        at_tokens: histories with fewer tokens are not changed; None means no threshold.
 
     """
 
@@ -76,7 +76,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def plan(self, outlines: Sequence[Outline]) -> Any:
-        """Return what to do with a history, whatever its size; None if there is nothing to do."""
+        """Return a plan for a history of any size; None if there is nothing to do."""
 
     def _read(self, messages: Any) -> tuple[list[Outline], Any]:
         """Read a plain list of messages, which may be SDK objects.
@@ -85,25 +85,25 @@ class Strategy(ABC):
             The outlines of the messages, and the plan for them. The plan is None below the threshold.
 
         Raises:
-            TypeError: it is not a list of messages, or a message is not JSON.
+            TypeError: the value is not a list of messages, or a message is not JSON.
 
         """
         if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
-            raise TypeError(f"{type(self).__name__} got {a_type(messages)}; give a list of messages")
+            raise TypeError(f"{type(self).__name__}: expected a list of messages, got {a_type(messages)}")
         outlines = [outline_of(_as_json(each, f"messages[{index}]")) for index, each in enumerate(messages)]
         return outlines, self.plan(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None
 
 
 def _as_json(message: Any, where: str) -> Any:
-    """Return a copy of a message, with the JSON of SDK objects in it."""
+    """Return a copy of a message, with SDK objects converted to JSON."""
     try:
-        return decode(encode(message))  # also a half of a surrogate pair, which the model may have sent
+        return decode(encode(message))  # keeps lone surrogates, which the model may have sent
     except (TypeError, ValueError):
         return plain(message, where)
 
 
 def applied(edit: Edit | None, messages: Sequence[Any], outlines: Sequence[Outline]) -> list[Any]:
-    """Return a new list with the edit carried out. Unchanged messages are the objects that were given."""
+    """Return a new list with the edit applied. Unchanged messages are the given objects."""
     given = dict(zip(map(id, outlines), messages, strict=True))
     edited = outlines if edit is None else edit.outlines
     return [given[id(each)] if id(each) in given else each.message() for each in edited]
@@ -111,19 +111,19 @@ def applied(edit: Edit | None, messages: Sequence[Any], outlines: Sequence[Outli
 
 @frozen(eq=False, kw_only=True)
 class EditStrategy(Strategy):
-    """A strategy that makes the compacted history by itself. Its plan is an `Edit`."""
+    """A strategy that needs no model. Its plan is an `Edit`."""
 
     def __call__(self, messages: Sequence[Any]) -> list[Any]:
         """Compact a list of messages.
 
         Args:
-            messages: the history, for example `handle.messages`. It stays as it is.
+            messages: the history, for example `handle.messages`. It is not modified.
 
         Returns:
             A new list. Unchanged messages are the same objects.
 
         Raises:
-            TypeError: it is not a list of messages.
+            TypeError: the value is not a list of messages.
 
         """
         outlines, edit = self._read(messages)

@@ -42,11 +42,11 @@ _COMPLETE: Final = frozenset({"end_turn", "stop_sequence"})
 
 @frozen(eq=False)
 class Summary:
-    """A summary that the model or a function of the caller has to write.
+    """A planned summary, which the model or a function of the caller writes.
 
     Attributes:
-        request: the messages of the request, as JSON texts: the first ones of the history, and the prompt.
-        prefix: how many of them belong to the history.
+        request: the messages of the request, as JSON texts: the start of the history, and the prompt.
+        prefix: the number of messages from the history in the request.
 
     """
 
@@ -58,12 +58,12 @@ class Summary:
 
     @property
     def frees(self) -> int:
-        """About how many tokens the history loses, without the tokens of the summary."""
+        """The estimated tokens that the summary replaces, without those of the summary itself."""
         return live_tokens(self._old) - live_tokens(self._new) + self._placeholder.tokens
 
     @property
     def stays(self) -> int:
-        """About how many tokens stay after the summary."""
+        """The estimated tokens of the messages after the summary."""
         return sum(outline.tokens for outline in self._new[self._new.index(self._placeholder) + 1 :])
 
     def messages(self) -> list[JSON]:
@@ -71,7 +71,7 @@ class Summary:
         return [outline.message() for outline in self._old[: self.prefix]]
 
     def finish(self, reply: Mapping[str, Any]) -> Edit:
-        """Return the compacted history, from the reply of the model.
+        """Return the compacted history for the model's reply.
 
         Raises:
             SummaryFailed: the reply is not a summary, or the summary saves nothing.
@@ -82,26 +82,26 @@ class Summary:
         if any(kind_of(block) == "tool_use" for block in blocks):
             raise SummaryFailed("the model made calls instead of a summary")
         if stop not in _COMPLETE:
-            raise SummaryFailed(f"the reply is not a complete summary: its stop reason is {stop}")
+            raise SummaryFailed(f"the summary is incomplete: the stop reason of the reply is {stop}")
         return self.finish_text("".join(text_key(block, "text") or "" for block in blocks if kind_of(block) == "text"))
 
     def finish_text(self, text: object) -> Edit:
-        """Return the compacted history, from the text of a summary.
+        """Return the compacted history for the text of a summary.
 
         Raises:
-            SummaryFailed: it is not a text, is blank, or saves nothing.
+            SummaryFailed: the summary is not a str, is blank, or saves nothing.
 
         """
         if not isinstance(text, str):
-            raise SummaryFailed(f"the summary is {a_type(text)}, not a text")
+            raise SummaryFailed(f"expected a str as the summary, got {a_type(text)}")
         if not text.strip():
             raise SummaryFailed("the summary is blank")
         summary = _message("user", f"{SUMMARY_START}\n\n{well_formed(text.strip())}")
         edit = edit_of(self._old, (summary if each is self._placeholder else each for each in self._new))
         if edit.after >= edit.before:
             raise SummaryFailed(
-                f"the summary saves nothing: with it the messages have about {edit.after} tokens, without it "
-                f"{edit.before}"
+                f"the summary saves nothing: the messages have about {edit.after} tokens with it, and {edit.before} "
+                "without it"
             )
         return edit
 
@@ -112,21 +112,21 @@ def _message(role: str, text: str) -> Outline:
 
 def _text(_strategy: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{attribute.name} is {value!r}; give a text that is not blank")
+        raise ValueError(f"{attribute.name}: expected a text that is not blank, got {value!r}")
 
 
 def _split(strategy: Any) -> tuple[dict[str, JSON], Secrets]:
     params = check_params(strategy.params or {}, asked=_ASKED)
     if "messages" in params:
-        raise ValueError("params has 'messages'; leave it out, for the strategy chooses them")
+        raise ValueError("params has 'messages', but the strategy chooses them. Leave it out")
     return split(params)
 
 
 def _writer(_strategy: Any, attribute: Any, value: Any) -> None:
     if value is not None and (isinstance(value, type) or not (_is_provider(value) or callable(value))):
         raise TypeError(
-            f"{attribute.name} is {a_type(value)}; give a client of the anthropic SDK, a provider, a function that "
-            "takes messages and returns a text, or None for the loop's own provider"
+            f"{attribute.name}: expected a client of the anthropic SDK, a provider, a function that takes messages and "
+            f"returns a text, or None for the loop's provider, got {a_type(value)}"
         )
 
 
@@ -136,20 +136,20 @@ def _is_provider(value: object) -> bool:
 
 @frozen(eq=False)
 class Summarize(Strategy):
-    """Replaces old rounds with a summary. A round is an assistant message and the results of its calls.
+    """Replace old rounds with a summary. A round is an assistant message and the results of its calls.
 
     The request for the summary is the history itself with a prompt at the end. The messages that `DropRounds` keeps
-    stay here, too. An earlier summary is part of the request, and the new one replaces it. If the summary fails or
-    saves nothing, the history stays as it is.
+    are also kept. An earlier summary is part of the request, and the new one replaces it. If the summary fails or
+    saves nothing, the history is not changed.
 
     Args:
-        provider: who writes the summary. None: the provider of the loop. Otherwise a client of the anthropic SDK or a
-            provider, async ones for an async handle; or a function, which may be async, that takes the messages to
-            summarize without the prompt and returns the summary.
-        keep_last: the number of rounds at the end that stay.
-        at_tokens: with fewer tokens nothing is done; None sets no threshold.
-        params: parameters of the request that differ from those of the loop, such as `model` and `max_tokens`. None
-            removes one. For a plain list of messages they are all the parameters.
+        provider: a client of the anthropic SDK or a provider, async for an async handle. Or a function, sync or async,
+            that takes the messages to summarize, without the prompt, and returns the summary. None means the loop's
+            provider.
+        keep_last: the number of rounds at the end to keep.
+        at_tokens: histories with fewer tokens are not changed; None means no threshold.
+        params: parameters of the request that differ from the loop's, such as `model` and `max_tokens`. The value None
+            removes a parameter. For a plain list of messages, these are all parameters.
         prompt: the last message of the request.
 
     Raises:
@@ -161,12 +161,12 @@ class Summarize(Strategy):
     keep_last: int = field(default=4, validator=at_least(1))
     params: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
     prompt: str = field(default=SUMMARY_PROMPT, kw_only=True, validator=_text, repr=False)
-    #: The `params`: those that are stored as JSON, and those that stay with the process.
+    #: The `params`: those stored as JSON, and those kept only in the process.
     given: tuple[dict[str, JSON], Secrets] = field(init=False, default=Factory(_split, takes_self=True), repr=False)
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The caller's function that writes the summary, if there is one."""
+        """Your function that writes the summary, if there is one."""
         return None if self.provider is None or _is_provider(self.provider) else self.provider
 
     @property
@@ -180,10 +180,10 @@ class Summarize(Strategy):
         return given is not None and iscoroutinefunction(unwrap(given.messages.create))
 
     def provider_for(self, *, is_async: bool) -> Provider | AsyncProvider | None:
-        """Return the provider that writes the summary; None for that of the loop, or for a function.
+        """Return the provider that writes the summary; None means the loop's provider, or a function.
 
         Raises:
-            TypeError: it is sync where async is needed, or the other way round.
+            TypeError: it is sync but must be async, or the reverse.
 
         """
         return None if self.provider is None or self.function else provider_for(self.provider, is_async=is_async)
@@ -191,28 +191,28 @@ class Summarize(Strategy):
     def plan(self, outlines: Sequence[Outline]) -> Summary | None:
         """Plan a summary of the old rounds of a history.
 
-        The request begins like the history, so that the prompt cache serves it and thinking keeps its prefix.
+        The request begins with the messages of the history, so the prompt cache applies and thinking keeps its prefix.
 
         Returns:
-            The plan; None if there is nothing to summarize but an earlier summary, or if no cut leaves the history
-            valid.
+            The plan. None if there is nothing to summarize except an earlier summary, or if every cut makes the
+            history invalid.
 
         """
         segments = segments_of(outlines)
         tail = tail_of(segments, self.keep_last)
         first = first_turn(segments)
-        # The summary follows the first user turn, and the API's own compaction, which would hide it.
+        # The summary follows the first user turn and the API's own compaction, which hides all messages before it.
         start = place = max(first if first < tail else -1, last_compaction(segments)) + 1
         while 0 < place < tail and segments[place - 1].by_code:
-            place += 1  # only the model may continue after results of calls that code made
+            place += 1  # only the model may continue after results of calls made by code
         keep = kept(segments, tail, place) | set(range(start, place))
         gone = [number for number in range(place, tail) if number not in keep]
         while gone and segments[gone[-1]].by_code:
-            keep.add(gone.pop())  # the prompt cannot follow results of calls that code made
+            keep.add(gone.pop())  # the prompt cannot follow results of calls made by code
         if not gone:
             return None
         prefix = sum(len(segment.outlines) for segment in segments[: gone[-1] + 1])
-        # The API takes no user message after a system message (rule 21).
+        # The API does not accept a user message after a system message (rule 21).
         asked = _message("system" if outlines[prefix - 1].role == "system" else "user", well_formed(self.prompt))
         request = [*outlines[:prefix], asked]
         placeholder = _message("user", SUMMARY_START)
@@ -227,14 +227,14 @@ class Summarize(Strategy):
         """Compact a list of messages.
 
         Args:
-            messages: the history, for example `handle.messages`. It stays as it is.
+            messages: the history, for example `handle.messages`. It is not modified.
 
         Returns:
-            A new list, or with an async provider, client or function an awaitable of it. Unchanged messages are the
-            same objects.
+            A new list. With an async provider, client or function, an awaitable of the list. Unchanged messages are
+            the same objects.
 
         Raises:
-            TypeError: it is not a list of messages, or there is no provider.
+            TypeError: the value is not a list of messages, or there is no provider.
             ValueError: `params` has no `model` or no `max_tokens`, which a provider needs.
             SummaryFailed: the summary failed, or saves nothing.
             ModelError, ProtocolError: the request failed.
@@ -262,12 +262,12 @@ class Summarize(Strategy):
         return applied(edit, messages, outlines)
 
     def _check_alone(self) -> None:
-        """Refuse settings that only a loop can complete."""
+        """Refuse settings that need a loop."""
         if self.provider is None:
-            raise TypeError("provider is None, which means that of a loop; for a list of messages give Summarize one")
+            raise TypeError("provider: None means the loop's provider. For a list of messages, pass one to Summarize")
         missing = [name for name in ("model", "max_tokens") if name not in (self.params or {})]
         if missing and self.function is None:
-            raise ValueError(f"params has no {' and no '.join(missing)}; for a list of messages give all parameters")
+            raise ValueError(f"params has no {' and no '.join(missing)}. For a list of messages, pass all parameters")
 
     def _request(self, summary: Summary) -> Request:
         stored, secrets = self.given

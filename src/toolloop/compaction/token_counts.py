@@ -1,4 +1,4 @@
-"""About how many tokens the next request of a loop has. Each message is measured once, however often that is asked."""
+"""Estimate the tokens of a loop's next request. Each message is measured only once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from toolloop.requests.thinking import leaves_out
 
 @frozen
 class _Measured:
-    """A message and the sums up to it, itself included.
+    """The token sums up to and including a message.
 
     Attributes:
         tokens, thinking: tokens of all messages so far, and of the thinking in them.
-        start: the place of the last message with a compaction block; the API ignores those before it.
+        start: the index of the last message with a compaction block; the API ignores the messages before it.
 
     """
 
@@ -36,28 +36,28 @@ _NONE = _Measured(Outline("", None, 0))
 
 
 class TokenCounter:
-    """Count the tokens of one loop. A history that has grown is only measured where it is new."""
+    """Count the tokens of one loop. Only new messages of a history are measured."""
 
     def __init__(self) -> None:
-        """Nothing is measured yet."""
-        # A history and its measures. They are replaced together, so that an interrupt cannot leave them different.
+        """Start without measures."""
+        # A history and its measures. They are replaced together, so an interrupt cannot leave them inconsistent.
         self._seen: tuple[Chain[str], Chain[_Measured]] = Chain(), Chain()
-        # The parameters of the last request, their tokens, and whether requests leave stale thinking out.
+        # The parameters of the last request, their tokens, and whether requests omit stale thinking.
         self._params: tuple[str, int, bool] = "", 0, False
 
     def outlines(self, history: Chain[str]) -> list[Outline]:
-        """Return the outline of each message."""
+        """Return the outlines of the messages."""
         return [each.outline for each in self._measure(history)]
 
     def next_request(self, loop: Loop, params: str) -> int:
-        """Estimate how many tokens the next request of a loop has.
+        """Estimate the tokens of a loop's next request.
 
-        The API's own count of the last request is exact, but tells nothing once the history was edited. And a server
-        that counts too little must not keep a history from being compacted. So the larger of the two numbers counts.
+        The result is the larger of the API's count of the last request and our own estimate. The API's count is exact,
+        but useless after an edit of the history. A server that counts too little must not prevent compaction.
 
         Args:
             loop: the loop.
-            params: the JSON text of its parameters with all tools among them.
+            params: the JSON text of its parameters, with all tools.
 
         """
         measured: Sequence[_Measured] = self._measure(loop.messages)
@@ -83,7 +83,7 @@ class TokenCounter:
         return self._seen[1]
 
     def _fixed(self, params: str) -> tuple[int, bool]:
-        """Return the tokens of a request beside its messages, and whether it leaves stale thinking out."""
+        """Return the tokens of a request without its messages, and whether it omits stale thinking."""
         if params is not self._params[0]:
             body = decode(params)
             tokens = estimate_tokens((), system=body.get("system"), tools=body.get("tools"))
@@ -101,25 +101,25 @@ def _measures(outlines: Iterable[Outline], before: Sequence[_Measured]) -> Itera
 
 
 def _upto(measured: Sequence[_Measured], place: int) -> _Measured:
-    """Return the sums of the messages before a place."""
+    """Return the sums of the messages before an index."""
     return measured[min(place, len(measured)) - 1] if place and measured else _NONE
 
 
 def _tokens_from(measured: Sequence[_Measured], place: int) -> int:
-    """Estimate the tokens of the messages from a place on, without those that the API ignores."""
+    """Estimate the tokens of the messages from an index on, without messages that the API ignores."""
     if not measured:
         return 0
     return measured[-1].tokens - _upto(measured, max(place, measured[-1].start)).tokens
 
 
 def _answered(measured: Sequence[_Measured]) -> int:
-    """Return the place after the last message of the model's."""
+    """Return the index after the last assistant message."""
     places = range(len(measured), 0, -1)
     return next((place for place in places if measured[place - 1].outline.role == "assistant"), 0)
 
 
 def _thinking_tokens(each: Outline) -> int:
-    """Estimate how many tokens of a message are thinking."""
+    """Estimate the tokens of the thinking in a message."""
     if each.role != "assistant" or 'thinking"' not in each.text:
         return 0
     message = each.message()
@@ -129,9 +129,9 @@ def _thinking_tokens(each: Outline) -> int:
 
 
 def _counted_by_api(loop: Loop) -> int | None:
-    """Return how many tokens the history had with the last reply, as the API counted; None if that is not known.
+    """Return the API's count of the tokens of the history with the last reply; None if unknown.
 
-    Server tools read the history several times in one request, and the usage is the sum of all of these.
+    Server tools read the history several times in one request, and the usage is the sum of all reads.
     """
     if loop.response is None or loop.iterations <= loop.edited_at:
         return None
@@ -148,6 +148,6 @@ def _counted_by_api(loop: Loop) -> int | None:
     return Usage.read(usage).total_tokens or None
 
 
-# The iterations in which the model itself continued. After a fallback to another model, the last one has its own type
-# (source: `BetaFallbackMessageIterationUsage` of anthropic 2.12).
+# The iterations in which the model itself continued. After a fallback to another model, the last one has a different
+# type (source: `BetaFallbackMessageIterationUsage` of anthropic 2.12).
 _SAMPLING = ("message", "fallback_message")

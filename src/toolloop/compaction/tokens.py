@@ -1,9 +1,9 @@
-"""An estimate of how many tokens a history has, made without a request, and messages with their estimated size.
+"""Estimate the tokens of a history without a request.
 
-The constants come from recorded requests (`tests/conformance/test_recorded_tokens.py`). The estimate of a whole request
-is off by at most 25 % (16 % on average), that of a round by 25 %, that of server searches by 15 %. Thinking of closed
-turns counts although older models drop it, and newer models read up to a third more tokens from the same text (source:
-the documentation). For an exact count ask the API: `client.messages.count_tokens`.
+The constants are measured in recorded requests (`tests/conformance/test_recorded_tokens.py`). The maximum error is 25 %
+for a whole request (16 % on average), 25 % for a round and 15 % for server searches. Thinking of closed turns is
+counted, although older models drop it. Newer models count up to a third more tokens for the same text (source: the
+documentation). For an exact count, ask the API: `client.messages.count_tokens`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from attrs import field, frozen
 from toolloop.machine.jsontext import JSON, decode, encode
 from toolloop.messages.reading import is_server_result, is_summary, role_of
 
-# These are tokens, measured in the recordings: tests/conformance/test_recorded_tokens.py.
+# Tokens, measured in the recordings: tests/conformance/test_recorded_tokens.py.
 _MESSAGE: Final = 4
 _CALL: Final = 38
 _RESULT: Final = 16
 _WITH_TOOLS: Final = 390  # the text that the API adds with the first tool
 _SERVER_TOOL: Final = 1_700  # the text that the API adds for its web search and code execution
-_API_TOOL: Final = 600  # of its other tools: between 250 and 750 by the documentation
-_REFERENCE: Final = 80  # the definition of a tool that was deferred till here
-_IMAGE: Final = 1_600  # the most that an image costs (source: the documentation of vision)
-_PAGE: Final = 2_500  # of a PDF: words and picture
-_PAGE_CHARACTERS: Final = 67_000  # of base64
+_API_TOOL: Final = 600  # the text for another tool of the API: 250 to 750 according to the documentation
+_REFERENCE: Final = 80  # the definition of a tool that was deferred until a reference
+_IMAGE: Final = 1_600  # the maximum for an image (source: the documentation on vision)
+_PAGE: Final = 2_500  # a page of a PDF: text and image
+_PAGE_CHARACTERS: Final = 67_000  # the base64 characters of a page
 
 _WORDS: Final = b"abcdefghijklmnopqrstuvwxyz "
 _ASCII: Final = bytes(range(128))
 
 
 def estimate_tokens(messages: Any, *, system: Any = None, tools: Any = None) -> int:
-    """Estimate how many input tokens a request has, without a request. It is deterministic, and never raises for JSON.
+    """Estimate the input tokens of a request without sending it. Deterministic; never raises for JSON values.
 
-    It is the sum over the messages, from the last compaction block on, the system prompt and the tools.
+    The estimate is the sum of the messages from the last compaction block on, the system prompt and the tools.
 
     Args:
         messages: plain JSON values.
         system: the system prompt, as in a request.
-        tools: the definitions of the tools, as in a request.
+        tools: the tool definitions, as in a request.
 
     """
     listed = messages if isinstance(messages, (list, tuple)) else ()
@@ -49,7 +49,7 @@ def estimate_tokens(messages: Any, *, system: Any = None, tools: Any = None) -> 
 
 
 def message_tokens(message: Any) -> int:
-    """Estimate how many tokens a message has, from its last compaction block on."""
+    """Estimate the tokens of a message, from its last compaction block on."""
     if not isinstance(message, dict):
         return 0
     content = message.get("content")
@@ -59,15 +59,15 @@ def message_tokens(message: Any) -> int:
 
 
 def compacts(message: Any) -> bool:
-    """Return whether a message has a compaction block that did not fail, so that nothing before it counts."""
+    """Return whether a message has a successful compaction block, so that earlier content does not count."""
     content = message.get("content") if isinstance(message, dict) else None
     return isinstance(content, list) and any(map(is_summary, content))
 
 
 def text_tokens(text: str) -> int:
-    """Estimate how many tokens a text has, by its kinds of characters.
+    """Estimate the tokens of a text from its kinds of characters.
 
-    A token is five lower-case letters, two other ASCII characters, or three bytes of other scripts.
+    A token is five lowercase letters, two other ASCII characters, or three bytes of other scripts.
     """
     data = text.encode("utf-8", "surrogatepass")
     rest = data.translate(None, _WORDS)
@@ -76,7 +76,7 @@ def text_tokens(text: str) -> int:
 
 
 def content_tokens(content: Any) -> int:
-    """Estimate how many tokens a text or a list of blocks has."""
+    """Estimate the tokens of a text or a list of blocks."""
     if isinstance(content, str):
         return text_tokens(content)
     return sum(map(_block, content)) if isinstance(content, list) else 0
@@ -86,7 +86,7 @@ def _block(block: Any) -> int:  # noqa: PLR0911 - one row for each kind of block
     match block:
         case {"type": "text", "text": content} | {"type": "compaction", "content": content}:
             return content_tokens(content)
-        case {"type": "thinking", "thinking": str(words)} if words:  # its signature costs nothing
+        case {"type": "thinking", "thinking": str(words)} if words:  # the signature does not count
             return text_tokens(words)
         case {"type": "thinking", "signature": str(hidden)} | {"type": "redacted_thinking", "data": str(hidden)}:
             return max(len(hidden) * 3 // 4 - 180, 0) // 5  # base64 of the text and about 180 bytes
@@ -101,7 +101,7 @@ def _block(block: Any) -> int:  # noqa: PLR0911 - one row for each kind of block
         case {"type": "search_result" | "document"}:
             texts = (block.get(key) for key in ("title", "context", "content"))
             return sum(map(content_tokens, texts)) + _source(block.get("source"))
-        case {"type": str(kind)}:  # all of a block of an unknown type counts as text
+        case {"type": str(kind)}:  # a block of an unknown type counts as text
             return _RESULT + _found(block.get("content")) if is_server_result(kind) else _json(block)
     return 0
 
@@ -114,7 +114,7 @@ def _source(source: Any) -> int:
             return content_tokens(content)
         case {"type": "base64", "data": str(data)}:
             return _PAGE * (len(data) // _PAGE_CHARACTERS + 1)
-    return _PAGE  # its length is not known
+    return _PAGE  # the length is unknown
 
 
 def _found(value: Any) -> int:
@@ -145,7 +145,7 @@ def _tools(tools: Any) -> int:
 def _tool(tool: dict[str, Any]) -> int:
     match tool:
         case {"defer_loading": True}:
-            return 0  # until a reference names it
+            return 0  # not loaded until a reference names it
         case {"type": str(kind)} if kind != "custom":
             return _SERVER_TOOL if kind.startswith(("web_", "code_execution_")) else _API_TOOL
     return _json([tool.get("name"), tool.get("description"), tool.get("input_schema")])
@@ -153,13 +153,13 @@ def _tool(tool: dict[str, Any]) -> int:
 
 @frozen(eq=False)
 class Outline:
-    """A message and its size. `outline` makes it, once for each message.
+    """A message and its estimated size, made by `outline`.
 
     Args:
         text: the JSON text of the message.
-        role: its role, or None if it does not have the shape of a message.
-        tokens: about how many tokens it has, from its last compaction block on.
-        compacts: whether it has a compaction block of the API, so that nothing before it counts.
+        role: the role, or None if the value is not a message.
+        tokens: the estimated tokens, from the last compaction block on.
+        compacts: whether it has a compaction block of the API, so that earlier messages do not count.
 
     """
 
@@ -181,5 +181,5 @@ def outline(text: str) -> Outline:
 
 
 def outline_of(message: JSON) -> Outline:
-    """Measure a message, given as plain JSON values, and keep these values."""
+    """Measure a message, given as plain JSON values, which are kept."""
     return Outline(encode(message), role_of(message), message_tokens(message), compacts(message), message)

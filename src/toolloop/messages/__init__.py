@@ -1,1 +1,1 @@
-"""Histories as the API reads them: what each block may hold, the rules of order, and repair."""
+"""Histories as the API reads them: the types of content blocks, the rules, and repair."""

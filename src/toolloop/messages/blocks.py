@@ -1,7 +1,7 @@
-"""The content blocks: where each type may stand, and which members it has.
+"""The types of content blocks: their members, and the places where each is allowed.
 
-`check` judges histories by this one table, and the tools make results by it. Its sources are the documentation of the
-API and the parameter types of the SDK. Only the API can know whether a file or an address exists.
+`check` and the results of tools use this one table. Its sources are the documentation of the API and the parameter
+types of the SDK. Whether a file or a URL exists is not checked.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = [
     "named",
 ]
 
-#: How many cache marks a request may have (rule 34 of the Messages API).
+#: The maximum number of cache marks in a request (rule 34 of the Messages API).
 MOST_CACHE_MARKS: Final = 4
 #: The largest number of base64 characters of one image.
 MOST_IMAGE_CHARACTERS: Final = 5 * 1024 * 1024
 
 IMAGE_TYPES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PDF: Final = "application/pdf"
-_PDF_MARK: Final = b"%PDF-"  # it may stand anywhere in the first 1,024 bytes
+_PDF_MARK: Final = b"%PDF-"  # it may be anywhere in the first 1,024 bytes
 _HEAD: Final = 1368  # characters of base64 that hold these
 
 
@@ -61,9 +61,9 @@ class BlockType:
     """A type of content block.
 
     Attributes:
-        places: where it may stand: in a message of the role `user`, `assistant` or `system`; or inside the `result` of
-            a call, of a `toolset` member, of a call made by `code`, or that is an `error`.
-        shape: of the whole block.
+        places: where it is allowed: in a message of the role `user`, `assistant` or `system`; or in the `result` of a
+            call, of a `toolset` member, of a call made by `code`, or in an `error` result.
+        shape: the shape of the whole block.
 
     """
 
@@ -77,11 +77,11 @@ class BlockType:
 def _words(path: str, key: str, value: JSON) -> Iterator[Flaw]:
     yield from STRING(path, key, value)
     if isinstance(value, str) and not value.strip():
-        yield Flaw(path, key, "blank-text", "the text block has no words")
+        yield Flaw(path, key, "blank-text", "the text block is blank")
 
 
 def _file(*media_types: str) -> Shape:
-    """Take a file as base64. Its first bytes must be those of its media type."""
+    """Accept a file as base64. Its first bytes must match its media type."""
     shape = members({"type": STRING, "media_type": one_of(*media_types), "data": STRING})
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
@@ -109,12 +109,12 @@ def _base64(path: str, data: str, declared: str | None) -> Iterator[Flaw]:
     real = media_type_of(start)
     if declared is None or real == declared or (declared == _PDF and real is None and _PDF_MARK in start):
         return
-    what = f"the bytes are those of {real}" if real else "the bytes are not those of such a file"
-    yield Flaw(path, "media_type", "block-fields", f"'media_type' is {declared!r}, and {what}")
+    actual = f"the bytes are {real}" if real else "the bytes are of another type"
+    yield Flaw(path, "media_type", "block-fields", f"'media_type' is {declared!r}, but {actual}")
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type of an image or a PDF, by its first bytes; None for anything else."""
+    """Detect the media type of an image or a PDF from its first bytes; None for anything else."""
     if data[:4] == b"RIFF":
         return "image/webp" if data[8:12] == b"WEBP" else None
     return next((kind for start, kind in _STARTS if data.startswith(start)), None)
@@ -134,7 +134,7 @@ _UPLOADED: Final = members({"type": STRING, "file_id": STRING})
 _ID: Final = matching("[a-zA-Z0-9_-]+")
 _MARK: Final = members({"type": one_of("ephemeral")}, {"ttl": one_of("5m", "1h")})
 
-# Members that several types of blocks have.
+# Members that several types of blocks share.
 _MARKED: Final = {"cache_control": _MARK}
 _CITED: Final = _MARKED | {"citations": members({}, {"enabled": BOOLEAN})}
 _CALL: Final = {"name": STRING, "input": OBJECT}
@@ -146,7 +146,7 @@ _SERVER_RESULTS: Final = (
 
 
 def _one(*kinds: str) -> Shape:
-    """Take a block of one of these types."""
+    """Accept a block of one of these types."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         return tagged({kind: BLOCKS[kind].shape for kind in kinds})(path, key, value)
@@ -174,14 +174,14 @@ _ADDED: Final = {**_REFERENCES, "tool_definition": members({"type": STRING, "def
 
 
 def _only_mark(path: str, key: str, value: JSON) -> Iterator[Flaw]:
-    """Take any block. The API wrote it and takes it back; only its cache mark may be the caller's."""
+    """Accept any block, and check only its cache mark: the API wrote the rest."""
     if value.get("cache_control") is not None:
         yield from _MARK(joined(path, key), "cache_control", value["cache_control"])
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
-# For each type: where it may stand, the members that it must have, and those that it may have.
+# For each type: the places where it is allowed, the required members and the optional members.
 _TABLE: Final[dict[str, tuple[str, Members, Members]]] = {
     "text": ("user assistant system result toolset code error", {"text": _words}, _MARKED | {"citations": _OBJECTS}),
     "image": ("user result toolset", {"source": _IMAGE_SOURCE}, _MARKED | {"transformations": OBJECT}),
@@ -219,27 +219,27 @@ BLOCKS: Final[Mapping[str, BlockType]] = {
     for kind, (places, required, optional) in _TABLE.items()
 } | dict.fromkeys(_OPAQUE, BlockType(frozenset({"user", "assistant"}), _only_mark))
 
-# Of a type that is not known here, such as one of a newer API.
+# A block of an unknown type, such as one of a newer API.
 _UNKNOWN: Final = BlockType(frozenset({"user", "assistant", "result"}), _only_mark)
 _UNKNOWN_ANSWER: Final = BlockType(frozenset({"assistant"}), _only_mark)
 
 
-# --- questions about it ----------------------------------------------------------------------------------------------
+# --- queries ------------------------------------------------------------------------------------------------------
 
 
 def type_of(kind: str) -> BlockType:
-    """Return the type of block with this name; types that are not known here pass, but for their cache mark."""
+    """Return the block type with this name. Of unknown types, only the cache mark is checked."""
     unknown = _UNKNOWN_ANSWER if kind.endswith("_tool_result") else _UNKNOWN
     return BLOCKS.get(kind, unknown)
 
 
 def is_known(kind: str) -> bool:
-    """Return whether this version knows where blocks of a type may stand."""
+    """Return whether this version knows the block type."""
     return kind in BLOCKS or kind.endswith("_tool_result")
 
 
 def kinds_in(*places: str) -> frozenset[str]:
-    """Return the known types of blocks that may stand in one of these places."""
+    """Return the known types of blocks that are allowed in one of these places."""
     return frozenset(kind for kind, block in BLOCKS.items() if block.places.intersection(places))
 
 
@@ -262,14 +262,14 @@ def kinds_taken(*, by_code: bool, toolset: str | None) -> frozenset[str]:
 
 
 def misfits(block: JSON, path: str = "") -> list[tuple[str, str]]:
-    """Find what the API would refuse in a content block of a result.
+    """Find the errors in a content block of a result.
 
     Args:
         block: the block, as JSON.
-        path: the path of the block. It goes before the paths inside.
+        path: the path of the block, the prefix of the paths in it.
 
     Returns:
-        For each flaw its path and what is wrong. Empty for a block that fits.
+        The path and a description of each error. Empty for a valid block.
 
     """
     return [

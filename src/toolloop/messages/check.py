@@ -16,20 +16,20 @@ from toolloop.messages.turns import check_turns
 
 
 def check(messages: Any, *, model: str | None = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
-    """Find what the API would refuse in a history, as far as that can be known without it.
+    """Find the problems that would make the API refuse a history, as far as they can be found without the API.
 
-    The history is judged as the messages of a request: models without prefill refuse one that ends in an assistant
-    message. It never raises for JSON values. Its time is linear in the size of the history.
+    The history is checked as the messages of a request: a model without prefill refuses a history that ends in an
+    assistant message. The check never raises for JSON values. Its time is linear in the size of the history.
 
     Args:
-        messages: plain JSON values; indices in the problems are those of this list.
-        model: the id of the model. The rules that depend on the model need a known one.
-        tools: the definitions of the tools of the request; None if they are not known.
+        messages: plain JSON values; the paths of problems refer to this list.
+        model: the id of the model. Rules that depend on the model are checked only for known models.
+        tools: the tool definitions of the request; None if unknown.
         thinking: the `thinking` parameter of the request.
 
     Returns:
-        The problems: first those of tools and thinking, then of shapes, then of order. The API is certain to refuse
-        those of the level `error`. If a message is not JSON, shapes and order are not checked.
+        The problems: first those of tools and thinking, then of shapes, then of order. The API certainly refuses the
+        problems of level `error`. If a message is not JSON, shapes and order are not checked.
 
     """
     findings = Findings()
@@ -44,7 +44,7 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
 
 
 def _as_json(messages: Sequence[Any], findings: Findings) -> list[Any] | None:
-    """Return the messages as they arrive at the API; None if one of them is not JSON."""
+    """Return the messages as the API receives them; None if one of them is not JSON."""
     plain = []
     for number, message in enumerate(messages):
         try:
@@ -54,9 +54,9 @@ def _as_json(messages: Sequence[Any], findings: Findings) -> list[Any] | None:
             findings.add("not-encodable", message_path(number), f"the message is not JSON: {error}")
             continue
         if well_formed(text) != text:
-            # In a reply the API wrote it, and takes it back as an escape.
+            # A reply with one comes from the API, which accepts it again as an escape.
             level: Level = "warning" if role_of(message) == "assistant" else "error"
-            findings.add("not-encodable", message_path(number), "a text has half of a surrogate pair", level=level)
+            findings.add("not-encodable", message_path(number), "a text has a lone surrogate", level=level)
     return plain if len(plain) == len(messages) else None
 
 

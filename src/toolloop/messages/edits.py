@@ -1,4 +1,4 @@
-"""A history taken apart for `repair`: messages and blocks that keep their places."""
+"""A history as `repair` edits it: messages and blocks with their original positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolloop.messages.reading import content_path, is_directive, is_summary, ki
 
 @frozen(eq=False)
 class BlockEdit:
-    """A block, and its place in the list that was given."""
+    """A block, with its position in the given list."""
 
     path: str
     block: Any
@@ -23,13 +23,13 @@ class BlockEdit:
 
     @property
     def call(self) -> str | None:
-        """The id that a call has or a result names, or None."""
+        """The id of a call, or the id that a result refers to; else None."""
         name = self.block.get("id" if self.kind in _CALLS else "tool_use_id")
         return name if isinstance(name, str) else None
 
     @property
     def toolset(self) -> str | None:
-        """The toolset that a call or a result names, or None."""
+        """The toolset of a call or a result, or None."""
         name = self.block.get("toolset_name")
         return name if isinstance(name, str) else None
 
@@ -39,7 +39,7 @@ _CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 @define(eq=False)
 class MessageEdit:
-    """A message under repair. Its role is None if it does not have the shape of a message: then it stays as it is."""
+    """A message under repair. The role is None for a value that is not a message, which is not changed."""
 
     path: str
     original: Any
@@ -53,13 +53,13 @@ class MessageEdit:
         self.changed = True
 
     def message(self) -> Any:
-        """Return the message: the object that was given, if nothing changed."""
+        """Return the message: the given object if nothing changed."""
         return self.original | {"content": [part.block for part in self.parts]} if self.changed else self.original
 
 
 @frozen
 class Turn:
-    """Neighbouring messages of one role, and the places of the blocks in them that still count."""
+    """Adjacent messages of one role, and the positions of their blocks that still count."""
 
     role: str
     edits: list[MessageEdit]
@@ -72,7 +72,7 @@ class Turn:
 
 
 def take_apart(number: int, message: Any) -> MessageEdit:
-    """Take a message apart."""
+    """Split a message into blocks."""
     role = role_of(message)
     if role is None or is_directive(message):
         return MessageEdit(message_path(number), message, None)
@@ -98,7 +98,7 @@ def turns_of(edits: list[MessageEdit]) -> list[Turn]:
 
 
 def live_turns(edits: list[MessageEdit]) -> list[Turn]:
-    """Return the turns from the last compaction block on: calls before it are not paired."""
+    """Return the turns from the last compaction block on. Calls before it are not paired."""
     turns = turns_of(edits)
     for number in range(len(turns) - 1, -1, -1):
         turn = turns[number]

@@ -1,8 +1,8 @@
-"""What a model accepts in a history, by its id.
+"""The features that each model accepts in a history.
 
-Each function returns None if the answer is unknown, so `check` refuses nothing for an unknown model. The answers
-are those of the public documentation in November 2026 (pages on prefill, mid-conversation system messages, thinking
-and its preservation). Later versions of a family are assumed to do what their predecessors do.
+Each function returns None if the answer is unknown, so `check` refuses nothing for an unknown model. The source is the
+public documentation of November 2026 (pages on prefill, mid-conversation system messages, thinking and its
+preservation). Later versions of a family are assumed to behave like their predecessors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 # `claude-opus-4-8`, `claude-sonnet-4-20250514`, `us.anthropic.claude-haiku-4-5-20251001-v1:0`,
-# `claude-opus-5@20260301`: a number of three digits or more is a date, not a version.
+# `claude-opus-5@20260301`: a number of three or more digits is a date, not a version.
 _NEW: Final = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)", re.ASCII)
 # `claude-3-5-sonnet-20241022`, `claude-2.1`, `claude-instant-1.2`
 _OLD: Final = re.compile(r"claude-(?:instant-)?([1-3])(?!\d)", re.ASCII)
@@ -35,9 +35,9 @@ _BINDS_FROM: Final = {"fable": (5, 1), "mythos": (5, 1), "opus": (5, 5), "sonnet
 
 
 def takes_prefill(model: object) -> bool | None:
-    """Return whether a request to this model may end in an assistant message that is not a paused turn.
+    """Return whether a request to this model may end in an assistant message other than a paused turn.
 
-    Source: the documentation on prefill; models from 4.6 on and Mythos Preview refuse it.
+    Source: the documentation on prefill. Models from 4.6 on and Mythos Preview refuse it.
     """
     family = _family(model)
     return None if family is None else family[1] < _NO_PREFILL_FROM
@@ -70,8 +70,8 @@ def binds_thinking(model: object) -> bool | None:
 def takes_thinking(model: object, kind: object) -> bool | None:
     """Return whether this model accepts the `thinking` parameter with this type.
 
-    Source: rule 31, the documentation of thinking: `enabled` before 4.7, `adaptive` after 4.5, `disabled` not on Fable
-    and Mythos. Mythos Preview with `enabled` is unknown, and so are later types.
+    Source: rule 31, the documentation on thinking: `enabled` before 4.7, `adaptive` after 4.5, `disabled` except on
+    Fable and Mythos. Mythos Preview with `enabled` is unknown, and so are later types.
     """
     family = _family(model)
     if family is None:
@@ -94,9 +94,9 @@ def _family(model: object) -> _Family | None:
         name, major, minor = found.groups()
         return name, (int(major), int(minor or 0))
     if _PREVIEW in model:
-        # Older than Mythos 5, newer than 4.6: it takes no prefill, and is in neither of the other lists.
+        # Older than Mythos 5, newer than 4.6: it refuses a prefill, and is in neither of the other lists.
         return "mythos", (4, 9)
     if found := _OLD.search(model):
-        # They are older than all models in the tables; nothing else matters.
+        # Older than all models in the tables, so any old version works here.
         return "haiku", (int(found[1]), 0)
     return None

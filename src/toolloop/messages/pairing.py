@@ -28,7 +28,7 @@ from toolloop.messages.rules import Findings
 
 @frozen
 class _Walk:
-    """The state of the walk: the calls without a result, and every call id and server call id so far."""
+    """The state of the walk: the calls without a result, and all ids of calls and server calls so far."""
 
     findings: Findings
     pending: dict[str, Spot] = field(factory=dict)
@@ -49,15 +49,15 @@ def check_pairing(runs: list[Run], findings: Findings) -> None:
             findings.add(
                 "unanswered-call",
                 message_path(run.messages[0]),
-                "a system message stands between calls and their results",
-                remedy="Move the system message behind the results; `repair` does.",
+                "a system message is between calls and their results",
+                remedy="Move the system message after the results; `repair` does.",
             )
     _report_unanswered(walk, "before the end")
     _server_calls(runs, findings)
 
 
 def check_open_calls(runs: list[Run], findings: Findings, *, tools: Any) -> None:
-    """Check that the tool of each open server call is in the request. `tools` is None if they are not known."""
+    """Check that the request has the tool of each open server call. `tools` is None if unknown."""
     if not isinstance(tools, list):
         return
     named = {name for tool in tools if isinstance(tool, dict) and isinstance(name := tool.get("name"), str)}
@@ -66,12 +66,12 @@ def check_open_calls(runs: list[Run], findings: Findings, *, tools: Any) -> None
     for call, (number, spot) in unanswered_server_calls(runs).items():
         name = text_key(spot.block, "name") or ""
         if number < closing or spot.kind != "server_tool_use" or name in named:
-            continue  # reported as open; or a tool of an MCP server, which goes by its name; or it is there
+            continue  # reported as open already, a tool of an MCP server with a name of its own, or in the request
         if name in _CALLS_OF_CODE and _CALLS_OF_CODE & named:
             continue
-        # Newer searches run code themselves, and a call of an unknown tool may have another name than the tool.
+        # Newer searches run code themselves, and a call of an unknown tool may have a different name.
         certain = not _SEARCHES & named if name in _CALLS_OF_CODE else name in _NAMED_ALIKE
-        message = f"the server call {call} is open, and there is no tool for {name!r}"
+        message = f"the server call {call} is open, but the request has no tool {name!r}"
         findings.add("server-tool-gone", spot.path, message, level=None if certain and not added else "warning")
 
 
@@ -96,9 +96,9 @@ def _calls(run: Run, walk: _Walk) -> None:
             walk.server.add(call)
         elif spot.kind == "tool_use" and call is not None:
             if call in walk.pending:
-                walk.findings.add("duplicate-call", spot.path, f"two calls of this turn have the id {call}")
+                walk.findings.add("duplicate-call", spot.path, f"two calls of this turn have the same id, {call}")
             elif call in walk.used:
-                walk.findings.add("reused-call", spot.path, f"an earlier turn has a call of the id {call}")
+                walk.findings.add("reused-call", spot.path, f"an earlier turn has a call with the same id, {call}")
             walk.pending.setdefault(call, spot)
     walk.used.update(walk.pending)
 
@@ -116,7 +116,7 @@ def _results(run: Run, walk: _Walk) -> None:
         if call is None:
             continue
         if call in answered:
-            walk.findings.add("repeated-result", spot.path, f"the call {call} has its result already")
+            walk.findings.add("repeated-result", spot.path, f"the call {call} already has a result")
         elif call not in walk.pending:
             _orphan(call, spot, walk)
         else:
@@ -124,9 +124,9 @@ def _results(run: Run, walk: _Walk) -> None:
             displaced = displaced or other
             _content(walk.pending[call].block, spot, walk.findings)
     if displaced is not None:
-        walk.findings.add("results-first", displaced.path, "something comes before the results of the calls")
+        walk.findings.add("results-first", displaced.path, "another block is before the results of the calls")
     if by_code and other is not None:
-        walk.findings.add("code-results-only", other.path, "this is beside the results of calls that code made")
+        walk.findings.add("code-results-only", other.path, "this block is next to results of calls made by code")
     for call in answered:
         del walk.pending[call]
     _report_unanswered(walk, "in the user message after it")
@@ -136,14 +136,14 @@ def _content(call: Block, spot: Spot, findings: Findings) -> None:
     """Check the toolset and the content of a result against its call."""
     wanted, given = text_key(call, "toolset_name"), text_key(spot.block, "toolset_name")
     if wanted != given:
-        named = "does not name a toolset" if given is None else f"names the toolset {given!r}"
-        findings.add("toolset-name", spot.path, f"the result {named}, and its call {wanted or 'does not'}")
+        named = "has no toolset_name" if given is None else f"has the toolset_name {given!r}"
+        findings.add("toolset-name", spot.path, f"the result {named}, but its call has {wanted or 'none'}")
     content = spot.block.get("content")
     kinds = [kind_of(inner) for inner in content] if isinstance(content, list) else []
     by_code = made_by_code(call)
     may_hold = kinds_taken(by_code=by_code, toolset=wanted)
     if others := sorted({kind for kind in kinds if kind in RESULT_KINDS} - may_hold):
-        owner = "a call that code made" if by_code else "this call"
+        owner = "a call made by code" if by_code else "this call"
         rule = "code-results-only" if by_code else "result-content"
         findings.add(rule, spot.path, f"the result of {owner} cannot hold: {', '.join(others)}")
     if kinds.count("browser_state") > 1:
@@ -152,9 +152,9 @@ def _content(call: Block, spot: Spot, findings: Findings) -> None:
 
 def _orphan(call: str, spot: Spot, walk: _Walk) -> None:
     if call in walk.server:
-        message = f"{call} is a call that the API runs itself: it takes no result from outside"
+        message = f"{call} is a server call, which the API answers itself"
     elif call in walk.used:
-        message = f"the call {call} is not in the assistant message right before this result"
+        message = f"the call {call} is not in the assistant message directly before this result"
     else:
         message = f"there is no call {call}"
     walk.findings.add("orphan-result", spot.path, message)

@@ -1,8 +1,7 @@
 """A history as the API reads it: runs of messages of one role, each a list of blocks.
 
-The API merges neighbouring messages of one role before it judges them, and reads a string as one text block (source:
-the documentation; recorded requests). Values without the shape of a message or a block are left out here; `shape`
-reports them.
+The API merges adjacent messages of one role before it validates them, and reads a string as one text block (source:
+the documentation; recorded requests). Values that are not messages or blocks are skipped; `shape` reports them.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 
 _HOLDERS: Final = frozenset({"document", "search_result", "tool_result"})  # kinds of blocks that hold others
 
-#: Stands for the index of a block where the content is a string.
+#: The index of the block if the content is a string.
 WHOLE: Final = -1
 
 
 @frozen
 class Spot:
-    """A block and its place: the index of its message, and its index in the content of that message."""
+    """A block, the index of its message, and its index in the content of that message."""
 
     message: int
     index: int
@@ -35,13 +34,13 @@ class Spot:
 
     @property
     def path(self) -> str:
-        """Like `messages[4].content[1]`."""
+        """The path, such as `messages[4].content[1]`."""
         return content_path(self.message) + ("" if self.index == WHOLE else f"[{self.index}]")
 
 
 @frozen
 class Run:
-    """Neighbouring messages of one role, and their blocks."""
+    """Adjacent messages of one role, and their blocks."""
 
     role: str
     messages: list[int] = field(factory=list)
@@ -54,7 +53,7 @@ class Run:
 
     @property
     def results_only(self) -> bool:
-        """Whether it has only results. Such a user turn does not close open server calls."""
+        """Whether all blocks are results. Such a user turn does not close open server calls."""
         return bool(self.spots) and all(kind == "tool_result" for kind in self.kinds)
 
 
@@ -69,7 +68,7 @@ def content_path(message: int) -> str:
 
 
 def role_of(message: Any) -> str | None:
-    """Return the role of a message; None if it does not have the shape of one."""
+    """Return the role of a message; None if the value is not a message."""
     if not isinstance(message, dict):
         return None
     role = message.get("role")
@@ -79,7 +78,7 @@ def role_of(message: Any) -> str | None:
 
 
 def is_directive(message: Any) -> bool:
-    """Return whether this system message has no text and only sets `output_config`; it is legal anywhere (rule 21)."""
+    """Return whether this system message only sets `output_config`. Such a message is legal anywhere (rule 21)."""
     return (
         isinstance(message, dict)
         and message.get("role") == "system"
@@ -107,7 +106,7 @@ def blocks_of(message: dict[str, Any]) -> Iterator[tuple[int, Block, str]]:
 
 
 def runs_of(messages: Any) -> list[Run]:
-    """Split a history into runs. A message that only sets `output_config` does not part the messages around it."""
+    """Split a history into runs. A message that only sets `output_config` does not separate its neighbors."""
     runs: list[Run] = []
     for number, message in enumerate(messages):
         role = None if is_directive(message) else role_of(message)
@@ -123,7 +122,8 @@ def runs_of(messages: Any) -> list[Run]:
 def is_summary(block: Any) -> bool:
     """Return whether this is a compaction block that replaces everything before it.
 
-    One whose content is null does not: that compaction failed (source: rule 36; the SDK's `BetaCompactionBlockParam`).
+    A compaction block whose content is null does not: the compaction failed (source: rule 36; the SDK's
+    `BetaCompactionBlockParam`).
     """
     return kind_of(block) == "compaction" and isinstance(block.get("content"), str) and bool(block["content"])
 
@@ -150,7 +150,7 @@ def is_server_result(kind: str) -> bool:
 
 
 def made_by_code(call: Block) -> bool:
-    """Return whether code that the server runs made a call (rule 25)."""
+    """Return whether code execution on the server made a call (rule 25)."""
     caller = call.get("caller")
     return isinstance(caller, dict) and (text_key(caller, "type") or "").startswith("code_execution")
 
@@ -168,7 +168,7 @@ def unanswered_server_calls(runs: list[Run]) -> dict[str, tuple[int, Spot]]:
 
 
 def last_closing_run(runs: list[Run]) -> int:
-    """Return the last user run with more than results; it closes the server turns before it. -1 if there is none."""
+    """Return the index of the last user run with more than results, or -1. It closes the server turns before it."""
     for number in range(len(runs) - 1, -1, -1):
         if runs[number].role == "user" and not runs[number].results_only:
             return number

@@ -1,12 +1,17 @@
-"""Repair of a history: the least change after which the API accepts it.
+"""Repair a history with as few changes as possible, so that the API accepts it.
 
-It repairs these rules: `unanswered-call`, `orphan-result`, `repeated-result`, `duplicate-call`, `results-first`,
-`open-server-call`, `blank-text`, `empty-content`, `empty-error-result`, `toolset-name`, `thinking-last`, and
-`system-place` where a user message follows.
+It repairs violations of these rules: `unanswered-call`, `orphan-result`, `repeated-result`, `duplicate-call`,
+`results-first`, `open-server-call`, `blank-text`, `empty-content`, `empty-error-result`, `toolset-name`,
+`thinking-last`, and `system-place` if a user message follows.
 
-Only the author of a history can repair the rest: wrong shapes, members and roles, blocks of the other role, thinking
-without words and signature, content beside the results of calls that code made, content that a result cannot hold, too
-many cache marks, a system message at the start or right after an assistant message, and an empty history.
+Only the author of a history can repair these:
+
+- invalid shapes, members and roles, and blocks of the wrong role;
+- thinking without text and signature;
+- content next to results of calls made by code, and content that a result cannot hold;
+- too many cache marks;
+- a system message at the start or directly after an assistant message;
+- an empty history.
 """
 
 from __future__ import annotations
@@ -23,18 +28,18 @@ from toolloop.messages.reading import SERVER_CALLS, THINKING, is_blank, is_serve
 from toolloop.messages.rules import Problem
 
 NOT_RUN: Final = "This call was not run."
-#: The text of an error result that had no content.
+#: The text for an error result without content.
 NO_WORDS: Final = "The tool failed without a message."
 
 
 @frozen
 class Change:
-    """One thing that `repair` did.
+    """A change that `repair` made.
 
     Args:
-        path: the place, in the indices of the list that was given.
-        rule: the id of the rule that was broken there.
-        what: what was done, in words.
+        path: the position in the given list.
+        rule: the id of the broken rule.
+        what: a description of the change.
 
     """
 
@@ -48,9 +53,9 @@ class Repaired:
     """A repaired history.
 
     Args:
-        messages: the history. Messages without a change are the objects that were given.
-        changes: what was done.
-        remaining: the errors that `check` still finds in `messages`; empty if it finds none.
+        messages: the history. Unchanged messages are the given objects.
+        changes: the changes that were made.
+        remaining: the errors that `check` still finds in `messages`.
 
     """
 
@@ -60,10 +65,10 @@ class Repaired:
 
 
 def repair(messages: Sequence[Any]) -> Repaired:
-    """Repair a history as far as that is possible without its author.
+    """Repair a history as far as possible without its author.
 
-    It is deterministic. A second repair changes nothing, and so does the repair of a valid history. The list and the
-    messages that are given stay as they are.
+    The repair is deterministic. A valid or repaired history is not changed. The given list and messages are never
+    modified.
 
     Args:
         messages: plain JSON values.
@@ -91,13 +96,13 @@ class _Repair:
         self._settle(self._drop_invalid_blocks, self._move_system_messages, self._pair, self._name_toolsets)
 
     def _drop_invalid_blocks(self) -> None:
-        """Drop first what would part a call from its result."""
+        """Drop blocks that would separate a call from its result."""
         self._settle(self._drop_repeated_calls, self._drop_server_calls, self._drop_trailing_thinking)
 
     def _settle(self, *steps: Callable[[], None]) -> None:
-        """Repeat the steps until nothing changes: when a message is dropped, its neighbours meet.
+        """Repeat the steps until nothing changes: a dropped message makes its neighbors adjacent.
 
-        Each step drops something, answers a call or brings order, so this ends.
+        Each step drops a block, answers a call or restores the order, so this ends.
         """
         done = -1
         while done < len(self.changes):
@@ -129,7 +134,7 @@ class _Repair:
         self._take(self.edits, blank)
         for edit in self.edits:
             if edit.role == "system" and not edit.parts and edit.original.get("output_config"):
-                edit.role = None  # it only sets the output now, and may stand anywhere
+                edit.role = None  # now it only sets the output, and is legal anywhere
 
     def _repair_results(self, edit: MessageEdit) -> None:
         parts = [self._repair_result(part) if part.kind == "tool_result" else part for part in edit.parts]
@@ -144,7 +149,7 @@ class _Repair:
                 self._note(part.path, "blank-text", "dropped blank text inside the result")
                 part = BlockEdit(part.path, part.block | {"content": kept or ""})
         if part.block.get("is_error") is True and part.block.get("content") in (None, "", []):
-            self._note(part.path, "empty-error-result", "said that the tool failed without a message")
+            self._note(part.path, "empty-error-result", "added the text that the tool failed without a message")
             part = BlockEdit(part.path, part.block | {"content": NO_WORDS})
         return part
 
@@ -174,7 +179,7 @@ class _Repair:
                 if edit.parts:
                     continue
                 if edit.changed:
-                    gone.add(edit)  # the change that emptied it is noted
+                    gone.add(edit)  # the change that emptied it is recorded
                 elif turn.role == "system" or not turn.places:
                     gone.add(edit)
                     self._note(edit.path, "empty-content", "dropped")
@@ -194,13 +199,13 @@ class _Repair:
                 ordered += [*self._moved(held, passed), *turn.edits]
                 held, passed = [], 0
         ordered += self._moved(held, passed)
-        # Drafts without a role keep their places.
+        # Edits without a role keep their positions.
         rest = iter(ordered)
         self.edits = [edit if edit.role is None else next(rest) for edit in self.edits]
 
     def _moved(self, held: list[MessageEdit], passed: int) -> list[MessageEdit]:
         for edit in held[:passed]:
-            self._note(edit.path, "system-place", "moved behind the user message after it")
+            self._note(edit.path, "system-place", "moved after the next user message")
         return held
 
     def _pair(self) -> None:
@@ -234,7 +239,7 @@ class _Repair:
         ]
 
     def _repair_user_turn(self, turn: Turn, calls: dict[str, BlockEdit]) -> None:
-        """Drop the results without a call, then move the others, and the missing ones, to the front."""
+        """Drop results without a call, add missing results, and move all results to the front."""
         answered: set[str] = set()
         unwanted: dict[BlockEdit, str] = {}
         for _, part in turn.places:
@@ -261,7 +266,7 @@ class _Repair:
         call = calls.get(part.call or "") if part.kind == "tool_result" else None
         if call is None or call.toolset == part.toolset:
             return part
-        self._note(part.path, "toolset-name", "named the toolset of its call" if call.toolset else "named no toolset")
+        self._note(part.path, "toolset-name", "set the toolset of its call" if call.toolset else "removed the toolset")
         block = {key: value for key, value in part.block.items() if key != "toolset_name"}
         return BlockEdit(part.path, block if call.toolset is None else {**block, "toolset_name": call.toolset})
 
@@ -288,7 +293,7 @@ class _Repair:
                     waiting.setdefault(part.call, []).append((number, part))
                 elif part.kind is not None and is_server_result(part.kind):
                     waiting.pop(part.call or "", None)
-        # Of calls with one id only the last counts. When it is dropped, the one before it is open.
+        # Of calls with the same id, only the last counts. If it is dropped, the one before it is open.
         unpaired = {
             part: "open-server-call"
             for calls in waiting.values()
@@ -298,7 +303,7 @@ class _Repair:
 
 
 def _calls(turn: Turn | None) -> dict[str, BlockEdit]:
-    """Return the calls of an assistant turn by id; of two with one id the first."""
+    """Return the calls of an assistant turn by id: the first of two with the same id."""
     calls: dict[str, BlockEdit] = {}
     for _, part in turn.places if turn else ():
         if part.kind == "tool_use" and part.call is not None:

@@ -1,4 +1,4 @@
-"""Where a history may be cut, and which calls of its last turn are open."""
+"""Split a history into rounds, and find the open calls of its last turn."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ from toolloop.messages.reading import (
 
 
 def rounds(messages: Sequence[Any]) -> list[list[Any]]:
-    """Split a history so that no cut falls inside a round.
+    """Split a history into the smallest possible parts without splitting a round.
 
-    These stay together: messages of one role in a row (the API reads them as one, so a paused reply stays with its
-    resume); an assistant turn with calls and the user turn after it; a server call and everything up to its result, or
-    up to the end of its open turn; a system message and the message before it. Each part is as small as possible.
+    These stay together:
+
+    - adjacent messages of one role (the API reads them as one, so a paused reply stays with its resumption);
+    - an assistant turn with calls and the user turn after it;
+    - a server call and everything up to its result, or up to the end of its open turn;
+    - a system message and the message before it.
 
     Args:
-        messages: of the history.
+        messages: the history.
 
     Returns:
-        The parts, in order. They hold the objects that were given.
+        The parts, in order. They hold the given objects.
 
     """
     runs = runs_of(messages)
     glued = _glued(runs)
-    # The first messages of runs at which a part may begin. The other messages stay with those before them.
+    # The first messages of runs that may begin a part. The other messages stay with those before them.
     starts = {run.messages[0] for number, run in enumerate(runs) if number not in glued}
     parts: list[list[Any]] = []
     for index, message in enumerate(messages):
@@ -48,10 +51,10 @@ def rounds(messages: Sequence[Any]) -> list[list[Any]]:
 
 
 def _glued(runs: list[Run]) -> set[int]:
-    """Return the runs that belong to the run before them."""
+    """Return the runs that must stay with the run before them."""
     glued = {number for number, run in enumerate(runs) if run.role == "system"}
     calls_wait = False
-    # The last run that the server calls so far reach.
+    # The last run that belongs to the server calls so far.
     reach = -1
     ends = _ends_of_server_calls(runs)
     for number, run in enumerate(runs):
@@ -64,7 +67,7 @@ def _glued(runs: list[Run]) -> set[int]:
 
 
 def _ends_of_server_calls(runs: list[Run]) -> dict[int, int]:
-    """Return, for each run with a server call, the last run that its calls reach."""
+    """Return, for each run with a server call, the last run that belongs to its calls."""
     ends: dict[int, int] = {}
     begun: dict[str, int] = {}
     for number, run in enumerate(runs):
@@ -88,8 +91,8 @@ def _ends_of_server_calls(runs: list[Run]) -> dict[int, int]:
 def open_server_calls(messages: Sequence[Any]) -> frozenset[str]:
     """Return the ids of `server_tool_use` and `mcp_tool_use` blocks without a later result.
 
-    While there are any, the next message must be a user message with results only (source: rule 23 of the API notes;
-    recorded requests).
+    While a server call is open, the next message must be a user message with only results (source: rule 23 of the API
+    notes; recorded requests).
     """
     return frozenset(unanswered_server_calls(after_compaction(runs_of(messages))))
 
@@ -97,8 +100,8 @@ def open_server_calls(messages: Sequence[Any]) -> frozenset[str]:
 def open_code_calls(messages: Sequence[Any]) -> bool:
     """Return whether code execution made calls of the last assistant turn.
 
-    Then the user turn after it may hold only results. That is also so if the history already ends in these results, for
-    a further user message would join their turn (source: the documentation on programmatic tool calling).
+    If so, the user turn after it may hold only results. This includes a history that already ends in the results: the
+    API would merge a further user message with them (source: the documentation on programmatic tool calling).
     """
     seen = False
     for message in reversed(messages):

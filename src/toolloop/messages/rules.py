@@ -1,7 +1,7 @@
 """The rules of a history by id, and the problems that `check` reports.
 
-The table is the source of `docs/history-rules.md`. The numbers are those of the rules in the API notes, which come from
-the public documentation, recorded requests and public reports.
+`docs/history-rules.md` shows the same table. The numbers refer to the API notes, which are based on the public
+documentation, recorded requests and public reports.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Rule:
     Args:
         says: the rule, in a sentence.
         remedy: how to repair a history that breaks it.
-        source: the number of the rule in the API notes, and its evidence.
-        level: `error` where the API is certain to refuse, else `warning`.
+        source: the number of the rule in the API notes, and the kind of evidence.
+        level: `error` if the API certainly refuses, else `warning`.
 
     """
 
@@ -33,14 +33,14 @@ class Rule:
 
 @frozen
 class Problem:
-    """One place where a history breaks a rule.
+    """A violation of a rule in a history.
 
     Args:
-        path: like `messages[4].content[1]`, in the indices of the list that was given.
+        path: the position in the given list, such as `messages[4].content[1]`.
         rule: the id of the rule, a key of `RULES`.
-        level: `error`: the API refuses the request; `warning`: it may refuse it, or the model answers worse.
-        message: what is wrong.
-        remedy: what to do.
+        level: `error`: the API refuses the request; `warning`: it may refuse it, or the model may answer worse.
+        message: a description of the problem.
+        remedy: how to repair it.
 
     """
 
@@ -53,12 +53,12 @@ class Problem:
 
 @frozen
 class Findings:
-    """The problems that were found."""
+    """Collect the problems that are found."""
 
     problems: list[Problem] = field(factory=list)
 
     def add(self, rule: str, path: str, message: str, *, level: Level | None = None, remedy: str | None = None) -> None:
-        """Add a problem, with the level and the remedy of its rule unless they are given."""
+        """Add a problem. The level and the remedy default to those of the rule."""
         known = RULES[rule]
         self.problems.append(Problem(path, rule, level or known.level, message, remedy or known.remedy))
 
@@ -67,21 +67,21 @@ RULES: Final[dict[str, Rule]] = {
     "no-messages": Rule("There is at least one message.", "Add a user message.", "1, reported"),
     "too-many-messages": Rule("There are at most 100,000 messages.", "Compact the history.", "1, SDK"),
     "not-encodable": Rule(
-        "Messages are JSON, without NaN, infinity and half of a surrogate pair (in a reply: a warning).",
-        "Replace the value; U+FFFD stands for half of a surrogate pair.",
+        "Messages are JSON without NaN, infinity and lone surrogates (in a reply: a warning).",
+        "Replace the value; use U+FFFD for a lone surrogate.",
         "section 3, reported",
     ),
     "unknown-role": Rule(
-        "A role is user, assistant or system.", "Give one of the roles user, assistant and system.", "2, measured"
+        "A role is user, assistant or system.", "Use the role user, assistant or system.", "2, measured"
     ),
     "message-shape": Rule(
-        "A message has a role and a content, a string or a list.",
-        "Give the message a role and a content.",
+        "A message has a role, and a content that is a string or a list.",
+        "Add a role and a content.",
         "3, reported",
     ),
-    "block-shape": Rule("A block is an object with a type.", "Wrap words in a text block.", "3, reported"),
+    "block-shape": Rule("A block is an object with a type.", "Wrap text in a text block.", "3, reported"),
     "block-fields": Rule(
-        "A known block has its members, of the right types; ids match their patterns.",
+        "A block of a known type has its members, with the right types; ids match their patterns.",
         "Restore the block as it was received.",
         "3 and 20, reported",
     ),
@@ -92,13 +92,13 @@ RULES: Final[dict[str, Rule]] = {
         "Messages and blocks have only the keys of the API (in replies: a warning).", "Remove the key.", "4, reported"
     ),
     "assistant-first": Rule(
-        "The first message is the user's; older documentation requires it.",
+        "The first message has the role user; older documentation requires it.",
         "Keep the first user message.",
         "9, recorded and measured",
         "warning",
     ),
     "prefill": Rule(
-        "The last message is not an assistant's, except for a paused turn, or before Claude 4.6 without thinking.",
+        "The last message is not from the assistant, except a paused turn, or before Claude 4.6 without thinking.",
         "Add a user message.",
         "10, documented",
     ),
@@ -114,10 +114,10 @@ RULES: Final[dict[str, Rule]] = {
         "13, reported and measured",
     ),
     "blank-text": Rule(
-        "A text is not blank, also inside a result.", "Leave the block out; `repair` does.", "14, reported"
+        "Texts are not blank, including those in results.", "Leave the block out; `repair` does.", "14, reported"
     ),
     "unanswered-call": Rule(
-        "Each call has its result in the user turn right after it.",
+        "Each call has its result in the user turn directly after it.",
         "Add a `tool_result`, with `is_error` if the call did not run; `repair` does.",
         "15, documented",
     ),
@@ -133,7 +133,7 @@ RULES: Final[dict[str, Rule]] = {
         "warning",
     ),
     "orphan-result": Rule(
-        "Each result answers a call of the assistant turn right before it.",
+        "Each result answers a call of the assistant turn directly before it.",
         "Drop the result; `repair` does.",
         "16 and 24, recorded",
     ),
@@ -144,13 +144,13 @@ RULES: Final[dict[str, Rule]] = {
         "18, reported",
     ),
     "reused-call": Rule(
-        "A call has an id that no earlier turn used.",
-        "Give each call an id of its own.",
+        "The id of a call differs from those of earlier turns.",
+        "Use a unique id for each call.",
         "18, recorded as accepted",
         "warning",
     ),
     "misplaced-block": Rule(
-        "A block stands only in messages, or in results, that may hold its type.",
+        "A block is in a message or result that may hold its type.",
         "Move the block.",
         "20, 32 and 33, documented",
     ),
@@ -161,34 +161,36 @@ RULES: Final[dict[str, Rule]] = {
         "The model accepts system messages.", "Use a user message, or the `system` parameter.", "21, documented"
     ),
     "system-place": Rule(
-        "A system message follows a user turn or a server result, and comes before an assistant turn or last.",
-        "Move it to the end of the user turn; `repair` does where a user message follows.",
+        "A system message follows a user turn or a server result, and precedes an assistant turn or is last.",
+        "Move it to the end of the user turn; `repair` does if a user message follows.",
         "21, measured",
     ),
     "system-content": Rule(
-        "A system message has blocks: text, tool_addition or tool_removal.", "Leave the rest out.", "21, measured"
+        "A system message has only blocks of type text, tool_addition and tool_removal.",
+        "Leave other blocks out.",
+        "21, measured",
     ),
     "open-server-call": Rule(
         "A server call has its result, unless its turn has not ended.", "Drop the call; `repair` does.", "23, reported"
     ),
     "server-tool-gone": Rule(
-        "While a server call is open, the request has its tool.", "Keep sending the tool.", "23, reported"
+        "The request has the tool of each open server call.", "Keep sending the tool.", "23, reported"
     ),
     "code-results-only": Rule(
-        "After calls made by code the user turn has only results, and these only text.",
-        "Move the rest behind the next reply.",
+        "After calls made by code, the user turn has only results, and these have only text.",
+        "Move other content after the next reply.",
         "25, documented",
     ),
     "thinking-first": Rule(
-        "With manual thinking, an unfinished turn begins with thinking.",
+        "With manual thinking, an open turn begins with thinking.",
         "Keep the thinking of that turn.",
         "27, reported",
     ),
     "empty-thinking": Rule(
-        "A thinking block has its text or its signature.", "Restore the block, or drop it.", "28, reported"
+        "A thinking block has a text or a signature.", "Restore the block, or drop it.", "28, reported"
     ),
     "thinking-config": Rule(
-        "The model accepts this type of thinking; a budget has at least 1,024 tokens.",
+        "The model accepts the type of thinking; a budget has at least 1,024 tokens.",
         "Use `adaptive` from Claude 4.7 on, `enabled` up to 4.5.",
         "31, documented",
     ),
@@ -196,28 +198,28 @@ RULES: Final[dict[str, Rule]] = {
         "The user's text does not have citations.", "Drop the citations.", "32, documented", "warning"
     ),
     "mixed-search-results": Rule(
-        "A result holds search results only, or none.", "Put the rest after the results.", "33, documented"
+        "A result holds either only search results or none.", "Put other blocks after the results.", "33, documented"
     ),
     "cache-marks": Rule(
-        "There are at most four cache marks; those of an hour come first.",
-        "Keep the last marks only.",
+        "There are at most four cache marks; marks with a ttl of an hour come first.",
+        "Keep only the last marks.",
         "34, reported",
     ),
     "result-content": Rule(
-        "A result holds text, or blocks that its call may return; an error holds text.",
-        "Put any other value into text, as JSON.",
+        "A result holds blocks that its call may return; an error result holds only text.",
+        "Convert other values to text, as JSON.",
         "section 3, SDK",
     ),
     "toolset-name": Rule(
-        "A result names the toolset that its call names.",
-        "Name the toolset of the call; `repair` does.",
+        "A result has the same `toolset_name` as its call.",
+        "Use the `toolset_name` of the call; `repair` does.",
         "section 3, SDK",
     ),
     "tool-reference": Rule(
-        "A reference names a tool of the request.", "Send the tool, too, or drop the reference.", "22 and 35, reported"
+        "A reference names a tool of the request.", "Send the tool too, or drop the reference.", "22 and 35, reported"
     ),
     "tool-definition": Rule(
-        "Tools have names of their own, as the API wants them, and an `input_schema`.",
+        "A tool has a unique, valid name and an `input_schema`.",
         "Rename the tool, or add a schema.",
         "35, reported",
     ),
@@ -225,15 +227,15 @@ RULES: Final[dict[str, Rule]] = {
         "The content of a compaction block is null, or not empty.", "Restore the block.", "36, SDK"
     ),
     "compaction-place": Rule(
-        "A signed compaction block is the first block of all.", "Drop the messages before it.", "36, SDK"
+        "A signed compaction block is the first block of the history.", "Drop the messages before it.", "36, SDK"
     ),
-    "image-limits": Rule("An image has at most 5 MB of base64.", "Make the image smaller.", "reported"),
+    "image-limits": Rule("An image has at most 5 MB as base64.", "Make the image smaller.", "reported"),
     "request-size": Rule(
-        "A request has at most 32 MB; only a loop checks it.",
+        "A request has at most 32 MB; only a loop checks this.",
         "Shorten the history, or stop the loop if the open round is too large.",
         "1, documented",
     ),
     "empty-error-result": Rule(
-        "An error result has content.", "Say what failed; `repair` adds a general text.", "section 3, reported"
+        "An error result has content.", "Describe the error; `repair` adds a general text.", "section 3, reported"
     ),
 }

@@ -1,6 +1,6 @@
-"""Shapes of JSON values: the language of the table in `blocks`.
+"""Shapes of JSON values, for the table in `blocks`.
 
-A shape is a function. It gets a value and its place, and yields one `Flaw` for each thing that is wrong.
+A shape is a function. It gets a value and its path, and yields a `Flaw` for each error.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _LONGEST_QUOTE = 40
 
 @frozen
 class Flaw:
-    """Something wrong in a block.
+    """An error in a block.
 
     Attributes:
-        path: the place of the object inside the block, as in `source` or `content[1]`; empty for the block itself.
-        key: the member of that object that is wrong, missing or unknown.
+        path: the path of the object in the block, such as `source` or `content[1]`; empty for the block itself.
+        key: the member of that object that is invalid, missing or unknown.
         rule: the id of the broken rule in `toolloop.history`.
-        text: what is wrong.
+        text: a description of the error.
 
     """
 
@@ -81,12 +81,12 @@ OBJECT = _of_type(dict, "an object")
 
 
 def anything(_path: str, _key: str, _value: JSON) -> Iterator[Flaw]:
-    """Take any value."""
+    """Accept any value."""
     return iter(())
 
 
 def one_of(*values: str) -> Shape:
-    """Take one of these strings."""
+    """Accept one of these strings."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, str):
@@ -98,7 +98,7 @@ def one_of(*values: str) -> Shape:
 
 
 def matching(pattern: str) -> Shape:
-    """Take a string that matches a pattern as a whole."""
+    """Accept a string that fully matches a pattern."""
     compiled = re.compile(pattern)
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
@@ -111,7 +111,7 @@ def matching(pattern: str) -> Shape:
 
 
 def list_of(inner: Shape) -> Shape:
-    """Take a list of values of one shape."""
+    """Accept a list of values of one shape."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, list):
@@ -124,7 +124,7 @@ def list_of(inner: Shape) -> Shape:
 
 
 def string_or(inner: Shape) -> Shape:
-    """Take a string, or a value of another shape."""
+    """Accept a string, or a value of another shape."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         return iter(()) if isinstance(value, str) else inner(path, key, value)
@@ -133,12 +133,12 @@ def string_or(inner: Shape) -> Shape:
 
 
 def members(required: Members, optional: Members | None = None, *, name: str | None = None) -> Shape:
-    """Take an object with these members and no others. An optional member may be null.
+    """Accept an object with only these members. An optional member may be null.
 
     Args:
-        required: the shapes of the members that must be there.
-        optional: the shapes of the members that may be there.
-        name: what to call the object, such as `a text block`. By default it is called by its key.
+        required: the shapes of the required members.
+        optional: the shapes of the optional members.
+        name: the name of the object in error texts, such as `a text block`; its key if left out.
 
     """
     known = {**required, **(optional or {})}
@@ -160,11 +160,11 @@ def members(required: Members, optional: Members | None = None, *, name: str | N
 
 
 def tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Shape:
-    """Take an object whose `type` decides its shape.
+    """Accept an object whose `type` determines its shape.
 
     Args:
-        shapes: by type.
-        unknown: the rule that another type breaks.
+        shapes: the shapes, by type.
+        unknown: the rule that other types break.
 
     """
 

@@ -1,4 +1,4 @@
-"""Each message by itself: rules 1 to 4, 14, 20, 28, 36, and the contents of results."""
+"""Check single messages: rules 1 to 4, 14, 20, 28, 36, and the contents of results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _content(number: int, role: str, content: Any, findings: Findings) -> None:
     path = content_path(number)
     if isinstance(content, str):
         if is_blank(content):
-            findings.add("blank-text", path, "the content has no words")
+            findings.add("blank-text", path, "the content is blank")
         return
     if not isinstance(content, list):
         what = "the message has no content" if content is None else f"the content is {named(content)}"
@@ -85,14 +85,14 @@ def _block(path: str, role: str, block: Any, findings: Findings) -> None:
         return
     if role not in type_of(kind).places:
         rule = "system-content" if role == "system" else "misplaced-block"
-        findings.add(rule, path, f"a block of the type {kind!r} cannot stand in a message of the role {role}")
+        findings.add(rule, path, f"a message of the role {role} cannot hold a block of type {kind!r}")
     _members(path, role, kind, block, findings)
     if kind == "tool_result":
         _result(path, role, block, findings)
     elif kind == "text" and role == "user" and block.get("citations"):
-        findings.add("user-citations", path, "a text block of the user has citations")
+        findings.add("user-citations", path, "a text block in a user message has citations")
     elif kind == "thinking" and block.get("thinking") == "" and block.get("signature") == "":
-        findings.add("empty-thinking", path, "the thinking block has neither words nor a signature")
+        findings.add("empty-thinking", path, "the thinking block has neither text nor a signature")
     elif kind == "compaction" and block.get("content") == "":
         findings.add("compaction-content", path, "the content of the compaction block is an empty string")
 
@@ -101,20 +101,20 @@ def _members(path: str, role: str, kind: str, block: Block, findings: Findings) 
     for flaw in type_of(kind).shape(path, "", block):
         findings.add(flaw.rule, flaw.path, flaw.text, level=_level(flaw.rule, flaw.key, role))
     if kind not in BLOCKS:
-        findings.add("unknown-block", path, f"the type {kind!r} is not known here")
+        findings.add("unknown-block", path, f"the block type {kind!r} is unknown to this version of toolloop")
 
 
 def _level(rule: str, key: str, role: str) -> Level | None:
-    # A newer API may add members to its replies, and takes them back. It does not take these two: the SDK adds the
-    # first, the caller the second.
+    # A newer API may add members to its replies, and accepts them in requests. It does not accept these two: the SDK
+    # adds the first, callers add the second.
     is_newer = rule == "unknown-key" and role == "assistant" and key not in ("parsed_output", "cache_control")
     return "warning" if is_newer else None
 
 
 def _result(path: str, role: str, block: Block, findings: Findings) -> None:
-    """Check the content of a result, without its call."""
+    """Check the content of a result without looking at its call."""
     content, failed = block.get("content"), block.get("is_error") is True
-    # The SDK sends null for a tool that returned nothing, so null passes for absent.
+    # The SDK sends null for a tool that returned nothing, so null is treated as absent.
     if not isinstance(content, str | list | None):
         findings.add("result-content", path, f"the content of the result is {named(content)}")
     elif failed and not content:
@@ -127,10 +127,10 @@ def _result(path: str, role: str, block: Block, findings: Findings) -> None:
         if kind is None:
             findings.add("result-content", here, f"the block is {named(inner)} without a type")
         elif not type_of(kind).places & {"result", "toolset"}:
-            findings.add("result-content", here, f"a result cannot hold a block of the type {kind!r}")
+            findings.add("result-content", here, f"a result cannot hold a block of type {kind!r}")
         else:
             _members(here, role, kind, inner, findings)
     if "search_result" in kinds and any(kind != "search_result" for kind in kinds):
-        findings.add("mixed-search-results", path, "the result holds search results beside something else")
+        findings.add("mixed-search-results", path, "the result mixes search results with other blocks")
     if failed and (others := sorted({kind for kind in kinds if kind is not None and kind in BLOCKS} - _IN_ERRORS)):
-        findings.add("result-content", path, f"the result is an error and holds more than text: {', '.join(others)}")
+        findings.add("result-content", path, f"the error result holds blocks other than text: {', '.join(others)}")

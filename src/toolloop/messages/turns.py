@@ -1,4 +1,4 @@
-"""The order of turns, and the blocks at their beginning and end: rules 9 to 13, 20, 21, 27, 34, 36."""
+"""Check the order of turns, and their first and last blocks: rules 9 to 13, 20, 21, 27, 34, 36."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from toolloop.messages.rules import Findings, Level
 def check_turns(  # noqa: PLR0913 - the parts of a request, by name
     messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object, tools: Any, thinking: Any
 ) -> None:
-    """Check the order of turns, their ends, and what depends on the model and the request."""
+    """Check the order of turns, their ends, and the rules that depend on the model and the request."""
     if runs and runs[0].role == "assistant" and not (runs[0].spots and is_summary(runs[0].spots[0].block)):
         findings.add("assistant-first", message_path(runs[0].messages[0]), "the history begins with the assistant")
     for run in runs:
@@ -52,9 +52,9 @@ def _may_be_prefill(run: Run, model: object) -> bool:
 def _compactions(runs: list[Run], findings: Findings) -> None:
     spots = [spot for run in runs for spot in run.spots]
     for spot in spots[1:]:
-        # Compaction blocks at the start of a reply are not signed, and may stand anywhere.
+        # Compaction blocks at the start of a reply are not signed, and are legal anywhere.
         if is_summary(spot.block) and spot.block.get("signature") is not None:
-            findings.add("compaction-place", spot.path, "a signed compaction block stands behind another block")
+            findings.add("compaction-place", spot.path, "a signed compaction block is after another block")
 
 
 def _ends(runs: list[Run], findings: Findings) -> None:
@@ -69,12 +69,12 @@ def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: An
     last = runs[-1].spots[-1]
     after_server = is_server_result(last.kind)
     if not (after_server or last.kind in {"text", *THINKING}) or unanswered_server_calls(runs[-1:]):
-        return  # a paused turn goes back as it is; which other blocks may end one is not known
+        return  # a paused turn is sent back unchanged; the other blocks that may end one are unknown
     takes = takes_prefill(model)
     thinks = isinstance(thinking, dict) and text_key(thinking, "type") in ("enabled", "adaptive")
     if thinks or takes is False:
         why = "with thinking" if thinks else "to this model"
-        # Every recorded pause ends in a server call. It is likely that one may end in its result.
+        # Every recorded pause ends in a server call. A pause that ends in its result is likely also legal.
         level: Level | None = "warning" if after_server else None
         message = f"a request {why} cannot end in an assistant message"
         findings.add("prefill", message_path(last.message), message, level=level)
@@ -112,18 +112,20 @@ def _thinking_first(runs: list[Run], findings: Findings, *, model: object, think
         return
     turns = [run for run in after_compaction(runs) if run.role != "system"]
     replies = list(_open_turn(turns))
-    # The API thinks once at the start of a turn, or before each call. Both kinds of history are right.
+    # The model thinks once at the start of a turn, or before each call. Both histories are valid.
     if replies and not any(_begins_with_thinking(run) for run in replies):
-        findings.add("thinking-first", message_path(replies[0].messages[0]), "no thinking begins this turn of calls")
+        findings.add(
+            "thinking-first", message_path(replies[0].messages[0]), "this turn of calls begins without thinking"
+        )
 
 
 def _begins_with_thinking(run: Run) -> bool:
-    # A compaction by the server comes first in its reply.
+    # A compaction by the server is first in its reply.
     return next((kind for kind in run.kinds if kind != "compaction"), None) in THINKING
 
 
 def _open_turn(turns: list[Run]) -> Iterator[Run]:
-    """Yield the assistant runs of the unfinished turn, from the last one back to the last text of the user."""
+    """Yield the assistant runs of the open turn, from the last one back to the last text of the user."""
     if not turns or turns[-1].role != "user":
         return
     for turn in reversed(turns):
@@ -137,15 +139,15 @@ def _cache_marks(runs: list[Run], findings: Findings, *, tools: Any) -> None:
     short = False
     for count, (path, mark) in enumerate(_marks(runs, tools)):
         if count == MOST_CACHE_MARKS:
-            findings.add("cache-marks", path, f"this is the mark after the first {MOST_CACHE_MARKS}")
+            findings.add("cache-marks", path, f"the request has more than {MOST_CACHE_MARKS} cache marks")
         if text_key(mark, "ttl") != "1h":
             short = True
         elif short:
-            findings.add("cache-marks", path, "a mark of an hour comes after one of five minutes")
+            findings.add("cache-marks", path, "a cache mark with a ttl of an hour is after one of five minutes")
 
 
 def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every cache mark in the order of the request. Marks inside a block come before its own."""
+    """Yield the cache marks in the order of the request. Marks inside a block come before the block's own."""
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
             yield f"tools[{index}]", mark
@@ -159,5 +161,5 @@ def _no_tools(runs: list[Run], findings: Findings) -> None:
     for run in runs:
         for spot in run.spots:
             if spot.kind in ("tool_use", "tool_result"):
-                findings.add("no-tools", spot.path, "the history has calls, and the request has no tools")
+                findings.add("no-tools", spot.path, "the history has calls, but the request has no tools")
                 return

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of loops, by the GenAI conventions: `pip install 'toolloop[otel]'`."""
+"""OpenTelemetry spans of loops, following the GenAI conventions: `pip install 'toolloop[otel]'`."""
 
 try:
     from toolloop.otel.spans import OpenTelemetry

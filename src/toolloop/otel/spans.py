@@ -1,11 +1,11 @@
 """An observer that makes a span for each loop, model request and tool run.
 
-A request's or tool's span begins in the thread or task that sends the request or runs the tool, through `around`, so it
-is the current span there. Its result comes as an event. Events alone never begin a span: in a stored loop they may tell
-what other processes do.
+`around` starts the span of a request or tool in the thread or task that sends the request or runs the tool, so it is
+the current span there. The result arrives as an event. Events alone never start a span: in a stored loop, they may come
+from other processes.
 
 The attributes follow open-telemetry/semantic-conventions-genai, `model/gen-ai/spans.yaml` and the pages "Anthropic" and
-"Agent spans" (all in development). Those that the conventions do not define begin with `toolloop.`.
+"Agent spans" (all in development). Other attributes begin with `toolloop.`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _REQUESTED = {
 
 
 class OpenTelemetry:
-    """An observer that makes spans by the GenAI conventions: `LoopConfig(observers=[OpenTelemetry()])`.
+    """An observer that makes spans following the GenAI conventions: `LoopConfig(observers=[OpenTelemetry()])`.
 
-    One instance serves any number of loops. It makes a span for each loop (`invoke_agent`), each model request
+    One instance can observe any number of loops. It makes a span for each loop (`invoke_agent`), each model request
     (`chat MODEL`) and each run of a tool (`execute_tool NAME`). While a request is sent or a tool runs, its span is the
-    current one, in each thread or task.
+    current span of that thread or task.
 
     The span of a loop is a child of the span that is current when the loop begins in this process.
-    `gen_ai.conversation.id`, the loop id, joins the traces of a loop that several processes drive.
+    `gen_ai.conversation.id`, the loop id, connects the traces of a loop that several processes drive.
 
     Args:
-        tracer_provider: makes the spans; None means the global one at the time when a loop begins.
+        tracer_provider: makes the spans; None means the global provider at the time when a loop begins.
 
     """
 
@@ -91,7 +91,7 @@ class _Open:
 
 
 class _LoopSpans:
-    """The spans of one loop, and of the loops inside its calls: by the path of the loop, or of the call."""
+    """The spans of one loop and its nested loops, by the path of the loop or of the call."""
 
     def __init__(self, loop: WatchedLoop, tracer: trace.Tracer) -> None:
         self._loop = loop
@@ -112,19 +112,19 @@ class _LoopSpans:
                     self._failed(event)
                 case CallFinished() if (*event.path, event.call_id) in self._tools:
                     self._end_tool((*event.path, event.call_id), event.outcome, is_error=event.is_error)
-                case CallWaiting() if (*event.path, event.call_id) in self._tools:  # nobody saw its end
+                case CallWaiting() if (*event.path, event.call_id) in self._tools:  # its end is unknown
                     self._end_tool((*event.path, event.call_id), "uncertain", is_error=True)
                 case LoopFinished():
                     self._finished(event)
 
     def close(self) -> None:
-        """End all spans: the handle was closed."""
+        """End all spans, because the handle was closed."""
         with self._lock:
             self._end_below(())
 
     @contextmanager
     def around(self, event: RequestStarted | CallStarted) -> Generator[None, None, None]:
-        """Make the span of a request or a tool the current one while it is sent or runs."""
+        """Make the span of a request or tool the current span while the request is sent or the tool runs."""
         is_request = isinstance(event, RequestStarted)
         key = event.path if isinstance(event, RequestStarted) else (*event.path, event.call_id)
         opened = self._requests if is_request else self._tools
@@ -134,7 +134,7 @@ class _LoopSpans:
         try:
             yield
         except BaseException as error:
-            kind = error.kind if isinstance(error, ModelError) else None  # the API's own name of the failure
+            kind = error.kind if isinstance(error, ModelError) else None  # the API's error type
             work.error = kind or type(error).__qualname__
             raise
         finally:
@@ -193,7 +193,7 @@ class _LoopSpans:
     # --- spans ---
 
     def _begin_loop(self, path: Path) -> _Open:
-        """Return the span of the loop at a path; it begins with the first request or tool run in this process."""
+        """Return the span of the loop at a path. It begins with the first request or tool run in this process."""
         if path in self._loops:
             return self._loops[path]
         found = {**_common("invoke_agent", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
@@ -212,7 +212,7 @@ class _LoopSpans:
         loop = self._begin_loop(event.path)
         found = {**_common("chat", self._loop.loop_id), "gen_ai.provider.name": "anthropic"}
         found["toolloop.iteration"] = event.iteration
-        # Another model may write a summary.
+        # A summary may use another model.
         found |= {"toolloop.summary": True} if event.summary else _of_request(self._params(event.path))
         name = " ".join(["chat", *([found["gen_ai.request.model"]] if "gen_ai.request.model" in found else [])])
         span = self._tracer.start_span(name, set_span_in_context(loop.span), SpanKind.CLIENT, found)
@@ -232,7 +232,7 @@ class _LoopSpans:
         return self._tools[path]
 
     def _end_tool(self, path: Path, outcome: str, *, is_error: bool) -> None:
-        self._end_below(path)  # of a call that is a loop
+        self._end_below(path)  # if the call is a loop
         work = self._tools.pop(path)
         known = None if outcome == "timed_out" else work.error  # a timeout cancels the tool
         work.error = (known or outcome) if is_error else None
@@ -240,7 +240,7 @@ class _LoopSpans:
         work.end()
 
     def _end_below(self, path: Path) -> None:
-        """End the spans of the loop at a path and of all that is inside it, the innermost first."""
+        """End the spans of the loop at a path and of everything inside it, innermost first."""
         for opened, least in ((self._requests, 0), (self._tools, 1), (self._loops, 0)):
             inside = [key for key in opened if key[: len(path)] == path and len(key) >= len(path) + least]
             for key in sorted(inside, key=len, reverse=True):
@@ -250,18 +250,18 @@ class _LoopSpans:
                 work.end()
 
     def _above(self, path: Path) -> list[_Open]:
-        """Return the open spans of the loop at a path and of the loops around it, the innermost first."""
+        """Return the open spans of the loop at a path and of the loops around it, innermost first."""
         paths = (path[:depth] for depth in range(len(path), -1, -1))
         return [self._loops[each] for each in paths if each in self._loops]
 
-    # --- the loop as it is now ---
+    # --- the current loop ---
 
     def _params(self, path: Path) -> dict[str, Any]:
         loop = self._loop.at(path)
         return {} if loop is None else decode(loop.setup.params)
 
     def _name(self, path: Path) -> str:
-        """Return the name of the tool of the call at a path."""
+        """Return the tool name of the call at a path."""
         loop = self._loop.at(path[:-1])
         round_ = None if loop is None else round_of(loop) or _closed_round(loop)
         call = None if round_ is None else round_.find(path[-1])
@@ -286,7 +286,7 @@ def _of_request(params: Mapping[str, JSON]) -> dict[str, Any]:
 
 
 def _of_usage(usage: Usage) -> dict[str, int]:
-    """Return the token counts. Input includes the tokens that were read from a cache or written to it."""
+    """Return the token counts. Input includes tokens read from a cache or written to it."""
     counts = {
         "gen_ai.usage.input_tokens": usage.total_input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,

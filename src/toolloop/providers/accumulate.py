@@ -1,6 +1,6 @@
-"""Assemble a reply from the events of its stream: the same JSON that the API would have sent without streaming.
+"""Assemble a reply from the events of its stream: the same JSON that the API sends without streaming.
 
-The grammar is that of the API's documentation of streaming. Unknown events and deltas are skipped; unknown blocks and
+The grammar follows the API's documentation on streaming. Unknown events and deltas are skipped; unknown blocks and
 fields are kept.
 """
 
@@ -18,12 +18,12 @@ from toolloop.providers.failures import broken_off
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# With these stop reasons the reply was cut off, so the input of a call may be incomplete. No call of it ever runs.
+# With these stop reasons the reply was cut off, so the input of a call may be incomplete. Its calls never run.
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 
 _SHOWN = 200  # characters of an invalid event or input
 
-# Deltas whose texts are joined: the field that holds the text, and the kind of piece that it is.
+# Deltas whose texts are joined: the field with the text, and the kind of the piece.
 _JOINED: dict[str, tuple[str, Literal["text", "thinking", "input"]]] = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
@@ -35,12 +35,12 @@ _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 @frozen
 class Piece:
-    """The part of a reply that one event adds, for those who show it at once.
+    """The part of a reply that one event adds, for display while the reply streams.
 
     Attributes:
-        kind: what it is a piece of.
+        kind: the kind of content.
         index: the index of the block in the reply.
-        value: the text, the JSON text of an input, or a whole citation. The joined pieces of a block are the whole.
+        value: the text, the JSON text of an input, or a whole citation. The pieces of a block, joined, are its content.
         call_id: for an input, the id of the call.
         name: for an input, the name of the tool.
 
@@ -54,7 +54,7 @@ class Piece:
 
 
 def accumulate(events: Iterable[Mapping[str, JSON]]) -> dict[str, JSON]:
-    """Return the message that the raw events of a stream amount to.
+    """Return the message that the raw events of a stream make up.
 
     Raises:
         ModelError: the stream contains an error event.
@@ -68,9 +68,9 @@ def accumulate(events: Iterable[Mapping[str, JSON]]) -> dict[str, JSON]:
 
 
 class Accumulator:
-    """Takes the raw events of one stream, in order, and returns the message at the end.
+    """Collect the raw events of one stream, in order, and return the message at the end.
 
-    It also takes a whole message, which some servers answer to a request for a stream.
+    A whole message is also accepted, because some servers answer a streaming request with one.
     """
 
     def __init__(self) -> None:
@@ -83,10 +83,10 @@ class Accumulator:
         self._problem: ModelError | ProtocolError | None = None
 
     def add(self, event: Mapping[str, JSON]) -> Piece | None:
-        """Take one event and return the piece that it adds.
+        """Add one event, and return the piece that it adds.
 
         An invalid event raises nothing here; `message` raises the error. So a stream is read to its end, and its
-        connection can be used again.
+        connection can be reused.
         """
         if self._problem is not None:
             return None
@@ -94,7 +94,7 @@ class Accumulator:
             return self._add(event)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             self._problem = ProtocolError(
-                f"the reply's stream holds an invalid event ({type(error).__name__}: {error}): {str(event)[:_SHOWN]}. "
+                f"the stream has an invalid event ({type(error).__name__}: {error}): {str(event)[:_SHOWN]}. "
                 "Send the same request again",
                 retryable=True,
             )
@@ -103,7 +103,7 @@ class Accumulator:
 
     @property
     def partial_text(self) -> str:
-        """The text so far: that of all text blocks, joined by newlines."""
+        """The text so far: the texts of all text blocks, joined by newlines."""
         texts = [
             "".join(self._pieces.get((index, "text"), ())) or block.get("text")
             for index, block in sorted(self._blocks.items())
@@ -125,16 +125,16 @@ class Accumulator:
             return self._whole
         stop_reason = self._message.get("stop_reason")
         if not self._ended or stop_reason is None:
-            missing = "first event" if not self._message else "stop reason" if stop_reason is None else "end"
+            missing = "first event" if not self._message else "stop reason" if stop_reason is None else "last event"
             raise ProtocolError(
-                f"the reply's stream ended before its {missing}; the reply is incomplete. Send the same request again",
+                f"the stream of the reply ended before its {missing}. Send the same request again",
                 retryable=True,
             )
         for (index, field), pieces in self._pieces.items():
             block, whole = self._blocks[index], "".join(pieces)
             if field != "partial_json":
                 block[field] = whole
-            elif whole.strip():  # a call without arguments may stream nothing
+            elif whole.strip():  # a call without arguments may stream no input
                 block["input"] = _input(block, whole, stop_reason)
         return self._message | {"content": [self._blocks[index] for index in sorted(self._blocks)]}
 
@@ -163,11 +163,11 @@ class Accumulator:
 
     def _start_block(self, index: Any, block: dict[str, JSON]) -> Piece | None:
         if not isinstance(index, int) or index in self._blocks:
-            raise ValueError(f"the index {index!r} is not an integer, or its block has begun already")
+            raise ValueError(f"the index {index!r} is not an int, or its block has already begun")
         kind = block["type"]
         text = _string(block.get(kind) or "") if kind in {"text", "thinking"} else ""
         if kind == "fallback":
-            # Another model continues; an unstreamed reply has the name of the last one (anthropic-sdk 2.12).
+            # Another model continues. A reply without streaming names the last model (anthropic-sdk 2.12).
             self._message["model"] = block["to"]["model"]
         self._blocks[index] = block
         return Piece(block["type"], index, text) if text else None
@@ -190,7 +190,7 @@ class Accumulator:
         return None
 
     def _stop_block(self, index: int) -> Piece | None:
-        """Return an input that came whole with the start of its block; the end of a block adds nothing else."""
+        """Return an input that came complete with the start of its block. The end of a block adds nothing else."""
         block = self._blocks.get(index, {})
         came_in_pieces = any(self._pieces.get((index, "partial_json"), ()))
         if block.get("type") not in _CALLS or not block.get("input") or came_in_pieces:
@@ -207,7 +207,7 @@ class Accumulator:
 
     def _end_message(self, event: Mapping[str, Any]) -> None:
         _overwrite(self._message, event["delta"])
-        # The counts are totals, not increments; those that are missing or null keep their first value.
+        # The counts are totals, not increments. Missing and null counts keep their first value.
         self._message["usage"] = _recounted(self._message.get("usage") or {}, event.get("usage") or {})
         _overwrite(self._message, {name: event[name] for name in event.keys() - {"type", "delta", "usage"}})
 
@@ -219,7 +219,7 @@ def _overwrite(target: dict[str, JSON], changes: Mapping[str, JSON]) -> None:
 
 
 def _recounted(counts: Mapping[str, JSON], changes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The counts with the changes; objects among them are merged in the same way."""
+    """Return the counts with the changes. Nested objects are merged in the same way."""
     new = dict(counts)
     merged = {
         name: _recounted(counts[name], value)

@@ -1,4 +1,4 @@
-"""Providers over clients of the anthropic SDK, with its authentication, retries, headers and error classes."""
+"""Providers that use clients of the anthropic SDK, with its authentication, retries and headers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class AnthropicProvider:
-    """A `Provider` over a client of the anthropic SDK.
+    """A `Provider` that uses a client of the anthropic SDK.
 
-    A plain `anthropic.Anthropic` posts ready bytes. A client with middleware, a subclass, and the clients for Bedrock,
-    Vertex and other platforms get JSON values through their `messages.create`. If the SDK would refuse to send a
-    request unstreamed, `send` streams the reply internally.
+    A plain `anthropic.Anthropic` posts pre-serialized bytes. A client with middleware, a subclass, and the clients for
+    Bedrock, Vertex and other platforms get JSON values through their `messages.create`. If the SDK would refuse to send
+    a request without streaming, `send` streams the reply internally.
 
     Args:
         client: the client; its retries and timeouts apply.
@@ -75,7 +75,7 @@ class AnthropicProvider:
 
 @frozen(eq=False)
 class AsyncAnthropicProvider:
-    """An `AsyncProvider` over an async client of the anthropic SDK. See `AnthropicProvider`.
+    """An `AsyncProvider` that uses an async client of the anthropic SDK. See `AnthropicProvider`.
 
     Args:
         client: the client; its retries and timeouts apply.
@@ -96,7 +96,7 @@ class AsyncAnthropicProvider:
         return _read(answer)
 
     def stream(self, request: Request) -> AsyncEventStream:
-        """Return the raw events of the reply. It is not awaited itself. See `AnthropicProvider.stream`."""
+        """Return the raw events of the reply, without `await`. See `AnthropicProvider.stream`."""
         import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
         kind = anthropic.AsyncStream[object]  # its events are plain JSON
@@ -114,7 +114,8 @@ class AsyncAnthropicProvider:
 def _call(client: Any, first_party: Any, request: Request, *, stream_cls: Any = None) -> Callable[[], Any]:
     """Return the SDK call that sends a request.
 
-    Subclasses, clients for other platforms and middleware edit the JSON of a request, so they cannot post a ready body.
+    Subclasses, clients for other platforms and middleware edit the JSON of a request, so they cannot post a
+    pre-serialized body.
     """
     import httpx2  # noqa: PLC0415 - `import toolloop` must not load it
 
@@ -133,7 +134,7 @@ def _read(answer: Any) -> Reply:
     import httpx2  # noqa: PLC0415 - loaded already
 
     response = getattr(answer, "http_response", answer)
-    # Middleware may answer with a message that it made itself.
+    # Middleware may return a message of its own.
     return read_reply(response) if isinstance(response, httpx2.Response) else built_reply(plain(answer), None)
 
 
@@ -144,14 +145,14 @@ def provider_for(client_or_provider: Any, *, is_async: Literal[True]) -> AsyncPr
 @overload
 def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | AsyncProvider: ...
 def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | AsyncProvider:
-    """Return a provider as it is, and a client of the anthropic SDK wrapped in one.
+    """Return a provider unchanged, and wrap a client of the anthropic SDK in a provider.
 
     Args:
-        client_or_provider: any client of the anthropic SDK, or an object with `send` and perhaps `stream`.
+        client_or_provider: any client of the anthropic SDK, or an object with `send` and optionally `stream`.
         is_async: whether an `AsyncToolLoopHandle` uses it.
 
     Raises:
-        TypeError: it is neither, or it is sync where async is needed or the other way round; the message says which.
+        TypeError: the object is neither, or it is sync but must be async, or the reverse.
 
     """
     value = client_or_provider
@@ -160,15 +161,15 @@ def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | Async
     client = "AsyncAnthropic" if is_async else "Anthropic"
     if isinstance(value, type) or method is None:
         raise TypeError(
-            f"the provider is {a_type(value)}: give a client of the anthropic SDK, such as anthropic.{client}(), or an "
-            "object with `send(request)` (toolloop.providers.Provider or AsyncProvider)"
+            f"provider: expected a client of the anthropic SDK, such as anthropic.{client}(), or an object with "
+            f"`send(request)` (toolloop.providers.Provider or AsyncProvider), got {a_type(value)}"
         )
     if inspect.iscoroutinefunction(method) != is_async:
         names = ("sync", "async", "AsyncToolLoopHandle", "ToolLoopHandle")
         has, needs, own, other = names if is_async else ("async", "sync", "ToolLoopHandle", "AsyncToolLoopHandle")
         raise TypeError(
-            f"{type(value).__name__}.{'send' if send else 'messages.create'} is {has}, and {own} needs {needs} "
-            f"methods: give anthropic.{client}() or another {needs} provider, or use {other}"
+            f"{type(value).__name__}.{'send' if send else 'messages.create'} is {has}, but {own} needs {needs} "
+            f"methods. Pass anthropic.{client}() or another {needs} provider, or use {other}"
         )
     if send is None:
         return AsyncAnthropicProvider(value) if is_async else AnthropicProvider(value)

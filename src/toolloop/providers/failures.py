@@ -1,4 +1,4 @@
-"""Exceptions of the SDK as `ModelError`: what failed, and whether and when the same request may succeed."""
+"""Convert exceptions of the SDK to `ModelError`, with advice whether and when the same request may succeed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _CLIENT_ERROR = 400
 _SERVER_ERROR = 500
-_RETRYABLE_STATUSES = frozenset({408, 409, 429})  # and all from 500 on (anthropic-sdk 2.12, `_should_retry`)
+_RETRYABLE_STATUSES = frozenset({408, 409, 429})  # and 500 and above (anthropic-sdk 2.12, `_should_retry`)
 # A stream that fails has status 200, so its error type decides: the API's types, and those of Bedrock's streams
 # (botocore 1.44, `bedrock-runtime`, `ResponseStream`).
 _RETRYABLE_KINDS = frozenset(
@@ -32,14 +32,14 @@ _RETRYABLE_KINDS = frozenset(
         "throttlingException",
     }
 )
-_SHOWN = 500  # characters of an error text: a proxy may answer with a page
+_SHOWN = 500  # characters of an error text: a proxy may answer with a whole page
 
 
 @contextmanager
 def outside_errors() -> Generator[None]:
     """Convert exceptions of the SDK to `ModelError` and `ProtocolError`, with the SDK's exception as the cause.
 
-    Ctrl-C and cancellation are not an `Exception`, and pass through.
+    Ctrl-C and cancellation are not subclasses of `Exception`, and pass through.
 
     Raises:
         ModelError: the request failed, or the client did not send it.
@@ -51,7 +51,7 @@ def outside_errors() -> Generator[None]:
     except Exception as error:
         if (own := _as_own(error)) is None:
             raise
-        # The text of the cause quotes a header that HTTP does not allow, which may be a key.
+        # The text of the cause quotes the header that HTTP does not allow, which may contain a key.
         raise own from (None if _is_never_sent(error) else error)
 
 
@@ -62,7 +62,7 @@ def _is_never_sent(error: Exception) -> bool:
 
 
 def _as_own(error: Exception) -> ModelError | ProtocolError | None:
-    """The converted exception; None for one that the SDK does not raise."""
+    """Return the converted exception; None for exceptions that the SDK does not raise."""
     import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
     import httpx2  # noqa: PLC0415 - nor this
 
@@ -71,26 +71,27 @@ def _as_own(error: Exception) -> ModelError | ProtocolError | None:
             return _refused(error)
         case _ if _is_never_sent(error):
             return ModelError(
-                "the client did not send the request: a header has a character that HTTP does not allow. Look at the "
-                "key of the client and at extra_headers"
+                "the client did not send the request: a header has a character that HTTP does not allow. Check the "
+                "client's API key and extra_headers"
             )
         case anthropic.APIConnectionError() | httpx2.TransportError():
             return _unanswered(error)
         case json.JSONDecodeError() | UnicodeDecodeError():
             return ProtocolError(
-                f"an event of the reply's stream is not JSON ({error}). Send the same request again", retryable=True
+                f"an event in the stream of the reply is not JSON ({error}). Send the same request again",
+                retryable=True,
             )
         case anthropic.AnthropicError() | ImportError() | TypeError() | ValueError() | RecursionError():
-            # Missing credentials, a bad setting, a missing package of a platform's client, an event nested too deep.
+            # Missing credentials, an invalid setting, a missing package for a platform, or an event nested too deeply.
             return ModelError(
-                f"the client did not send the request, or could not use its answer: {error}",
+                f"the client could not send the request, or could not read the reply: {error}",
                 retryable=isinstance(error, anthropic.RetryableError),
             )
     return None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait before a retry, from `retry-after-ms` or `retry-after`; None without such a number."""
+    """Return the seconds to wait before a retry, from `retry-after-ms` or `retry-after`; None without a number."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(ValueError):
             seconds = float(headers.get(name, "")) / unit
@@ -100,10 +101,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def broken_off(kind: str | None, said: str, *, status: int = 200, request_id: str | None = None) -> ModelError:
-    """Return the error for a stream that sent one. Its headers do not count: they were sent before the error."""
-    retryable = kind is None or kind in _RETRYABLE_KINDS  # an error without a type is a proxy's
+    """Return the error for an error event in a stream. Its headers do not count: they were sent before the error."""
+    retryable = kind is None or kind in _RETRYABLE_KINDS  # an error without a type comes from a proxy
     return _failure(
-        "the API broke off its reply with", said, kind=kind, status=status, request_id=request_id, retryable=retryable
+        "the API interrupted its reply with", said, kind=kind, status=status, request_id=request_id, retryable=retryable
     )
 
 
@@ -133,10 +134,11 @@ def _failure(what: str, said: str, **facts: Any) -> ModelError:
 
 
 def _unanswered(error: Exception) -> ModelError:
-    # Only the name of the cause: its text may quote a header, and so a key.
+    # Only the name of the cause, because its text may quote a header with a key.
     named = error.__cause__ or error
     return ModelError(
-        f"the API could not be reached, or its answer broke off ({type(named).__name__}). {_advice(True, None)}",
+        f"could not reach the API, or the connection broke during the reply ({type(named).__name__}). "
+        f"{_advice(True, None)}",
         retryable=True,
     )
 

@@ -1,6 +1,6 @@
 """The protocol of providers: a request, its options, a reply, and the objects that answer requests.
 
-A request is a mapping of JSON values. It also has its ready bytes, so that a provider that posts bodies encodes each
+A request is a mapping of JSON values. It also has pre-serialized bytes, so a provider that posts bodies encodes each
 message only once.
 """
 
@@ -12,14 +12,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from toolloop.machine.jsontext import JSON, decode
 
-#: The parameters of `messages.create` that are sent beside the body: all those of anthropic-sdk 2.11 and 2.12, for
-#: `messages.create` and `beta.messages.create`; a test compares.
+#: The parameters of `messages.create` and `beta.messages.create` that are not part of the body, in anthropic-sdk 2.11
+#: and 2.12. A test compares them.
 OPTION_NAMES = frozenset(
     {"betas", "extra_body", "extra_headers", "extra_query", "timeout", "user_profile_id", "workspace_id"}
 )
 
-#: The options that are never stored: headers and queries may hold keys, and a timeout may be an object of the HTTP
-#: library. They come back through the `params` given to `restore`.
+#: The options that are never stored: headers and queries may contain keys, and a timeout may be an object of the HTTP
+#: library. You pass them again in the `params` of `restore`.
 SECRET_OPTIONS = frozenset({"extra_headers", "extra_query", "timeout"})
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -28,7 +28,7 @@ _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 def given(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters whose value is not `anthropic.NOT_GIVEN` or `anthropic.omit`.
 
-    Only the top level is searched: inside `extra_headers` an `omit` removes a header, and must stay.
+    Only the top level is checked: in `extra_headers`, `omit` removes a header and must be kept.
     """
     return {name: value for name, value in params.items() if not _is_not_given(value)}
 
@@ -44,8 +44,8 @@ class Request(Mapping[str, JSON]):
     Args:
         params: the JSON text of an object: all body parameters except `messages`.
         messages: the JSON text of each message, in order.
-        options: the parameters that are sent beside the body; see `OPTION_NAMES`.
-        encoded: the messages as UTF-8 bytes; without it they are encoded for this request.
+        options: the parameters that are not part of the body; see `OPTION_NAMES`.
+        encoded: the messages as UTF-8 bytes; encoded for this request if left out.
 
     """
 
@@ -58,7 +58,7 @@ class Request(Mapping[str, JSON]):
         options: Mapping[str, Any] = _NO_OPTIONS,
         encoded: Sequence[bytes] | None = None,
     ) -> None:
-        """Store the ready texts."""
+        """Store the texts."""
         self.params = params
         self.messages = messages
         self.options = options
@@ -66,8 +66,8 @@ class Request(Mapping[str, JSON]):
 
     def body(self) -> bytes:
         """Return the bytes of the JSON body, joined from the encoded messages."""
-        # Joined as bytes: in a str one wide character widens all the others. Joined once: each join copies the whole
-        # conversation, so the ends go into the first and the last piece.
+        # Bytes are joined, because one wide character in a str widens all others. They are joined once, because each
+        # join copies the whole conversation; so the ends are added to the first and the last piece.
         pieces = [text.encode() for text in self.messages] if self._encoded is None else list(self._encoded)
         head = self.params[:-1] + ("," if len(self.params) > len("{}") else "") + '"messages":['
         if not pieces:
@@ -97,7 +97,7 @@ class Request(Mapping[str, JSON]):
 
 
 class Reply(dict[str, JSON]):
-    """A reply with its text and its request id. A provider may also return a plain dict of the API's message.
+    """A reply with its text and its request id. A provider may also return the API's message as a plain dict.
 
     Attributes:
         text: the JSON text as received, or None.
@@ -116,13 +116,13 @@ class Reply(dict[str, JSON]):
 
 @runtime_checkable
 class Provider(Protocol):
-    """Answers the model requests of a `ToolLoopHandle`."""
+    """Answer the model requests of a `ToolLoopHandle`."""
 
     def send(self, request: Request) -> Mapping[str, JSON]:
         """Return the reply to a request: the JSON of the API's message.
 
         Raises:
-            ModelError: the request failed; it says whether the same request may succeed.
+            ModelError: the request failed; `retryable` tells whether the same request may succeed.
             ProtocolError: the reply is not a message.
 
         """
@@ -131,13 +131,13 @@ class Provider(Protocol):
 
 @runtime_checkable
 class StreamingProvider(Provider, Protocol):
-    """A provider that streams replies. A provider without `stream` is asked by `send`."""
+    """A provider that streams replies. For a provider without `stream`, the loop calls `send`."""
 
     def stream(self, request: Request) -> Iterator[Mapping[str, JSON]]:
         """Return the raw events of the API's stream, `message_start` to `message_stop`, as JSON.
 
-        If the server does not stream, the message itself, `{"type": "message", …}`, is the only item. The iterator may
-        have `close()`, to close the connection early, and `request_id`, once the answer has begun.
+        If the server does not stream, the only item is the message, `{"type": "message", …}`. The iterator may have
+        `close()`, which closes the connection early, and `request_id`, which is set once the reply has begun.
 
         Raises:
             ModelError, ProtocolError: like `send`, when an item is read.
@@ -148,7 +148,7 @@ class StreamingProvider(Provider, Protocol):
 
 @runtime_checkable
 class AsyncProvider(Protocol):
-    """Answers the model requests of an `AsyncToolLoopHandle`."""
+    """Answer the model requests of an `AsyncToolLoopHandle`."""
 
     async def send(self, request: Request) -> Mapping[str, JSON]:
         """Return the reply to a request. See `Provider.send`."""
@@ -160,5 +160,5 @@ class AsyncStreamingProvider(AsyncProvider, Protocol):
     """An async provider that streams replies. See `StreamingProvider`."""
 
     def stream(self, request: Request) -> AsyncIterator[Mapping[str, JSON]]:
-        """Return the raw events of the reply. It is not awaited itself; `aclose()` closes the connection."""
+        """Return the raw events of the reply, without `await`. `aclose()` closes the connection."""
         ...

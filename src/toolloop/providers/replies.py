@@ -1,4 +1,4 @@
-"""Replies: read from an HTTP response, checked, and converted to the SDK's object."""
+"""Read replies from HTTP responses, check them, and convert them to SDK objects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SHOWN = 200  # characters of an unreadable reply
 
 
 def read_reply(response: httpx2.Response) -> Reply:
-    """Return the reply in a response of status 200 whose body was read.
+    """Return the reply in a response with status 200, whose body is already read.
 
     Raises:
-        ProtocolError: the body is not a message, such as the page of a proxy or a cut text.
+        ProtocolError: the body is not a message, for example a proxy's page or a truncated text.
 
     """
     request_id = request_id_of(response)
@@ -30,18 +30,18 @@ def read_reply(response: httpx2.Response) -> Reply:
     except (TypeError, ValueError, RecursionError, ProtocolError) as error:
         kind = response.headers.get("content-type", "no content type")
         raise ProtocolError(
-            f"the answer{_named(request_id)} is not a message of the API: status {response.status_code}, {kind}, "
-            f"{len(response.content)} bytes that begin {response.text[:_SHOWN]!r}. Is the client's base_url that of "
-            "the API, and is there a proxy in between? Send the same request again",
+            f"the reply{_named(request_id)} is not a message of the API: status {response.status_code}, {kind}, "
+            f"{len(response.content)} bytes, starting with {response.text[:_SHOWN]!r}. Check the client's base_url "
+            "and any proxy, then send the same request again",
             retryable=True,
         ) from error
 
 
 def built_reply(message: Mapping[str, JSON], request_id: str | None) -> Reply:
-    """Return a message as a reply: one that was assembled from a stream or made by the client's middleware.
+    """Return a message as a reply. It was assembled from a stream, or made by the client's middleware.
 
     Raises:
-        ProtocolError: it is not a message.
+        ProtocolError: the value is not a message.
 
     """
     if message.get("type") != "message" or not isinstance(message.get("content"), list):
@@ -54,7 +54,7 @@ def built_reply(message: Mapping[str, JSON], request_id: str | None) -> Reply:
 
 
 def request_id_of(response: httpx2.Response) -> str | None:
-    """Return the API's id of the request, which its support asks for."""
+    """Return the API's request id, which Anthropic's support needs."""
     request_id: str | None = response.headers.get("request-id")
     return request_id
 

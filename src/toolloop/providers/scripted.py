@@ -1,4 +1,4 @@
-"""Providers that answer from a script, without HTTP, and messages as stream events.
+"""Providers that answer from a script, without HTTP, and the conversion of messages to stream events.
 
 The functions that make replies are in `toolloop.testing`.
 """
@@ -21,24 +21,24 @@ AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], Answer | Awaitable[
 _USE_PREFIXES = {"tool_use": "toolu", "server_tool_use": "srvtoolu", "mcp_tool_use": "mcptoolu"}
 _SEALS = {"thinking": "signature", "redacted_thinking": "data"}
 _SMALL_USAGE: Mapping[str, JSON] = {"input_tokens": 10, "output_tokens": 5}
-_PIECE = 16  # characters in a delta: small, so that even a short text comes in several
+_PIECE = 16  # characters in a delta: few, so that even a short text has several deltas
 _LATE = ("stop_reason", "stop_sequence", "stop_details", "container")  # known at the end of a stream
 
 
 class Completion:
-    """Completes short replies with ids, model and usage. The ids count from 1, so they are the same in each run.
+    """Complete short replies with ids, model and usage. Ids count from 1, so they are the same in each run.
 
-    A call without an id gets the next one. A server result without one belongs to the oldest unanswered server call.
+    A call without an id gets the next id. A server result without an id belongs to the oldest unanswered server call.
     """
 
     def __init__(self) -> None:
-        """Start counting."""
+        """Start the count."""
         self._messages = itertools.count(1)
         self._calls = itertools.count(1)
         self._open: list[str] = []
 
     def __call__(self, reply: Mapping[str, JSON], model: JSON) -> dict[str, JSON]:
-        """Return the complete message for a short reply. Fields that the reply has stay.
+        """Return the complete message for a short reply. Existing fields are kept.
 
         Raises:
             ValueError: a server result has no id, and there is no unanswered server call.
@@ -68,7 +68,7 @@ class Completion:
         elif "tool_use_id" in block:
             if block["tool_use_id"] is None:
                 if not self._open:
-                    raise ValueError(f"this {block['type']} has no server call: put one before it, or set tool_use_id")
+                    raise ValueError(f"{block['type']} without a server call: add one before it, or set tool_use_id")
                 block["tool_use_id"] = self._open[0]
             if block["tool_use_id"] in self._open:
                 self._open.remove(block["tool_use_id"])
@@ -76,7 +76,7 @@ class Completion:
 
 
 def fill_in_seals(blocks: Iterable[dict[str, JSON]], seal: str) -> None:
-    """Give each thinking block without a signature, and each redacted one without data, this text instead."""
+    """Set a text as the signature of thinking blocks without one, and as the data of redacted thinking without any."""
     for block in blocks:
         if (key := _SEALS.get(block.get("type", ""))) is not None:
             block.setdefault(key, seal)
@@ -101,7 +101,7 @@ class _Script:
             if self._function is None:
                 for answer in self._answers:
                     return answer
-                raise AssertionError(f"the script has run out: request number {len(self.bodies)} has no answer")
+                raise AssertionError(f"the script has no reply for request number {len(self.bodies)}")
         return self._function(decode(body))  # outside the lock: requests may be concurrent
 
     def _finish(self, answer: Any, request: Request | Mapping[str, JSON]) -> dict[str, JSON]:
@@ -117,8 +117,8 @@ class ScriptedProvider(_Script):
     """A `Provider` that answers from a script.
 
     Args:
-        script: replies, and exceptions to raise, in order; or a function of a request's JSON that returns one. After
-            the last one `AssertionError` is raised.
+        script: replies, and exceptions to raise, in order; or a function of a request's JSON that returns one. A
+            request after the last reply raises `AssertionError`.
 
     Attributes:
         requests: a JSON copy of each request.
@@ -140,7 +140,7 @@ class ScriptedProvider(_Script):
 
 
 class AsyncScriptedProvider(_Script):
-    """`ScriptedProvider` for an `AsyncToolLoopHandle`. A function may be async."""
+    """`ScriptedProvider` for an `AsyncToolLoopHandle`. The function may be async."""
 
     def __init__(self, script: AsyncScript) -> None:
         """Store the script."""
@@ -160,11 +160,11 @@ class AsyncScriptedProvider(_Script):
 
 
 def events_of(message: Mapping[str, JSON], inputs: Mapping[str, str] = {}) -> Iterator[dict[str, JSON]]:
-    """Yield the events of a whole message, as the API streams it. `accumulate` gives the message again.
+    """Yield the events of a whole message, as the API streams it. `accumulate` reverses this.
 
     Args:
-        message: the message, complete.
-        inputs: by tool name, a text that is streamed as the input of its calls instead of their JSON.
+        message: the complete message.
+        inputs: by tool name, a text to stream as the input of its calls instead of their JSON.
 
     """
     late = {name: message[name] for name in _LATE if name in message}
@@ -210,7 +210,7 @@ def _start_and_deltas(
         case {"type": "compaction"}:
             whole = {name: block[name] for name in ("content", "encrypted_content") if name in block}
             return {**block, **dict.fromkeys(whole)}, [{"type": "compaction_delta", **whole}]
-    return dict(block), []  # server results, redacted thinking and what is unknown are not streamed in pieces
+    return dict(block), []  # server results, redacted thinking and unknown blocks are not streamed in pieces
 
 
 def _pieces(text: str) -> list[str]:

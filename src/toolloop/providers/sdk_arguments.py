@@ -1,8 +1,8 @@
-"""Requests as arguments of the SDK: for the client's own `post` with a ready body, or for `messages.create`.
+"""Convert requests to arguments of the SDK: for the client's `post` with a ready body, or for `messages.create`.
 
-`create` walks and rebuilds all messages of a request; a ready body is joined from messages that were encoded once.
-`post` skips the SDK's deprecation warnings and its guard against long unstreamed requests. `must_stream` replaces the
-guard.
+`create` walks and rebuilds all messages of a request, but a ready body is joined from messages that were encoded once.
+`post` skips the SDK's deprecation warnings and its guard against long requests without streaming. `must_stream`
+replaces the guard.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from toolloop.machine.jsontext import JSON, decode, encode, plain
 from toolloop.providers.protocol import Request, given
 
-_PATH = "/v1/messages"  # also for beta features: since anthropic-sdk 2.11 only a header differs
+_PATH = "/v1/messages"  # also for beta features: since anthropic-sdk 2.11, only a header differs
 
-# The SDK assumes that 128,000 tokens take an hour, and an unstreamed request has ten minutes (anthropic-sdk 2.12,
-# `_calculate_nonstreaming_timeout`). Some models have a lower bound (`MODEL_NONSTREAMING_TOKENS`). Tests compare both.
+# The SDK assumes that 128,000 tokens take an hour, and allows ten minutes without streaming (anthropic-sdk 2.12,
+# `_calculate_nonstreaming_timeout`). Some models have a lower limit (`MODEL_NONSTREAMING_TOKENS`). Tests compare both.
 MOST_UNSTREAMED = 128_000 * 10 // 60
 MOST_UNSTREAMED_BY_MODEL: dict[str, int] = dict.fromkeys(
     (
@@ -35,9 +35,9 @@ MOST_UNSTREAMED_BY_MODEL: dict[str, int] = dict.fromkeys(
 
 
 def must_stream(client: Any, request: Request) -> bool:
-    """Return whether a reply must be streamed because an unstreamed request could time out.
+    """Return whether a reply must be streamed because a request without streaming could time out.
 
-    A timeout of the caller, for the request or on the client, takes precedence: the request is not streamed then.
+    If the caller set a timeout, on the request or the client, the request is not streamed.
     """
     import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
@@ -61,10 +61,10 @@ def _is_long(params: Mapping[str, JSON]) -> bool:
 
 
 def post_arguments(client: Any, request: Request, *, stream: bool) -> dict[str, Any]:
-    """Return the arguments of the client's `post`, without those that say how to read the response."""
+    """Return the arguments of the client's `post`, except those that control how the response is read."""
     options = options_of(request)
     changes: dict[str, JSON] = {"stream": True} if stream else {}
-    # Without a timeout the SDK sends the header `x-stainless-timeout: NOT_GIVEN`.
+    # Without a timeout, the SDK sends the header `x-stainless-timeout: NOT_GIVEN`.
     sent: dict[str, Any] = {"timeout": options.get("timeout", client.timeout)}
     if options:
         changes = _extra_body(options) | changes
@@ -76,7 +76,7 @@ def post_arguments(client: Any, request: Request, *, stream: bool) -> dict[str, 
 
 
 def create_arguments(create: Any, request: Request) -> dict[str, Any]:
-    """Return the arguments of `messages.create`; body parameters that it does not know go into `extra_body`."""
+    """Return the arguments of `messages.create`. Body parameters that it lacks go into `extra_body`."""
     options = options_of(request)
     known = inspect.signature(create).parameters
     arguments = dict(request)
@@ -86,7 +86,7 @@ def create_arguments(create: Any, request: Request) -> dict[str, Any]:
 
 
 def options_of(request: Request) -> dict[str, Any]:
-    """Return the options of a request that have a value. For a timeout None is one: wait without limit."""
+    """Return the options of a request that have a value. None is a value for a timeout: it means no limit."""
     if not request.options:
         return {}
     return {name: value for name, value in given(request.options).items() if value is not None or name == "timeout"}
@@ -107,7 +107,7 @@ def _extra_body(options: Mapping[str, Any]) -> dict[str, JSON]:
     extra: dict[str, JSON] = plain(given(options.get("extra_body", {})), "extra_body")
     if "stream" in extra:
         raise TypeError(
-            "extra_body has the key 'stream'; leave it out, the provider decides whether a reply is streamed"
+            "extra_body has the key 'stream', but the provider decides whether a reply is streamed. Remove it"
         )
     return extra
 

@@ -1,4 +1,4 @@
-"""The raw events of a reply's stream, read from a client of the anthropic SDK one by one."""
+"""Read the raw events of a reply's stream from a client of the anthropic SDK."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-# The types of the API and of Bedrock. Any other body is the page of a proxy, or a message.
+# The content types of the API and of Bedrock. Any other body is a proxy's page, or a message.
 _EVENT_STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
 
 _END = object()
@@ -26,15 +26,15 @@ _END = object()
 class EventStream:
     """The raw events of a reply, as JSON. If the server does not stream, the message itself is the only item.
 
-    The request is sent when the first item is read, and nothing is read ahead. Read it to its end, or close it.
+    The request is sent when the first item is read, and nothing is read ahead. Read the stream to its end, or close it.
 
     Attributes:
-        request_id: the API's id of the request, once the answer has begun; else None.
+        request_id: the API's request id once the reply has begun; else None.
 
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
-        """`begin` sends the request and returns the SDK's stream, or a whole reply."""
+        """Store `begin`, which sends the request and returns the SDK's stream, or a whole reply."""
         self.request_id: str | None = None
         self._events = self._read(begin)
 
@@ -45,14 +45,14 @@ class EventStream:
         """Return the next event.
 
         Raises:
-            ModelError: the request failed, or the stream broke off; its cause is the SDK's exception.
-            ProtocolError: the answer is neither a stream of JSON events nor a message.
+            ModelError: the request or the stream failed; its cause is the SDK's exception.
+            ProtocolError: the reply is neither a stream of JSON events nor a message.
 
         """
         return next(self._events)
 
     def close(self) -> None:
-        """Close the connection. Closing twice does nothing."""
+        """Close the connection. Closing twice has no effect."""
         self._events.close()
 
     def _read(self, begin: Callable[[], Any]) -> Generator[Mapping[str, JSON], None, None]:
@@ -75,7 +75,7 @@ class AsyncEventStream:
     """`EventStream` for `async for`. Read it to its end, or await `aclose`."""
 
     def __init__(self, begin: Callable[[], Awaitable[Any]]) -> None:
-        """`begin` is a coroutine function; see `EventStream`."""
+        """Store `begin`, a coroutine function; see `EventStream`."""
         self.request_id: str | None = None
         self._begin = begin
         self._stream: Any = None
@@ -100,16 +100,16 @@ class AsyncEventStream:
         return event  # type: ignore[no-any-return] # a body is JSON
 
     async def aclose(self) -> None:
-        """Close the connection. Closing twice does nothing."""
+        """Close the connection. Closing twice has no effect."""
         import anyio  # noqa: PLC0415 - `import toolloop` must not load it
 
         self._is_over = True
         stream, self._stream = self._stream, None
         if stream is None:
             return
-        # The SDK reads through nested async generators. Generators that are left half-way are finished by the garbage
-        # collector, and trio warns about each. So we read on and cancel at the next wait: the generators then end from
-        # the innermost outwards, and the connection is closed.
+        # The SDK reads through nested async generators. The garbage collector finishes generators that were not read to
+        # the end, and trio warns about each. So we continue to read, and cancel at the next wait. Then the generators
+        # end from the innermost outwards, and the connection is closed.
         with anyio.CancelScope(shield=True) as scope, suppress(Exception):
             scope.cancel()
             while await _next(stream) is not _END:
@@ -139,7 +139,7 @@ class RawEvents:
     """
 
     def __init__(self, stream: Any) -> None:
-        """`stream` is an unread `anthropic.AsyncStream`."""
+        """Store an unread `anthropic.AsyncStream`."""
         self.response: httpx2.Response = stream.response
         self._events = type(stream).raw_events(self.response)
 
@@ -166,7 +166,7 @@ def whole(events: EventStream) -> Reply:
     """Read a stream to its end and return the reply.
 
     Raises:
-        ModelError, ProtocolError: the stream broke off or is invalid; `partial_text` has the text so far.
+        ModelError, ProtocolError: the stream failed or is invalid; `partial_text` has the text so far.
 
     """
     accumulator = Accumulator()

@@ -1,1 +1,1 @@
-"""The for-loop face: `ToolRunner` and `AsyncToolRunner`."""
+"""Iterate over a loop: `ToolRunner` and `AsyncToolRunner`."""

@@ -1,4 +1,4 @@
-"""Whose history counts: what the caller of a runner made of it between two steps."""
+"""The history of a runner as its caller sees and changes it between two steps."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ Texts = tuple[str, ...]
 
 @define
 class CallerHistory:
-    """What the caller sees of the history, and what they changed. It performs nothing.
+    """Track the history that the caller sees, and the caller's changes. It performs nothing.
 
-    If the caller changes nothing, the reply joins the history. If they do, the history is what they made of it.
+    If the caller changes nothing, the reply joins the history. Otherwise, the caller's version is the history.
 
     Attributes:
-        mine: the history as they changed it; None: they changed nothing.
-        is_tuned: they changed other parameters since the last step.
+        edited: the history as the caller changed it; None without changes.
+        is_tuned: whether the caller changed other parameters since the last step.
 
     """
 
-    mine: Texts | None = None
+    edited: Texts | None = None
     is_tuned: bool = False
-    _stands: Texts | None = None  # what they made of the history of a loop that has ended
-    _asked: Loop | None = None  # the loop when the reply was asked for that they see
-    _seen: Loop | None = None  # the loop with that reply
-    _marks: Texts = ()  # a history with one of these texts in it has that reply
-    _joined: dict[str, str] = field(factory=dict)  # how each reply joined, by the text of how it was yielded
-    _ended: frozenset[str] = frozenset()  # the ids of the calls of the reply that ended the loop: none of them runs
+    _stands: Texts | None = None  # the caller's history of a loop that has ended
+    _asked: Loop | None = None  # the loop when the shown reply was requested
+    _seen: Loop | None = None  # the loop with the shown reply
+    _marks: Texts = ()  # a history with one of these texts contains the shown reply
+    _joined: dict[str, str] = field(factory=dict)  # each reply as it joined the history, by its text as yielded
+    _ended: frozenset[str] = frozenset()  # the ids of the calls in the reply that ended the loop; they do not run
 
     @property
     def base(self) -> Texts | None:
-        """The history that the caller sees if they change nothing; None: that of the loop."""
+        """The history that the caller sees without changes; None means the loop's history."""
         return self._stands if self._asked is None else (*self._asked.messages, *self._asked.unjoined)
 
     @property
     def kept(self) -> Texts | None:
-        """The history that counts if they change nothing: with the reply that they see; None: that of the loop."""
+        """The history that is used without changes, with the shown reply; None means the loop's history."""
         return None if self._seen is None else tuple(all_messages(self._seen))
 
     def is_untouched(self, loop: Loop) -> bool:
-        """Return whether the caller changed nothing, and the loop has the history with which they saw the reply."""
+        """Return whether neither the caller nor the loop has changed the history since the reply was shown."""
         seen = self._seen
-        if seen is None or self.mine is not None or self.is_tuned:
+        if seen is None or self.edited is not None or self.is_tuned:
             return False
         is_same = loop.messages is seen.messages and loop.unjoined is seen.unjoined
         return is_same and (loop.round and loop.round.reply) == (seen.round and seen.round.reply)
 
     def show(self, loop: Loop, asked: Loop) -> None:
-        """The caller sees the last reply of a loop. `asked`: the loop as it was when that was asked for."""
+        """Show the last reply of a loop. `asked` is the loop at the time of the request."""
         self._asked, self._seen = asked, loop
         reply = decode(loop.response or "{}")
         ids = [block["id"] for block in reply["content"] if block["type"] == "tool_use"]
@@ -76,39 +76,40 @@ class CallerHistory:
             self._marks = (last, *(f'"id":{encode(name)}' for name in ids))
 
     def shown(self, loop: Loop) -> Texts:
-        """Return the history as the caller sees it. The reply joins when the body is over."""
-        return self._unchanged(loop) if self.mine is None else self.mine
+        """Return the history as the caller sees it. The reply joins when the body ends."""
+        return self._unchanged(loop) if self.edited is None else self.edited
 
     def change(self, loop: Loop, texts: Texts) -> None:
-        """Take another history from the caller. The same one again is not a change, unless they changed it before."""
-        is_changed = self.mine is not None or texts != self._unchanged(loop)
-        self.mine = texts if is_changed else None
+        """Store the caller's history. An equal history is not a change, unless it was changed before."""
+        is_changed = self.edited is not None or texts != self._unchanged(loop)
+        self.edited = texts if is_changed else None
 
     def with_reply(self, loop: Loop) -> Texts:
-        """Return the history with the reply that the caller sees, unless they left it out."""
-        kept = self.kept if self.mine is None else None
+        """Return the history with the shown reply, unless the caller left the reply out."""
+        kept = self.kept if self.edited is None else None
         return self.shown(loop) if kept is None else kept
 
     def leaves_out(self, texts: Texts) -> bool:
-        """Return whether the reply that the caller sees is not in this history, not even with other inputs."""
+        """Return whether the shown reply is missing from a history, also with edited inputs."""
         return bool(self._marks) and not any(mark in text for text in texts for mark in self._marks)
 
     def over(self, base: Texts | None = None) -> None:
-        """The body is over. `base`: what the caller made of the history of a loop that has ended."""
-        self._stands, self._asked, self._seen, self.mine, self.is_tuned, self._marks = base, None, None, None, False, ()
+        """End the body. `base` is the caller's history of a loop that has ended."""
+        self._stands, self._asked, self._seen = base, None, None
+        self.edited, self.is_tuned, self._marks = None, False, ()
 
     def to_texts(self, messages: Any) -> Texts:
-        """Return messages as JSON texts, and each reply in them as it joins by itself.
+        """Return messages as JSON texts, with each reply in the form in which it joins the history.
 
         Raises:
-            TypeError: they are no list, or something in them is not JSON.
+            TypeError: the value is not a list, or a message is not JSON.
 
         """
         sent_back = [_as_sent_back(decode(text)) for text in to_texts(messages)]
         return tuple(self._joined.get(canonical(message)) or encode(message) for message in sent_back)
 
     def without_ended(self, loop: Loop, texts: Texts) -> Texts:
-        """Return the history in which the calls of a reply that ended the loop are answered as not run."""
+        """Return the history with the calls of the reply that ended the loop answered as not run."""
         end = len(texts)
         while end and not ends_in_reply(texts[end - 1 : end]):
             end -= 1
@@ -124,7 +125,7 @@ class CallerHistory:
 
 
 def taking(loop: Loop, texts: Texts, at: float) -> ev.HistoryTaken:
-    """Return the event by which these messages become the history of a loop. The calls at their end are open."""
+    """Return the event that makes these messages the history of a loop. The calls at the end are open."""
     reply = texts[-1] if open_calls(texts) else None
     closed = texts if reply is None else texts[:-1]
     unjoined, old = unjoined_before_reply(loop), tuple(loop.messages)
@@ -133,9 +134,9 @@ def taking(loop: Loop, texts: Texts, at: float) -> ev.HistoryTaken:
 
 
 def end_of_pause(texts: Texts) -> int:
-    """Return the length of a history up to a reply after which the API takes only its resumption.
+    """Return the length of a history up to a reply that only a resumption may follow, else the whole length.
 
-    That is a reply with an open server call, and without a call of the client; else it is the whole length.
+    Such a reply has an open server call and no client call.
     """
     end = len(texts)
     while end and not ends_in_reply(texts[end - 1 : end]):
@@ -145,7 +146,7 @@ def end_of_pause(texts: Texts) -> int:
 
 
 def open_at_limit(phase: Finished) -> list[str]:
-    """Return the names of the calls, the client's and the server's, that were open where a limit ended a loop."""
+    """Return the names of the client and server calls that were open when a limit ended a loop."""
     point = phase.resume_point
     if point is None:
         return []
@@ -157,7 +158,7 @@ def open_at_limit(phase: Finished) -> list[str]:
 
 
 def open_calls(texts: Sequence[str]) -> tuple[Call, ...]:
-    """Return the calls that a history ends with; none if its last message makes no sense."""
+    """Return the calls at the end of a history; an empty tuple if the last message is invalid."""
     if not ends_in_reply(texts):
         return ()
     try:
@@ -167,7 +168,7 @@ def open_calls(texts: Sequence[str]) -> tuple[Call, ...]:
 
 
 def _as_sent_back(message: JSON) -> JSON:
-    """Return a message as it is sent back: of a reply, its role and its content. These two come first."""
+    """Return a message as it is sent to the API: a reply is reduced to role and content, which come first."""
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
         return message
     rest = {} if message.get("type") == "message" else message

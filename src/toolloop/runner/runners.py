@@ -1,4 +1,4 @@
-"""The for-loop face: `ToolRunner` and `AsyncToolRunner`, the well-known iterators over a loop."""
+"""`ToolRunner` and `AsyncToolRunner`: iterators over a loop, similar to the SDK's runner."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from toolloop.tools import Context, ToolRegistry
 from toolloop.tools.calls import ToolCall
 
 Message = dict[str, JSON]
-Y = TypeVar("Y", default=Message)  # what a runner yields
+Y = TypeVar("Y", default=Message)  # the type of the items of a runner
 
 
 class RunnerParts(TypedDict, total=False):
-    """The keyword arguments of a runner, but for `stream`."""
+    """The keyword arguments of a runner, except `stream`."""
 
     params: Required[Mapping[str, Any]]
     tools: Iterable[Any] | ToolRegistry
@@ -44,11 +44,11 @@ class RunnerParts(TypedDict, total=False):
 
 
 class RunnerBase:
-    """What both runners share: reads, and what the caller says. Not public: see `ToolRunner` and `AsyncToolRunner`."""
+    """The base class of both runners: properties and commands. Private: see `ToolRunner` and `AsyncToolRunner`."""
 
     _is_async = False
 
-    def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
+    def __init__(  # noqa: PLR0913 - the parts of a loop, most of them optional
         self,
         provider: Any,
         *,
@@ -59,9 +59,9 @@ class RunnerBase:
         stream: bool = False,
         ask: Callable[[Yielded], object | Awaitable[object]] | None = None,
     ) -> None:
-        """Set the runner up; nothing is sent."""
+        """Set up the runner, without I/O."""
         if ask is not None and not callable(ask):
-            raise TypeError(f"ask is {a_type(ask)}; give a callable that takes a Yielded, or None")
+            raise TypeError(f"ask: expected a callable that takes a Yielded, or None, got {a_type(ask)}")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
         if not check_params(params, asked=asked).get("messages"):
             raise missing("messages")
@@ -71,85 +71,85 @@ class RunnerBase:
         parts = new_loop(Here.of(tools, config, context, is_async=is_async), given, asked=asked)
         assembly = assemble(provider, parts, AsyncDriver if is_async else SyncDriver)
         kind: Any = AsyncToolLoopHandle if is_async else ToolLoopHandle
-        self._loop = kind._of(assembly)  # noqa: SLF001 - a runner is over an assembled loop
+        self._loop = kind._of(assembly)  # noqa: SLF001 - a runner uses an assembled loop
         self._steps = RunnerSteps(assembly, self._loop, drive_async if is_async else drive, ask)
         self._streams = bool(stream)
         self._stops_before = SendRequest if stream else Judge
         if open_calls(texts):
             self._steps.take(texts)
 
-    # --- what the caller reads ---
+    # --- properties ---
 
     @property
     def params(self) -> dict[str, Any]:
-        """The request parameters, and under `messages` the history: a copy, with all that was appended so far."""
+        """A copy of the request parameters. `messages` is the history with all appended messages."""
         return self._steps.params()
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for a decision: see `ToolLoopHandle.pending`."""
+        """The calls waiting for a decision: see `ToolLoopHandle.pending`."""
         return self._steps.handle.pending
 
     @property
     def total_usage(self) -> Usage:
-        """What all answered requests used together, also those whose replies were left out."""
+        """The total usage of all answered requests, including those whose replies were left out."""
         return self._steps.handle.total_usage
 
     @property
     def usage_log(self) -> tuple[IterationUsage, ...]:
-        """What each answered request used."""
+        """The usage of each answered request."""
         return self._steps.handle.usage_log
 
     @property
     def iterations(self) -> int:
-        """How many requests were answered."""
+        """The number of answered requests."""
         return self._steps.handle.iterations
 
     def into_result(self) -> ToolLoopResult:
-        """What came of it so far, and why it ended; `Unfinished()` while it goes on, `Failed(error)` after an error."""
+        """Return the result so far; its termination is `Unfinished()` until the end, `Failed(error)` after an error."""
         return self._steps.handle.into_result()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._steps.phase}: {self.iterations} iterations>"
 
-    # --- what the caller says ---
+    # --- commands ---
 
     def decide(self, decisions: Mapping[CallKey, Decision]) -> None:
-        """Decide calls that wait: see `ToolLoopHandle.decide`. Then go on iterating.
+        """Decide waiting calls: see `ToolLoopHandle.decide`. Then continue to iterate.
 
         Raises:
-            IllegalCommand: no call waits.
+            IllegalCommand: there is no waiting call.
             UnknownCall, DecisionConflict: as for a handle.
 
         """
         if not self.pending:
             text = (
-                "decide(): no call waits for a decision now. Calls are asked about after your code, in the next step, "
-                "or in generate_tool_response()"
+                "decide(): there is no call waiting for a decision. Calls can wait after the body of the loop, in the "
+                "next step, or in generate_tool_response()"
             )
             raise not_possible(text, self._steps.phase, "decide()", "iterating the runner", "generate_tool_response()")
         self._steps.handle.decide(decisions)
 
     def append_messages(self, *messages: Any) -> None:
-        """Append messages to the history. In this iteration the reply is then yours to append, or to leave out.
+        """Append messages to the history. Then the reply of this iteration is not appended, unless you append it.
 
         Args:
-            messages: mappings with a role and a content, or objects of the SDK; a reply as it was yielded, too.
+            messages: mappings with a role and a content, SDK objects, or a reply as it was yielded.
 
         Raises:
-            TypeError: something in them is not JSON, or is not a message.
-            IllegalCommand: the runner is at work.
+            TypeError: an argument is not JSON, or not a message.
+            IllegalCommand: the runner is busy.
 
         """
         self._steps.append(messages)
 
     def set_messages_params(self, params: Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-        """Replace all parameters, `messages` among them: by a mapping, or by a function of `params`.
+        """Replace all parameters, including `messages`, by a mapping or by a function of `params`.
 
         Raises:
             TypeError: a parameter is not JSON.
-            ValueError: one that is missing, not the caller's to give, or that the API refuses.
-            IllegalCommand: the runner is at work.
+            ValueError: a parameter is missing, set by toolloop, or refused by the API.
+            IllegalCommand: the runner is busy.
 
         """
         self._steps.set_params(params)
@@ -158,21 +158,25 @@ class RunnerBase:
 class ToolRunner(RunnerBase, Generic[Y]):
     """An iterator over the replies of the model: `for message in runner`.
 
-    One step: a request goes out, and its reply is yielded. The body of the loop runs, and may read and change what is
-    to come. When it is over the reply is appended to `params["messages"]`, unless the body changed something: then what
-    is there counts. The calls with which this history ends, and which it does not answer, are run, and their results
-    appended there. It ends with a reply that asks for no call and for no resumption.
+    Each step has these parts:
+
+    1. A request is sent, and its reply is yielded.
+    2. The body of the `for` loop runs. It may read and change `params` and the history.
+    3. If the body changed nothing, the reply is appended to `params["messages"]`.
+    4. The unanswered calls at the end of `params["messages"]` run, and their results are appended.
+
+    The iteration ends after a reply without client calls that needs no resumption.
 
     Args:
         provider: as for `ToolLoopHandle`.
-        params: the keyword arguments of `client.messages.create`, `messages` included. If these end with calls that are
-            not answered, those are run first.
+        params: the keyword arguments of `client.messages.create`, including `messages`. Unanswered calls at the end of
+            the messages run first.
         tools: as for `ToolLoopHandle`.
         config: limits and callables.
         context: an object for the tools, and the depth.
-        stream: each step yields a stream of the reply instead; what the body leaves unread is read before the next one.
-        ask: called with a `Yielded` when calls wait for a decision, and decides them through it. Without it, or if it
-            leaves some undecided, `UndecidedCalls` is raised, and after `decide` the iteration goes on.
+        stream: whether each step yields a stream of the reply instead. The next step reads the rest of the stream.
+        ask: called with a `Yielded` when calls wait for a decision; it decides them through the `Yielded`. If calls
+            remain undecided, or without `ask`, `UndecidedCalls` is raised. Iterate again after `decide`.
 
     Raises:
         InvalidHistory: the API would refuse the messages.
@@ -182,7 +186,7 @@ class ToolRunner(RunnerBase, Generic[Y]):
 
     _stream: ReplyStream | None = None
 
-    if TYPE_CHECKING:  # at run time there is the one of the base class, with all parameters by name
+    if TYPE_CHECKING:  # at run time the base class has one `__init__` with all parameters by name
 
         @overload
         def __init__(
@@ -200,12 +204,12 @@ class ToolRunner(RunnerBase, Generic[Y]):
         return self
 
     def __next__(self) -> Y:
-        """The next reply, as plain JSON (`toolloop.providers.as_sdk` gives the SDK's object); or a stream of it.
+        """Return the next reply as plain JSON, or a stream of it. `toolloop.providers.as_sdk` converts a reply.
 
         Raises:
-            ModelError, ProtocolError: the request failed; iterating again makes it again. Nothing was consumed.
+            ModelError, ProtocolError: the request failed. Nothing was consumed; iterate again to repeat it.
             UndecidedCalls: calls wait for a decision.
-            InvalidHistory: the API would refuse the history; it stays to be mended with `set_messages_params`.
+            InvalidHistory: the API would refuse the history. Repair it with `set_messages_params`.
 
         """
         self._finish_stream()
@@ -216,19 +220,19 @@ class ToolRunner(RunnerBase, Generic[Y]):
             return cast("Y", self._stream or self._steps.show())
 
     def until_done(self) -> dict[str, JSON] | None:
-        """Iterate to the end, and give the last reply; None if there never was one."""
+        """Iterate to the end, and return the last reply; None if there is none."""
         for message in self:
             del message
         return self.into_result().response
 
     def generate_tool_response(self, retry: Iterable[str] = ()) -> dict[str, JSON] | None:
-        """Run the calls with which the history ends, and give the user message that answers them; None: there are none.
+        """Run the calls at the end of the history, and return the user message with their results; None without calls.
 
-        It is what the runner itself does next, and does it once: a call that has run is not run again. The history
-        stays as it is; you may append the message, changed or not, or leave that to the runner.
+        The runner does the same in its next step; a call that has run does not run again. The history is not changed:
+        you may append the message, also with changes, or leave that to the runner.
 
         Args:
-            retry: the ids of calls that are to be run again, and whose results are to be replaced.
+            retry: the ids of calls to run again. Their results are replaced.
 
         Raises:
             UndecidedCalls: calls wait for a decision.
@@ -241,16 +245,16 @@ class ToolRunner(RunnerBase, Generic[Y]):
             return ask_each(self._steps.respond(retry))
 
     def close(self) -> None:
-        """Hang up on a stream that is not read to its end: that request was not made. The runner stays usable.
+        """Cancel the current stream if it is not read to its end. Its request has no effect. The runner stays usable.
 
         Raises:
-            IllegalCommand: another thread is reading the stream. Let that one leave it, by an exception or at its end.
+            IllegalCommand: another thread is reading the stream. That thread must finish or leave it first.
 
         """
         if self._stream is not None:
             with self._steps.at_work("close()"):
                 stream, self._stream = self._stream, None
-                stream.hang_up()
+                stream.cancel()
 
     def __enter__(self) -> Self:
         """Return the runner; leaving the block closes it."""
@@ -270,12 +274,12 @@ class ToolRunner(RunnerBase, Generic[Y]):
 
 
 class AsyncToolRunner(RunnerBase, Generic[Y]):
-    """The same under asyncio or trio: `async for message in runner`. See `ToolRunner`; `ask` may be async."""
+    """`ToolRunner` for asyncio and trio: `async for message in runner`. `ask` may be async."""
 
     _is_async = True
     _stream: AsyncReplyStream | None = None
 
-    if TYPE_CHECKING:  # at run time there is the one of the base class, with all parameters by name
+    if TYPE_CHECKING:  # at run time the base class has one `__init__` with all parameters by name
 
         @overload
         def __init__(
@@ -303,7 +307,7 @@ class AsyncToolRunner(RunnerBase, Generic[Y]):
         return self
 
     async def __anext__(self) -> Y:
-        """The next reply, or a stream of it. See `ToolRunner.__next__`."""
+        """Return the next reply, or a stream of it. See `ToolRunner.__next__`."""
         await self._finish_stream()
         with self._steps.at_work("the next step"):
             if not await await_each(self._steps.advance(self._stops_before)):
@@ -312,22 +316,22 @@ class AsyncToolRunner(RunnerBase, Generic[Y]):
             return cast("Y", self._stream or self._steps.show())
 
     async def until_done(self) -> dict[str, JSON] | None:
-        """Iterate to the end, and give the last reply. See `ToolRunner.until_done`."""
+        """Iterate to the end, and return the last reply. See `ToolRunner.until_done`."""
         async for message in self:
             del message
         return self.into_result().response
 
     async def generate_tool_response(self, retry: Iterable[str] = ()) -> dict[str, JSON] | None:
-        """Run the calls with which the history ends. See `ToolRunner.generate_tool_response`."""
+        """Run the calls at the end of the history. See `ToolRunner.generate_tool_response`."""
         await self._finish_stream()
         with self._steps.at_work("generate_tool_response()"):
             return await await_each(self._steps.respond(retry))
 
     async def aclose(self) -> None:
-        """Hang up on a stream that is not read to its end. See `ToolRunner.close`."""
+        """Cancel the current stream if it is not read to its end. See `ToolRunner.close`."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            stream.hang_up()
+            stream.cancel()
 
     async def __aenter__(self) -> Self:
         """Return the runner; leaving the block closes it."""

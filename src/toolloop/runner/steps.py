@@ -1,9 +1,9 @@
 """The steps of a runner: to the next reply, and to the results of the calls that the history ends with.
 
-A runner is a driver that stops earlier than a handle: before a reply with calls is judged, because its caller sees it
-first, and where a response is asked for before the round is closed. Between two steps the caller may make another
-history (see `caller_history`), which the loop takes over. Each step yields what is to be done, a drive or a question to
-the caller, as a function with its arguments: so one order of steps serves both runners.
+A runner is a driver that stops earlier than a handle: before a reply with calls is judged, because the caller sees the
+reply first, and before the round is closed, if the caller asks for the response. Between two steps the caller may
+change the history (see `caller_history`), and the loop adopts it. Each step yields its actions, a drive or a question
+to the caller, as functions with their arguments. So both runners share the steps.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from toolloop.runner.caller_history import CallerHistory, Texts, end_of_pause, o
 
 _STEP = "the next step of the runner"
 _RETRY = "generate_tool_response(retry=...)"
-# What may be decided of a call that waits, by why it does.
+# The decisions that a waiting call accepts, by its reason to wait.
 _MAY = {"external": "Answer or Deny", "uncertain": "Rerun, Answer or Deny"}
 _MAY_ELSE = "Approve, Deny or Answer"
 
 
 class RunnerSteps:
-    """What both runners do.
+    """The steps that both runners share.
 
     Attributes:
         assembly: the parts of the loop.
         handle: for reads and commands.
-        history: what the caller sees and changes.
+        history: the history as the caller sees and changes it.
 
     """
 
@@ -62,13 +62,13 @@ class RunnerSteps:
         drive: Callable[[RunnerSteps], Any],
         ask: Callable[[Any], Any] | None,
     ) -> None:
-        """Start with nothing asked.
+        """Start before the first request.
 
         Args:
             assembly: the parts of the loop.
             handle: for reads and commands.
             drive: drives until `rests`, sync or async.
-            ask: decides calls that wait; None: the caller decides them between two steps.
+            ask: decides waiting calls; None means that the caller decides them between two steps.
 
         """
         self.assembly = assembly
@@ -77,38 +77,38 @@ class RunnerSteps:
         self._drive = drive
         self._ask = ask
         self._stops_before: type[Effect] = Judge
-        self._asked = self.loop  # as it was when the last reply was asked for
-        self._seen = 0  # how many replies the caller has seen
+        self._asked = self.loop  # the loop at the time of the last request
+        self._seen = 0  # the number of replies that the caller has seen
         self._busy = threading.Lock()
-        self._is_over = False  # the caller was told that the loop has ended
+        self._is_over = False  # whether the end of the loop was reported
         assembly.engine.holds = self._holds
 
     @property
     def loop(self) -> Loop:
-        """Return the outermost loop, as it is now."""
+        """The current root loop."""
         return self.assembly.journal.state.root
 
     @property
     def phase(self) -> str:
-        """Return the name of its phase, for errors."""
+        """The name of its phase, for errors."""
         return type(self.loop.phase).__name__
 
-    # --- what the caller says ---
+    # --- commands ---
 
     def at_work(self, asked: str) -> threading.Lock:
-        """Return the lock of the one caller who works with the runner.
+        """Return the lock that the one active caller holds.
 
-        `with` and the lock are C: an interrupt cannot leave it locked.
+        `with` and the lock are implemented in C, so an interrupt cannot leave it locked.
         """
-        self._refuse_at_work(asked, "One may at a time")
+        self._refuse_at_work(asked, "Use it from one thread or task at a time")
         return self._busy
 
     def _refuse_at_work(
-        self, asked: str, how: str = "Change the history between two steps, in the body of the loop"
+        self, asked: str, how: str = "Change the history between two steps, in the body of the for loop"
     ) -> None:
         if self._busy.locked():
             may = ("params", "pending", "decide()")
-            raise not_possible(f"{asked}: the runner is at work. {how}", self.phase, asked, *may)
+            raise not_possible(f"{asked}: the runner is busy. {how}", self.phase, asked, *may)
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of requests, with the history as the caller sees it."""
@@ -122,7 +122,7 @@ class RunnerSteps:
         texts = self.history.to_texts(messages)
         for number, text in enumerate(texts):
             if not isinstance(decode(text), dict):
-                raise TypeError(f"messages[{number}] is not a message; give each as an argument of its own")
+                raise TypeError(f"messages[{number}] is not a message. Pass each message as a separate argument")
         if texts:
             self.history.change(self.loop, (*self.history.shown(self.loop), *texts))
 
@@ -132,7 +132,7 @@ class RunnerSteps:
         self._refuse_at_work(asked)
         given = params(self.params()) if callable(params) else params
         if not isinstance(given, Mapping):
-            raise TypeError(f"{asked}: params is {a_type(given)}; give a mapping, or a function of one")
+            raise TypeError(f"{asked}: expected a mapping, or a function that returns one, got {a_type(given)}")
         if "messages" not in given:
             raise missing("messages")
         texts = self.history.to_texts(given["messages"])
@@ -150,7 +150,7 @@ class RunnerSteps:
     # --- the steps ---
 
     def advance(self, stops_before: type[Judge | SendRequest]) -> Questions[bool]:
-        """Come to the next reply, or to where the request for it is to be sent. Return False if the loop has ended."""
+        """Drive to the next reply, or to just before its request. Return False if the loop has ended."""
         self._take_over()
         if not (has_ended := isinstance(self.loop.phase, Finished)):
             self._retry()
@@ -160,29 +160,29 @@ class RunnerSteps:
             has_ended = isinstance(self.loop.phase, Finished)
         was_over, self._is_over = self._is_over, has_ended and not self.has_reply()
         if self._is_over and not was_over:
-            self._tell_of_open_calls()
+            self._log_open_calls()
         return not self._is_over
 
     def respond(self, retry: Iterable[str]) -> Questions[dict[str, JSON] | None]:
-        """Run the calls with which the history ends. Return the user message that answers them; None: there are none.
+        """Run the calls at the end of the history, and return the user message with their results; None without calls.
 
         Args:
             retry: the ids of calls to run again.
 
         """
         if isinstance(retry, str) or not isinstance(retry, Iterable):
-            raise TypeError(f"retry is {a_type(retry)}; give a list of call ids")
+            raise TypeError(f"retry: expected a list of call ids, got {a_type(retry)}")
         again, texts = list(retry), self.history.with_reply(self.loop)
         if is_open := not isinstance(self.loop.phase, Finished) and bool(open_calls(texts)):
             self.take(texts)
-            self._retry()  # what failed is inside a call
+            self._retry()  # a loop inside a call has failed
         round_ = open_round(self.loop) if is_open else None
         calls = () if round_ is None else round_.calls
         known = [call.id for call in calls]
         if strangers := [name for name in again if name not in known]:
             raise UnknownCall(
-                f"{_RETRY} names {', '.join(map(repr, strangers))}: no open call of the history. "
-                f"Those are: {', '.join(known) or 'none'}",
+                f"{_RETRY}: not an open call of the history: {', '.join(map(repr, strangers))}. "
+                f"Open calls: {', '.join(known) or 'none'}",
                 call=strangers[0],
                 known=tuple(known),
             )
@@ -190,7 +190,7 @@ class RunnerSteps:
             return None
         settled = [call.id for call in calls if call.id in again and call.status is Status.SETTLED]
         if why := next(filter(None, (why_not_again(name, calls) for name in settled)), None):
-            text = f"{_RETRY}: {why}. Append another result yourself"
+            text = f"{_RETRY}: {why}. Append a result yourself instead"
             raise not_possible(text, self.phase, _RETRY, "generate_tool_response()", "append_messages()")
         yield from self._settle()
         if settled:
@@ -206,7 +206,7 @@ class RunnerSteps:
             yield from self._go_on()
 
     def _go_on(self) -> Questions[None]:
-        """Do the next thing: ask the caller, go on with the loop where it waits, or drive it to where it rests."""
+        """Take the next action: ask the caller, continue a waiting loop, or drive the loop until it rests."""
         if not isinstance(self.loop.phase, Waiting):
             yield self._drive, (self,)
             self.raise_failure()
@@ -219,7 +219,7 @@ class RunnerSteps:
             self.handle.resume(Continue())
 
     def _ask_about(self, turn: Yielded) -> Questions[None]:
-        """Let the caller decide the calls that wait, if they said how.
+        """Call `ask`, if given, to decide the waiting calls.
 
         Raises:
             UndecidedCalls: calls still wait.
@@ -233,17 +233,17 @@ class RunnerSteps:
         named = ", ".join(f"{call.name} ({name}: {call.why})" for name, call in waiting.items())
         whys = dict.fromkeys(str(call.why) for call in waiting.values())
         may = "; ".join(f"{why}: {_MAY.get(why, _MAY_ELSE)}" for why in whys)
-        results = "message, results" if self.history.leaves_out(self.history.mine or ()) else "results"
+        results = "message, results" if self.history.leaves_out(self.history.edited or ()) else "results"
         raise UndecidedCalls(
-            f"the runner cannot go on while calls wait for a decision: {named}. Decide them with "
+            f"the runner cannot continue: calls wait for a decision: {named}. Decide them with "
             f"runner.decide({{id: decision}}) ({may}), or answer all calls of the reply yourself with "
-            f"append_messages({results}), and iterate again; or give ToolRunner(ask=...). Nothing is lost",
+            f"append_messages({results}). Then iterate again; nothing is lost. Or pass ToolRunner(ask=...)",
             calls=tuple(waiting),
         )
 
     def _response(self) -> dict[str, JSON] | None:
         """Return the message with the results of the round, as it joins the history."""
-        loop = self.loop  # if it has ended meanwhile, its open calls did not run, and the message is in the history
+        loop = self.loop  # if it has ended, its open calls did not run, and the message is in the history
         answer: dict[str, JSON] = decode(loop.messages[-1] if loop.round is None else answer_to(loop, loop.round))
         return answer if answer["role"] == "user" else None
 
@@ -252,48 +252,48 @@ class RunnerSteps:
             self.handle.retry()
 
     def raise_failure(self) -> None:
-        """Raise what failed, if something did. A reply that makes no sense is not shown later."""
+        """Raise the error of a failed loop. An invalid reply is not shown later."""
         if isinstance(self.loop.phase, (Failed, TooDeep)):
             self._seen = self.loop.iterations
             raise self.handle.into_result().error or AssertionError("a failed loop has an error")
 
-    def _tell_of_open_calls(self) -> None:
-        """Log the calls that a limit left open."""
+    def _log_open_calls(self) -> None:
+        """Log the calls that were open when a limit ended the loop."""
         phase = self.loop.phase
         if isinstance(phase, Finished) and (names := open_at_limit(phase)):
-            text = "the runner stopped at a limit (%s) while calls were open, and they do not run: %s"
+            text = "the runner stopped at a limit (%s); these open calls do not run: %s"
             extra = {"loop_id": self.handle.loop_id, "termination": phase.termination.kind}
             LOG.warning(text, phase.termination.kind, ", ".join(names), extra=extra)
 
-    # --- whose history counts ---
+    # --- the caller's history ---
 
     def _take_over(self) -> None:
-        """The body of the loop is over: its history counts, or else the reply joins.
+        """End the body: adopt the caller's history, or let the reply join.
 
         Raises:
-            InvalidHistory: the API would refuse it; all stands as it was, to be mended.
+            InvalidHistory: the API would refuse the history. Nothing has changed, so it can be repaired.
 
         """
         history, loop = self.history, self.loop
         if history.is_untouched(loop):
             history.over()
             return
-        is_changed = history.mine is not None or (history.is_tuned and history.kept is not None)
+        is_changed = history.edited is not None or (history.is_tuned and history.kept is not None)
         texts = history.shown(loop) if is_changed else history.with_reply(loop)
         stands = isinstance(loop.phase, Finished) and not (self._is_over and is_changed)
         if not stands:
             self._take_and_hold(texts)
         if is_changed and history.leaves_out(texts):
             LOG.warning(
-                "the caller changed the %s in this iteration, and the reply is not among the messages: it is left "
-                "out, and no call of it runs from now on",
-                "parameters" if history.mine is None else "messages",
+                "the caller changed the %s in this iteration, but did not append the reply: it is left out, and its "
+                "calls do not run",
+                "parameters" if history.edited is None else "messages",
                 extra={"loop_id": self.handle.loop_id},
             )
         history.over(texts if stands and (is_changed or history.kept is None) else None)
 
     def _take_and_hold(self, texts: Texts) -> None:
-        """Take a history over. What follows an open server call is held back until a reply closes that turn."""
+        """Adopt a history. Messages after an open server call are queued until a reply closes that turn."""
         end = end_of_pause(texts)
         self.take(texts[:end])
         if held := texts[end:]:
@@ -301,7 +301,7 @@ class RunnerSteps:
             self.handle.resume(InjectMessages([decode(text) for text in held]))
 
     def take(self, texts: Texts) -> None:
-        """Let the loop take a history over, unless it is its own. The calls that it ends with are the open round."""
+        """Make the loop adopt a history that differs from its own. The calls at its end are the open round."""
         journal, history = self.assembly.journal, self.history
         with journal.lock:
             before, now = journal.state, journal.now()
@@ -332,7 +332,7 @@ class RunnerSteps:
         return self.loop.iterations > self._seen and not isinstance(self.loop.phase, Failed)
 
     def show(self) -> dict[str, JSON]:
-        """Return the reply that the caller sees from now on."""
+        """Return the reply, and mark it as shown."""
         self._seen = self.loop.iterations
         bus = self.assembly.journal.bus
         bus.since(bus.position)  # a runner shows no events
@@ -341,14 +341,14 @@ class RunnerSteps:
         return reply
 
     def send(self) -> None:
-        """Let the request go out that a step stopped before, with the parameters as they are now."""
+        """Allow the request that a step stopped before, with the current parameters."""
         if self._stops_before is SendRequest:
             self._stops_before, self.history.is_tuned = Judge, False
 
-    # --- where a drive stops ---
+    # --- the end of a drive ---
 
     def rests(self) -> bool | None:
-        """Return True if nothing is left to do, or all that is waits for the caller."""
+        """Return True if there is nothing to do, or if all of it waits for the caller."""
         state = self.assembly.journal.state
         return all(self._holds(state, effect) for effect in outstanding(state)) or None
 
@@ -368,10 +368,10 @@ class RunnerSteps:
 
 
 def _by_name(stored: Mapping[str, JSON], secrets: Secrets) -> dict[str, Any]:
-    """Return parameters with what no store keeps of them, to be compared."""
+    """Return parameters including those that are never stored, for a comparison."""
     return {**stored, **secrets.options, "mcp_servers": (stored.get("mcp_servers"), secrets.mcp_tokens)}
 
 
 def not_possible(text: str, state: str, asked: str, *allowed: str) -> IllegalCommand:
-    """Return the error for what a runner cannot do now."""
+    """Return the error for a command that a runner does not accept now."""
     return IllegalCommand(text, state=state, asked=asked, allowed=allowed)

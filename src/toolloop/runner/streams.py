@@ -1,4 +1,4 @@
-"""What a streaming runner yields: one reply while it comes in."""
+"""The items of a streaming runner: one reply while it streams."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from toolloop.machine.loop import Finished
 from toolloop.runner.steps import RunnerSteps, not_possible
 
 _UNENDED = (
-    "get_final_message(): this stream did not come to its end, for its request failed or it was left; iterate the "
-    "runner again for another one"
+    "get_final_message(): this stream is incomplete: its request failed, or it was left early. Iterate the runner "
+    "again for a new stream"
 )
 _ENDED = (
-    "get_final_message(): there is no message, for the loop ended before this reply was in; into_result().termination "
-    "says why"
+    "get_final_message(): there is no message: the loop ended before this reply was complete. See "
+    "into_result().termination for the reason"
 )
 _OUTSIDE = (
-    "reading the stream: events are read inside of `async with stream:`, where the tasks of the reply end. "
-    "get_final_message() needs none"
+    "reading the stream: events can be read only inside `async with stream:`. Enter it first, or use "
+    "get_final_message()"
 )
 _READING = "reading the stream"
 
 
 def drive(steps: RunnerSteps) -> None:
-    """Drive a runner to where it rests."""
+    """Drive a runner until it rests."""
     exhaust(_driving(steps))
 
 
 async def drive_async(steps: RunnerSteps, unread: AsyncUnread | None = None) -> Any:
-    """Drive an async runner to where it rests. `unread`: of a reader, who reads what happens."""
-    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
+    """Drive an async runner until it rests. `unread` collects the events for a reader."""
+    import anyio.lowlevel  # noqa: PLC0415 - imported when it is first needed
 
-    await anyio.lowlevel.checkpoint()  # others have their turn, also if nothing ever waits
+    await anyio.lowlevel.checkpoint()  # other tasks can run, even if nothing here ever waits
     with steps.assembly.turn(unread):
         return await steps.assembly.driver.drive(steps.rests)
 
@@ -52,18 +52,18 @@ async def _no_store() -> None:
 
 
 class _Reply:
-    """What both kinds share: whose reply it is, and whether it is in."""
+    """The base class of both streams."""
 
     def __init__(self, steps: RunnerSteps) -> None:
         """Made by a runner; nothing is sent before it is read."""
         self._steps = steps
         self._is_over = False
         self._final: dict[str, JSON] | None = None
-        if steps.has_reply():  # it came before, and then a `stop_when` raised
-            self._came()
+        if steps.has_reply():  # the reply is complete, but `stop_when` raised after it
+            self._show()
 
-    def _came(self) -> None:
-        """Everything was read: show what came of it, unless the runner was closed meanwhile."""
+    def _show(self) -> None:
+        """End the stream: show the reply, unless the runner was closed."""
         if self._is_over:
             return
         self._is_over = True
@@ -83,9 +83,9 @@ class _Reply:
 
 
 class ReplyStream(_Reply):
-    """A reply while it comes in: iterate its events, those of `ToolLoopHandle.stream_turn`.
+    """A reply while it streams. Iterate its events, which are those of `ToolLoopHandle.stream_turn`.
 
-    In a `with` statement, leaving it reads the rest, or hangs up if an exception is raised.
+    As a context manager, it reads the rest on exit, or cancels the request if an exception was raised.
     """
 
     def __init__(self, steps: RunnerSteps) -> None:
@@ -112,19 +112,19 @@ class ReplyStream(_Reply):
             try:
                 event = next(self._events, None)
             except BaseException:
-                self.hang_up()
+                self.cancel()
                 raise
             if event is None:
-                self._came()
+                self._show()
                 raise StopIteration
         return event
 
     def get_final_message(self) -> dict[str, JSON]:
-        """Read the rest, and give the whole reply.
+        """Read the rest, and return the whole reply.
 
         Raises:
-            ModelError, ProtocolError: as reading.
-            IllegalCommand: the stream was left before its end, its request has failed, or the loop ended meanwhile.
+            ModelError, ProtocolError: as for reading events.
+            IllegalCommand: the stream was left early, its request failed, or the loop ended meanwhile.
 
         """
         self.finish()
@@ -135,8 +135,8 @@ class ReplyStream(_Reply):
         for _ in self:
             pass
 
-    def hang_up(self) -> None:
-        """Give the request up, if it is in progress."""
+    def cancel(self) -> None:
+        """Cancel the request, if it is in progress."""
         self._is_over = True
         self._events.leave()
 
@@ -154,10 +154,10 @@ class ReplyStream(_Reply):
 
 
 class AsyncReplyStream(_Reply):
-    """The same for `AsyncToolRunner`: `async with stream:`, and in it `async for event in stream`.
+    """`ReplyStream` for `AsyncToolRunner`: `async with stream:`, and inside it `async for event in stream`.
 
-    The events are read in there alone, for the tasks of a reply that is under way are ended where it is left. Leaving
-    it reads the rest, or hangs up if an exception is raised. `get_final_message()` needs no such block.
+    Events can be read only inside the `async with` block, because its end also ends the tasks of the reply. Leaving the
+    block reads the rest, or cancels the request if an exception was raised. `get_final_message()` needs no block.
     """
 
     def __init__(self, steps: RunnerSteps) -> None:
@@ -167,7 +167,7 @@ class AsyncReplyStream(_Reply):
         self._events = AsyncTurnStream(
             partial(drive_async, steps, unread), unread, steps.assembly.engine.timer, _no_store
         )
-        self._is_open = False  # it may be read
+        self._is_open = False  # whether it is inside its `async with` block
 
     def __aiter__(self) -> AsyncIterator[WatchEvent]:
         return self
@@ -177,7 +177,7 @@ class AsyncReplyStream(_Reply):
 
         Raises:
             ModelError, ProtocolError: the request failed, or broke off.
-            IllegalCommand: it is read outside of `async with stream:`.
+            IllegalCommand: the stream is read outside `async with stream:`.
 
         """
         if self._is_over:
@@ -192,25 +192,25 @@ class AsyncReplyStream(_Reply):
                 self._is_over = True
                 raise
             if event is None:
-                self._came()
+                self._show()
                 raise StopAsyncIteration
         return event
 
     async def get_final_message(self) -> dict[str, JSON]:
-        """Read the rest, and give the whole reply. See `ReplyStream.get_final_message`."""
+        """Read the rest, and return the whole reply. See `ReplyStream.get_final_message`."""
         await self.finish()
         return self._message()
 
     async def finish(self) -> None:
         """Read the rest."""
         if not self._is_open:
-            async with self:  # to leave it is to read it
+            async with self:  # leaving the block reads the rest
                 return
         async for _ in self:
             pass
 
-    def hang_up(self) -> None:
-        """Let the reading end, in whatever task it is. The request is given up where the `async with` is left."""
+    def cancel(self) -> None:
+        """End the reading, in any task. The request is cancelled when the `async with` block is left."""
         self._is_over = True
         self._events.wake()
 
@@ -218,11 +218,11 @@ class AsyncReplyStream(_Reply):
         """Begin; nothing is sent by that.
 
         Raises:
-            IllegalCommand: somebody is in it already.
+            IllegalCommand: the block is already open.
 
         """
         if self._is_open:
-            text = "`async with stream:` is open already; read in there"
+            text = "`async with stream:` is already open. Read the events there"
             raise not_possible(text, "streaming", "async with stream", "reading it")
         self._is_open = not self._is_over
         return self

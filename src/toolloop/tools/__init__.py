@@ -1,4 +1,4 @@
-"""Tools: functions, their schema and validation, the registry, what they return."""
+"""Tools: functions, their schema and validation, the registry, and their results."""
 
 from toolloop.machine.setup import ToolEffect
 from toolloop.tools.context import Context, ToolContext

@@ -1,7 +1,7 @@
-"""JSON Schema and validation of a function's parameters, by pydantic, which is imported when a schema is first used.
+"""JSON Schema and validation of a function's parameters. pydantic is imported when a schema is first used.
 
-Input is validated as JSON, strictly: `"5"` and `true` are not integers; 5.0 is one, as in JSON Schema. Extra fields are
-refused, except where a pydantic model allows them.
+Validation is strict, as for JSON: `"5"` and `true` are not integers; 5.0 is one, as in JSON Schema. Extra fields are
+refused, unless a pydantic model allows them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ABSENT: Any = object()
 
 @frozen(eq=False, repr=False, slots=False)
 class Arguments:
-    """The schema of a function's parameters, and the validation of a call's input.
+    """Generate the schema of a function's parameters, and validate the input of calls.
 
     Args:
         tool: the tool's name, for errors.
         parameters: the parameters that the model fills in.
-        texts: descriptions of parameters; the annotation's own text comes first.
+        texts: descriptions of parameters; the text in an annotation takes precedence.
         names: globals and locals, for annotations that are still strings.
-        closed: whether objects with named fields refuse others, for `strict` of the API.
+        closed: whether objects with named fields refuse other fields, as `strict` requires.
 
     """
 
@@ -45,7 +45,7 @@ class Arguments:
     closed: bool = False
 
     def schema(self) -> JSON:
-        """Return the JSON Schema of the input: the same text from run to run.
+        """Return the JSON Schema of the input, the same text in each run.
 
         Raises:
             BadTool: an annotation has no schema; the message names the parameter.
@@ -61,10 +61,10 @@ class Arguments:
         return schema
 
     def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
-        """Return the arguments for a call's input, defaults filled in.
+        """Return the arguments for a call's input, with the defaults.
 
         Raises:
-            InvalidInput: it does not fit; `problems` names every field that is wrong.
+            InvalidInput: the input is invalid; `problems` lists every invalid field.
             BadTool: as for `schema`.
 
         """
@@ -78,11 +78,11 @@ class Arguments:
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(self.tool, [f"input: not JSON: {error}"]) from error
         try:
-            # As JSON, for a set comes as an array and a date as a text: only then pydantic takes these strictly.
+            # As JSON: only then does a strict pydantic accept an array for a set, and a text for a date.
             fields: dict[str, Any] = adapter.validate_json(text, strict=True, extra="forbid" if self.closed else None)
         except ValidationError as error:
             raise InvalidInput(self.tool, _problems(error, dict(given))) from error
-        except Exception as error:  # of a validator or of what makes a default
+        except Exception as error:  # raised by a validator or a default factory
             raise InvalidInput(self.tool, [f"input: {type(error).__name__}: {error}"]) from error
         return fields
 
@@ -96,8 +96,8 @@ class Arguments:
     def _made(self, parameters: Sequence[inspect.Parameter]) -> TypeAdapter[Any]:
         from pydantic import TypeAdapter  # noqa: PLC0415 - pydantic is slow to import
 
-        # pydantic reads and validates the parameters of a function. The tool's own function must not run yet, so this
-        # one stands in for it.
+        # pydantic reads and validates the parameters of a function. The tool's function must not run yet, so this
+        # function replaces it.
         def arguments(**given: Any) -> dict[str, Any]:
             return given
 
@@ -126,14 +126,14 @@ class Arguments:
         return schema
 
     def _refusal(self, error: Exception) -> BadTool:
-        """Return the error that says why there is no schema; it names the first parameter that has none by itself."""
+        """Return the error for a missing schema. It names the first parameter without a schema of its own."""
         named = next((each.name for each in self.parameters if self._fails(each)), None)
         text = str(getattr(error, "message", error)).partition("\n")[0].rstrip(". ")
         return BadTool(
-            f"{self.tool} cannot be a tool: there is no schema of "
+            f"{self.tool} cannot be a tool: cannot make a JSON Schema for "
             f"{'its parameters' if named is None else f'its parameter {named!r}'}: {text}. "
-            "Take JSON types, attrs classes, dataclasses, TypedDict, enums or pydantic models, and define or import "
-            "them where the module is run",
+            "Use JSON types, attrs classes, dataclasses, TypedDict, enums or pydantic models. They must be defined or "
+            "imported at run time, not only for type checking",
             tool=self.tool,
         )
 
@@ -150,7 +150,7 @@ def _generator() -> Any:
     from pydantic_core import PydanticSerializationError  # noqa: PLC0415 - likewise
 
     class Generator(GenerateJsonSchema):
-        """Without titles, which repeat the names; and with defaults that are the same from run to run."""
+        """Omit titles, which repeat the names, and write defaults the same in each run."""
 
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - pydantic's own notation
 
@@ -194,7 +194,7 @@ def _problems(error: ValidationError, given: JSON) -> list[str]:
 
 
 def _in_input(loc: Sequence[str | int], value: JSON) -> tuple[list[str | int], JSON]:
-    """Return the part of a location that is in the input, and the value there; it also names branches of unions."""
+    """Return the part of a location that is in the input, and the value there. Union branches are left out."""
     path: list[str | int] = []
     for step in loc:
         if _has(value, step):

@@ -1,4 +1,4 @@
-"""A call as its caller, policies and tools' predicates see it: read-only, decoded when asked for."""
+"""A read-only view of a call, for the caller, policies and predicates of tools. Fields are decoded on access."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ToolResult:
 
     Attributes:
         content: a string or a list of content blocks, as the model reads it.
-        plain_text: the `to_plain_text` of what the tool returned, for hosts that show or log it. Where that is not the
-            text of the content, such as the name of a file, it has at most 4,096 characters.
+        plain_text: the tool's return value as `to_plain_text` renders it, for hosts that show or log it. It is cut to
+            4,096 characters where it differs from the text of the content, such as the name of a file.
 
     """
 
@@ -32,14 +32,14 @@ class ToolResult:
 
 @frozen
 class RecordedDecision:
-    """A decision that was made on a call.
+    """A decision about a call, as recorded.
 
     Attributes:
         kind: `approve`, `deny`, `answer` or `rerun`.
-        content: the edited input of an approval, or what was answered; else None.
-        digest: of the call as it was shown, if the decision was bound to that.
-        at: when, an aware UTC time.
-        grant: the id of the standing grant by which the call runs, if no decision was needed.
+        content: the edited input of an approval, or the content of an answer; else None.
+        digest: the digest of the call that the decision was bound to, if any.
+        at: the time of the decision, an aware UTC datetime.
+        grant: the id of the standing grant that approved the call, if no decision was needed.
 
     """
 
@@ -55,9 +55,9 @@ class RecordedDecision:
 
 @frozen(eq=False)
 class ToolCall:
-    """A call as it stood when it was shown. Everything read from it is a copy.
+    """A snapshot of a call. Each attribute returns a copy.
 
-    Two are equal when they show the same call in the same state.
+    Two are equal if they show the same call in the same state.
     """
 
     _call: Call = field(repr=False)
@@ -82,13 +82,13 @@ class ToolCall:
 
     @property
     def effective_input(self) -> dict[str, JSON]:
-        """The input that runs: the proposed one, or what a person put in its place."""
+        """The input that the tool gets: the proposed input, or the edited one."""
         value: dict[str, JSON] = decode(self._call.effective_input)
         return value
 
     @property
     def effective_input_text(self) -> str:
-        """The JSON text of that."""
+        """`effective_input` as JSON text."""
         return self._call.effective_input
 
     @property
@@ -98,38 +98,38 @@ class ToolCall:
 
     @property
     def why(self) -> str | None:
-        """What a waiting call waits for: `approval`, `external` or `uncertain`."""
+        """The reason that the call waits: `approval`, `external` or `uncertain`; None if it does not wait."""
         return str(self._call.why) if self._call.status is Status.WAITING and self._call.why else None
 
     @property
     def reason(self) -> str | None:
-        """Why a policy asks, if it said so."""
+        """The policy's reason to ask, if it gave one."""
         return self._call.reason
 
     @property
     def preview(self) -> str | None:
-        """What the call would do, as the `preview` of its tool said when it began to wait."""
+        """The effects of the call, as described by the tool's `preview` when the call began to wait."""
         return self._call.preview
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The ids from the outermost call down to this one: more than one for a call of a loop inside a call."""
+        """The ids from the outermost call down to this one: more than one if the call is in a nested loop."""
         return (*self._setup.path, self._call.id)
 
     @property
     def digest(self) -> str:
-        """What binds a decision to this call as it is shown here."""
+        """A hash of the call as shown here. A decision about this object is bound to it."""
         return digest_of(self._setup, self.iteration, self._call)
 
     @property
     def expires_at(self) -> datetime | None:
-        """When a waiting call expires, an aware UTC time; None: never."""
+        """The time at which a waiting call expires, an aware UTC datetime; None if it never does."""
         expires_at = self._call.expires_at
         return None if expires_at is None or self.why is None else datetime.fromtimestamp(expires_at, UTC)
 
     @property
     def decision(self) -> RecordedDecision | None:
-        """What was decided, by whom, when and why; None while nothing is."""
+        """The decision about the call, or None if there is none yet."""
         record = self._call.decision
         if record is None:
             return None
@@ -146,7 +146,7 @@ class ToolCall:
 
     @property
     def result(self) -> ToolResult | None:
-        """Its result, once it is settled."""
+        """The result, or None until the call is settled."""
         result = self._call.result
         if result is None:
             return None
@@ -164,7 +164,7 @@ class ToolCall:
         return f"<ToolCall {self.name} {'/'.join(self.path)}: {self.why or self.status}>"
 
 
-# Whether a call waits for the caller's decision, or a predicate on the call; an `Ask` says why.
+# Whether a call waits for a decision, or a predicate on the call. An `Ask` gives the reason.
 NeedsApproval = bool | Callable[[ToolCall], bool | Ask | Awaitable[bool | Ask | None] | None]
-# What a call would do: a function of its input.
+# A function of the input that describes the effects of a call.
 Preview = Callable[[dict[str, JSON]], str | Awaitable[str]]

@@ -1,8 +1,8 @@
-"""Annotations as pydantic takes them: a class with named fields becomes a `TypedDict` that the class is built from.
+"""Convert annotations for pydantic: a class with named fields is replaced by a `TypedDict`.
 
-pydantic does not know attrs classes, and it accepts extra fields for dataclasses and TypedDicts. So each of these
-classes gets a closed `TypedDict` of the same fields. pydantic describes and validates that; the result is given to the
-class. Importing this module does not import pydantic.
+pydantic does not support attrs classes, and it accepts extra fields for dataclasses and TypedDicts. So each of these
+classes gets a closed `TypedDict` with the same fields. pydantic describes and validates it, and the class is
+instantiated with the result. Importing this module does not import pydantic.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from attrs import frozen
 from toolloop.machine.jsontext import JSON, canonical, encode
 from toolloop.tools.signature import is_alias, own_doc, read_docstring, resolve, text_of
 
-# A default that is not known. `attrs.NOTHING` as a default value would mean that there is none.
+# An unknown default. `attrs.NOTHING` cannot be used: it is the value of an attrs field without a default.
 _UNKNOWN: Any = object()
-# Read lazily, these would be validated while the function runs already.
+# pydantic validates these lazily, while the function is already running.
 _LISTS = {abc.Iterable, abc.Collection, abc.Reversible, abc.Container}
 _USED_UP = {abc.Iterator, abc.Generator}
-# A class with one of these speaks to pydantic itself.
+# A class with one of these attributes has pydantic support of its own.
 _PYDANTIC = ("__get_pydantic_core_schema__", "__pydantic_fields__", "__pydantic_config__")
 
 
@@ -41,15 +41,15 @@ class _Field:
 
 
 class FieldTypes:
-    """Maps annotations to ones that pydantic takes; the `TypedDict` of a class is made once.
+    """Map annotations to types for pydantic. The `TypedDict` of a class is made once.
 
     Args:
-        local: the names that annotations of a class may refer to beside those of its module.
+        local: names that the annotations of a class may use in addition to those of its module.
 
     """
 
     def __init__(self, local: Mapping[str, Any]) -> None:
-        """Begin with nothing mapped."""
+        """Start with an empty mapping."""
         self._local = dict(local)
         self._made: dict[Any, Any] = {}
         self._open: set[Any] = set()
@@ -58,8 +58,8 @@ class FieldTypes:
         """Return the annotation for pydantic.
 
         Raises:
-            TypeError: it cannot be made of JSON.
-            NameError: a name in an annotation of a class is not known.
+            TypeError: it cannot be read from JSON.
+            NameError: a name in an annotation of a class is not defined.
 
         """
         origin, args = get_origin(annotation), get_args(annotation)
@@ -78,13 +78,13 @@ class FieldTypes:
         if fields := _reader(kind):
             return self._class(kind, args, fields)
         if kind in _USED_UP:
-            raise TypeError(f"{annotation} is used up by reading it: take a list")
+            raise TypeError(f"{annotation} can be read only once: use a list")
         if kind in _LISTS:
             kind = annotation = list
         return kind[tuple(each if each is ... else self.map(each) for each in args)] if args else annotation
 
     def _alias(self, annotation: Any, alias: Any, args: tuple[Any, ...]) -> Any:
-        if annotation in self._open:  # it refers to itself; pydantic knows how
+        if annotation in self._open:  # it refers to itself, which pydantic supports
             return annotation
         self._open.add(annotation)
         value = resolve(alias.__value__, vars(sys.modules.get(alias.__module__, sys)), self._local)
@@ -99,7 +99,7 @@ class FieldTypes:
 
         if (kind, args) in self._made:
             return self._made[kind, args]
-        make: Any = TypedDict  # the type checker wants to see the fields
+        make: Any = TypedDict  # the type checker accepts only literal fields
         closed = make(kind.__name__, {})
         described, texts = read_docstring(own_doc(kind))
         closed.__module__, closed.__qualname__, closed.__doc__ = kind.__module__, kind.__qualname__, described or None
@@ -108,7 +108,7 @@ class FieldTypes:
         self._made[kind, args] = made  # before its fields, which may refer to it
         meant = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
         annotations, required = {}, set()
-        self._open, opened = set(), self._open  # an alias that comes again in a field ends at this class
+        self._open, opened = set(), self._open  # an alias that recurs in a field ends at this class
         for field in fields(kind, self._hints(kind)):
             annotation = _substituted(field.annotation, meant)
             text = text_of(annotation) or field.text or texts.get(field.name)
@@ -134,18 +134,18 @@ class FieldTypes:
 
 
 def default_json(value: Any) -> JSON:
-    """Return a default as JSON, the same text from run to run.
+    """Return a default as JSON, the same in each run.
 
     Raises:
-        ValueError: it is not JSON (pydantic's own error is one), or an instance of a class with fields.
+        ValueError: it is not JSON (pydantic's error is a `ValueError`), or an instance of a class with fields.
 
     """
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - pydantic is slow to import
 
-    if isinstance(value, (set, frozenset)):  # its order differs from run to run
+    if isinstance(value, (set, frozenset)):  # the order of a set differs from run to run
         return sorted(map(default_json, value), key=canonical)
     if hasattr(value, "__pydantic_fields__") or dataclasses.is_dataclass(value) or attrs.has(type(value)):
-        raise ValueError("a default with fields is not part of a schema")
+        raise ValueError("a schema cannot hold a default with fields")
     plain = to_jsonable_python(value, inf_nan_mode="constants")
     encode(plain)
     return plain
@@ -159,7 +159,7 @@ def _described(default: object) -> Any:
 
 
 def _builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that makes an instance; the model is told the error text of a converter or validator."""
+    """Return a function that makes an instance. Errors of converters and validators become validation errors."""
 
     def build(given: dict[str, Any]) -> Any:
         from pydantic_core import PydanticCustomError  # noqa: PLC0415 - pydantic is slow to import
@@ -167,7 +167,7 @@ def _builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
         try:
             return kind(**given)
         except Exception as error:
-            # The validators of attrs have the text as the first of several arguments.
+            # The errors of attrs validators have several arguments; the text is the first.
             text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
             raise PydanticCustomError("refused", "{text}", {"text": text or type(error).__name__}) from error
 
@@ -215,7 +215,7 @@ def _of_typeddict(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
 
     for name, hint in hints.items():
         required, annotation = name in kind.__required_keys__, hint
-        # Annotations that are strings hide `NotRequired` when the class is made.
+        # If annotations are strings, Python does not see `NotRequired` when it makes the class.
         while (origin := get_origin(annotation)) in {NotRequired, ReadOnly, Required}:
             required = required if origin is ReadOnly else origin is Required
             (annotation,) = get_args(annotation)

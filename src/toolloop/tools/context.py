@@ -1,4 +1,4 @@
-"""`ToolContext`: the facts about a call that a tool can read."""
+"""`ToolContext`: information about the current call, for tools."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Report = Callable[[str | None, float | None, float | None], None]
 
 
 def _ignore(*_: object) -> None:
-    """Drop a report."""
+    """Ignore a report."""
 
 
 class Context(Protocol):
-    """What a loop is given as its context: any object with a depth. Its `state`, if it has one, is for the tools."""
+    """The context of a loop: any object with a `depth`. Tools can read its `state`, if it has one."""
 
     @property
     def depth(self) -> int:
-        """Return how many loops it is nested in: 0 for an outermost loop."""
+        """Return the number of loops around the loop: 0 for the root."""
         ...
 
 
@@ -33,12 +33,13 @@ class ToolContext:
         call_id: the id of the `tool_use` block.
         loop_id: the id of the loop.
         iteration: the number of the model request that proposed the call, counted from 1.
-        depth: the depth of a loop that the tool starts: one more than the depth of its own loop.
+        depth: the depth for a loop that the tool starts: one more than the depth of the tool's loop.
         idempotency_key: the same for each repeat of one uncertain run, different for any other run.
-        state: the caller's own object, from `LoopContext`. It is not part of the repr.
-        cancelled: called each time `cancelled` is read; returns whether the call should end early.
+        state: your own object, from `LoopContext`. It is not part of the repr.
+        cancelled: called on each access to `cancelled`; returns whether the call should end early.
         report: called with the arguments of `report`.
-        spent: called with the usage of each request of a loop that the tool drives, from any thread; it never raises.
+        spent: called with the usage of each request of a loop that the tool drives. Any thread may call it, and it
+            never raises.
 
     """
 
@@ -54,13 +55,13 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the result is no longer wanted, so that the tool should stop."""
+        """Whether the call was cancelled, so that the tool should stop."""
         return self._cancelled()
 
     def report(self, message: object = None, *, progress: float | None = None, total: float | None = None) -> None:
-        """Report progress: observers and `events` get a `CallProgress`. The model does not see it.
+        """Report progress to observers and `events`, as a `CallProgress`. The model does not see it.
 
-        Any thread may call it. After the call has ended it does nothing.
+        Any thread may call it. It has no effect after the call has ended.
 
         Args:
             message: a description of the current step; an object is converted with `str`.

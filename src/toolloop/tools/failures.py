@@ -1,4 +1,4 @@
-"""The two errors of a call: `InvalidInput` for its input, and `ToolError` for the content of its error result."""
+"""Two errors for calls: `InvalidInput` for invalid input, `ToolError` for the content of an error result."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from toolloop.machine.jsontext import JSON, encode, well_formed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# The most characters of an error text for the model; the SDK's runner cuts at the same length (anthropic-sdk 2.11).
+# Maximum length of an error text for the model; the SDK's runner has the same limit (anthropic-sdk 2.11).
 LONGEST = 4096
 _LONGEST_VALUE = 80
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return a text of at most `longest` characters; an ellipsis shows where it was cut."""
+    """Return a text cut to `longest` characters, with an ellipsis if it was cut."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def shown(value: JSON) -> str:
-    """Return a value of an input as JSON, cut to 80 characters."""
+    """Return an input value as JSON, cut to 80 characters."""
     try:
         return shortened(encode(value), _LONGEST_VALUE)
     except (TypeError, ValueError, RecursionError):
@@ -35,20 +35,20 @@ def path_text(path: Iterable[str | int]) -> str:
 
 
 class InvalidInput(ToolLoopError):
-    """Input that does not fit a tool's parameters. The function was not called.
+    """The input of a call does not match the tool's parameters. The function was not called.
 
     Attributes:
         tool: the name of the tool.
-        problems: one text per field: its path, the error, and the value.
+        problems: one text per invalid field: its path, the error and the value.
 
-    `str()` lists them, one on each line. In a loop, `Texts.invalid_input` frames the same lines for the model.
+    `str()` lists them, one per line. In a loop, `Texts.invalid_input` makes the text for the model.
     """
 
     tool: str
     problems: tuple[str, ...]
 
     def __init__(self, tool: str, problems: Sequence[str]) -> None:
-        """Keep the tool's name and the problems, each as one line."""
+        """Store the tool's name and the problems, each as one line."""
         problems = tuple(well_formed(" ".join(problem.splitlines())) for problem in problems)
         lines = "".join(f"\n- {problem}" for problem in problems)
         super().__init__(
@@ -57,7 +57,7 @@ class InvalidInput(ToolLoopError):
 
 
 class ToolError(Exception):
-    """An exception for tools: its content becomes the error result.
+    """Raise it in a tool to return an error result with this content.
 
     Args:
         content: a text, or a list of content blocks.
@@ -67,7 +67,7 @@ class ToolError(Exception):
     content: str | list[dict[str, Any]]
 
     def __init__(self, content: str | list[dict[str, Any]]) -> None:
-        """Keep the content."""
+        """Store the content."""
         super().__init__(content)
         self.content = content
 

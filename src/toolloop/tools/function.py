@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 class Intake(Protocol):
-    """Defines a tool to the API, and turns the input of a call into arguments."""
+    """Define a tool for the API, and convert the input of a call to arguments."""
 
     def definition(self) -> JSON:
         """Return the definition that goes into `tools`."""
@@ -55,16 +55,16 @@ class Intake(Protocol):
 
 @frozen(eq=False, repr=False, slots=False)
 class Tool(Generic[P, R]):
-    """A function that the model may call. `tool` and `as_tool` make it; calling it calls the function.
+    """A function that the model may call, made by `tool` or `as_tool`. Calling it calls the function.
 
     Attributes:
-        name: the name by which the model calls it.
+        name: the name that the model calls it by.
         function: the function itself.
-        needs_approval: whether a call waits for the caller's decision: a bool, or a predicate on the call.
+        needs_approval: whether a call waits for a decision: a bool, or a predicate on the call.
         effect: `"pure"` and `"keyed"` may run again after a crash, `"once"` may not.
         is_async: whether `run` returns an awaitable.
         timeout: seconds that a call may take; None means the loop's limit.
-        preview: a function of the input that says what a call would do, for the person who decides.
+        preview: a function of the input that describes the effects of a call, for the person who decides.
 
     """
 
@@ -80,21 +80,21 @@ class Tool(Generic[P, R]):
     preview: Preview | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        # For code that reads the name, docstring or signature of a function.
+        # Some code reads the name, docstring or signature of a function.
         doc = getattr(self.function, "__doc__", None)
         vars(self).update(__name__=self.name, __doc__=doc, __wrapped__=self.function)
 
     @cached_property
     def description(self) -> str:
-        """The description for the model. A docstring is parsed when this is first read."""
+        """The description for the model. The docstring is parsed on first access."""
         return self._described if isinstance(self._described, str) else self._described()
 
     def definition(self) -> dict[str, JSON]:
-        """Return the definition that goes into `tools`: a new copy, the same bytes from run to run.
+        """Return a new copy of the definition for `tools`. Its bytes do not change from run to run.
 
         Raises:
-            BadTool: an annotation of the function has no schema, `strict=True` cannot be kept, or an example of an
-                input does not fit.
+            BadTool: an annotation of the function has no schema, `strict=True` is not possible, or an input example
+                is invalid.
 
         """
         definition: dict[str, JSON] = decode(self._definition)
@@ -102,34 +102,34 @@ class Tool(Generic[P, R]):
 
     @cached_property
     def _definition(self) -> str:
-        # Made at first use: pydantic is slow to import.
+        # Made on first use, because pydantic is slow to import.
         return encode(self._intake.definition())
 
     @property
     def input_schema(self) -> dict[str, JSON]:
-        """The JSON Schema of the input: a copy. Empty for a tool whose schema only the API knows."""
+        """A copy of the JSON Schema of the input. Empty for a tool whose schema only the API knows."""
         schema: dict[str, JSON] = self.definition().get("input_schema", {})
         return schema
 
     def facts(self) -> ToolFacts:
-        """Return what a loop records of the tool, to compare it when another driver takes the loop over."""
+        """Return the facts that a loop records about the tool, to detect drift."""
         needs, definition = self.needs_approval, self.definition()
         approval: Approval = "predicate" if callable(needs) else "always" if needs else "never"
         schema = definition.get("input_schema")
         return ToolFacts(self.name, self.effect, approval, fingerprint(definition), encode(schema) if schema else None)
 
     def prepare(self, input: Mapping[str, JSON]) -> dict[str, Any]:  # noqa: A002 - the API's own word for it
-        """Return the arguments for a call's input. The function does not run.
+        """Return the arguments for a call's input, without running the function.
 
         Raises:
-            InvalidInput: the input does not fit; `problems` names each field.
+            InvalidInput: the input is invalid; `problems` names each field.
             BadTool: an annotation of the function has no schema.
 
         """
         return self._intake.fit(input)
 
     def run(self, prepared: Mapping[str, Any], context: ToolContext) -> Any | Awaitable[Any]:
-        """Call the function with prepared arguments, and the context where it asks for one."""
+        """Call the function with the prepared arguments, and with the context if it has a parameter for it."""
         function: Callable[..., Any] = self.function
         return function(**prepared, **dict.fromkeys(self._contexts, context))
 
@@ -179,33 +179,33 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     input_examples: Sequence[Mapping[str, JSON]] | None = None,
     eager_input_streaming: bool | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
-    """Make a tool of an annotated function. Works as `@tool`, `@tool(...)` and `tool(function, ...)`.
+    """Make a tool from an annotated function. Works as `@tool`, `@tool(...)` and `tool(function, ...)`.
 
-    pydantic makes the schema of the annotations, and validates each input strictly before the function runs.
+    pydantic generates the schema from the annotations, and validates each input strictly before the function runs.
 
     Args:
-        fn: a function, bound method, `functools.partial` or callable object, sync or async; a decorated function
-            is read through `functools.wraps`. A parameter annotated `ToolContext` is filled in and hidden from the
-            model, and so are the arguments that a partial binds.
-        name: instead of the function's own name.
-        description: instead of the docstring's summary and the paragraphs after it.
-        needs_approval: whether a call waits for the caller's decision, or a predicate on the call.
+        fn: a function, bound method, `functools.partial` or callable object, sync or async. The signature of a
+            decorated function is read through `functools.wraps`. The model does not see parameters annotated
+            `ToolContext`, which toolloop fills in, or arguments that a partial binds.
+        name: the name for the model; the function's own name if left out.
+        description: the description for the model; the docstring's text before its first section if left out.
+        needs_approval: whether a call waits for a decision, or a predicate on the call.
         effect: whether it may run again after a crash: `"pure"` may, `"keyed"` may with the same
             `ToolContext.idempotency_key`, `"once"` may not.
         timeout: seconds that a call may take; more than 0.
-        preview: a function of the input (a dictionary) that returns what a call would do, as text, a unified diff or
-            Markdown. It is called when a call begins to wait for a decision, and what it returns is stored with the
+        preview: a function of the input (a dictionary) that describes the effects of a call, as text, a unified diff
+            or Markdown. It runs when a call begins to wait for a decision, and its return value is stored with the
             call. It must not have effects. It may be async under an async handle.
-        strict: a field of the API's tool definition, sent if given; so are the following. It closes each object with
-            named fields in the schema; the API refuses objects with any fields.
-        cache_control: `{"type": "ephemeral"}`, with a `ttl` of `"5m"` or `"1h"` if wanted.
-        defer_loading: not together with `cache_control`.
+        strict: a field of the API's tool definition, sent if given; so are the following. In the schema, it closes
+            each object with named fields. The API refuses objects that accept any field.
+        cache_control: `{"type": "ephemeral"}`, optionally with a `ttl` of `"5m"` or `"1h"`.
+        defer_loading: cannot be combined with `cache_control`.
         allowed_callers: `"direct"` and `"code_execution_…"`.
-        input_examples: inputs that fit the schema; this is checked when the definition is first made.
+        input_examples: inputs that match the schema; checked when the definition is first made.
         eager_input_streaming: whether the model's input for this tool is streamed without buffering.
 
     Raises:
-        BadTool: the function cannot be a tool (the message names the parameter), or an option is invalid.
+        BadTool: the function cannot become a tool (the message names the parameter), or an option is invalid.
 
     """
     frame = sys._getframe(1)  # noqa: SLF001 - annotations that are strings may name locals of the caller
@@ -222,7 +222,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     def make(function: Callable[P, R]) -> Tool[P, R]:
         if isinstance(function, Tool):
             raise BadTool(
-                f"{function.name} is a tool already: give the options where it is made, or make another one with "
+                f"{function.name} is already a tool. Pass the options where it is made, or make a second tool with "
                 f"tool({function.name}.function, ...)",
                 tool=function.name,
             )
@@ -250,13 +250,13 @@ def tool(  # noqa: PLR0913 - the API's tool fields
 
 @frozen(eq=False, slots=False)
 class FunctionIntake:
-    """The intake of a function that `tool` made a tool.
+    """The intake of a tool that `tool` made from a function.
 
     Attributes:
         name: the tool's name.
         signature: the function's parameters and docstring.
-        given: the description that the caller gave, if any.
-        fields: the API's other fields of the definition.
+        given: the `description` argument of `tool`, if any.
+        fields: the other fields of the API's tool definition.
 
     """
 
@@ -266,16 +266,16 @@ class FunctionIntake:
     fields: dict[str, JSON]
 
     def description(self) -> str:
-        """Return the given description, or else that of the docstring."""
+        """Return the given description, or else the docstring's."""
         return self._docstring[0] if self.given is None else self.given
 
     def definition(self) -> JSON:
-        """Return the definition that goes into `tools`, keys always in this order."""
+        """Return the definition for `tools`, with its keys always in the same order."""
         description = self.description()
         described = {"description": description} if description else {}
-        if not description:  # a line of the log and not a warning: under `-W error` that would end a program
+        if not description:  # logged, because a Python warning would end a program that runs with `-W error`
             LOG.warning(
-                "the tool %s has no description, by which the model chooses it: write a docstring or give description=",
+                "tool %s has no description, so the model may not use it well. Write a docstring or pass description=",
                 self.name,
                 extra={"tool": self.name},
             )
@@ -286,7 +286,7 @@ class FunctionIntake:
             except InvalidInput as error:
                 problems = "; ".join(error.problems)
                 raise BadTool(
-                    f"input_examples[{index}] of {self.name} does not fit: {problems}", tool=self.name
+                    f"input_examples[{index}] of {self.name} is invalid: {problems}", tool=self.name
                 ) from error
         return {"name": self.name, **described, "input_schema": schema, **self.fields}
 
@@ -306,7 +306,7 @@ class FunctionIntake:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether calling it returns an awaitable, as far as can be known without calling it."""
+    """Return whether a call returns an awaitable, as far as the declaration shows."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -315,14 +315,14 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def not_awaitable(value: Any, what: str) -> Any:
-    """Return the value that a plain function returned.
+    """Return the return value of a plain function if it is not an awaitable.
 
     Args:
-        value: what it returned.
-        what: names the function, for the error.
+        value: the return value.
+        what: the function's name for the error.
 
     Raises:
-        TypeError: it is an awaitable. Only functions that are declared async are awaited.
+        TypeError: the value is an awaitable. Only functions declared async are awaited.
 
     """
     if not inspect.isawaitable(value):
@@ -330,6 +330,6 @@ def not_awaitable(value: Any, what: str) -> Any:
     if inspect.iscoroutine(value):
         value.close()
     raise TypeError(
-        f"{what} returned an awaitable, which was not awaited. Declare it with `async def` and use "
-        "AsyncToolLoopHandle, or return a value"
+        f"{what} returned an awaitable, but is not declared with `async def`. Declare it so and use "
+        "AsyncToolLoopHandle, or return a plain value"
     )

@@ -1,4 +1,4 @@
-"""Input judged by a JSON Schema that somebody else wrote, by `jsonschema`, which is imported when it is used."""
+"""Validate input against a given JSON Schema. `jsonschema` is imported when it is used."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from toolloop.machine.jsontext import JSON, encode, plain
 from toolloop.tools.failures import InvalidInput, path_text, shortened, shown
 from toolloop.tools.signature import check_properties
 
-# Keywords that the API does not take at the top of an input schema.
+# Keywords that the API does not accept at the top level of an input schema.
 _COMBINED = ("anyOf", "oneOf", "allOf")
-# How long the message about one field may be: jsonschema repeats the value in it.
+# Maximum length of the message for one field, because jsonschema repeats the value in it.
 _LONGEST_MESSAGE = 400
 
 
 @frozen(eq=False)
 class JsonSchema:
-    """The intake of a tool whose JSON Schema was given.
+    """The intake of a tool with a given JSON Schema.
 
     Attributes:
         tool: the tool's name.
         description: the description for the model.
-        schema: the schema; draft 2020-12 unless its `$schema` says otherwise.
+        schema: the schema; draft 2020-12 unless it has another `$schema`.
 
     """
 
@@ -39,7 +39,7 @@ class JsonSchema:
         """Read a schema.
 
         Raises:
-            BadTool: it is not the JSON Schema of an object, or the API does not take one of its properties.
+            BadTool: it is not the JSON Schema of an object, or the API does not accept the name of a property.
             ImportError: `jsonschema` is not installed.
 
         """
@@ -60,23 +60,23 @@ class JsonSchema:
         except TypeError as error:
             raise _refusal(tool, str(error)) from error
         if not isinstance(schema, dict) or schema.get("type") != "object":
-            raise _refusal(tool, 'the input_schema must be the JSON Schema of an object: {"type": "object", ...}')
+            raise _refusal(tool, 'its input_schema must be the JSON Schema of an object: {"type": "object", ...}')
         try:
             kind = validator_for(schema, default=Draft202012Validator)
             kind.check_schema(schema)
         except SchemaError as error:
-            why = f"the input_schema is not a JSON Schema, at {error.json_path}: {shortened(error.message)}"
+            why = f"its input_schema is not a valid JSON Schema, at {error.json_path}: {shortened(error.message)}"
             raise _refusal(tool, why) from error
-        except (TypeError, ValueError, AttributeError) as error:  # of a `$schema` or `$id` that is not an address
-            raise _refusal(tool, f"the input_schema is not a JSON Schema: {error}") from error
+        except (TypeError, ValueError, AttributeError) as error:  # the `$schema` or `$id` is not a URI
+            raise _refusal(tool, f"its input_schema is not a valid JSON Schema: {error}") from error
         check_properties(schema, tool)
-        # With a registry of its own, no reference is looked up on the network.
+        # An empty registry keeps jsonschema from fetching references over the network.
         return cls(tool, description, schema, kind(schema, registry=Registry()))
 
     def definition(self) -> JSON:
-        """Return the definition that goes into `tools`, keys always in this order.
+        """Return the definition for `tools`, with its keys always in the same order.
 
-        The API takes no `anyOf`, `oneOf` or `allOf` at the top of a schema; they go into the description.
+        The API does not accept `anyOf`, `oneOf` or `allOf` at the top level of a schema. They go into the description.
         """
         combined = {key: self.schema[key] for key in _COMBINED if key in self.schema}
         also = f"The input must also fit this JSON Schema: {encode(combined)}" if combined else ""
@@ -86,7 +86,7 @@ class JsonSchema:
         return {"name": self.tool, **described, "input_schema": schema}
 
     def fit(self, given: object) -> dict[str, Any]:
-        """Return the input, or raise `InvalidInput`, which names every field that is wrong."""
+        """Return the input, or raise `InvalidInput`, which lists every invalid field."""
         from referencing.exceptions import Unresolvable  # noqa: PLC0415 - jsonschema brings it
 
         if not isinstance(given, Mapping):
@@ -105,7 +105,7 @@ class JsonSchema:
 
 
 def _problem(error: Any) -> str:
-    """Return the path and the message of an error; of a union, what each branch says."""
+    """Return the path and the message of an error; for a union, the messages of all branches."""
     message = " or ".join(dict.fromkeys(map(_problem, error.context))) if error.context else error.message
     return f"{path_text(error.absolute_path)}: {shortened(message, _LONGEST_MESSAGE)}"
 

@@ -1,10 +1,10 @@
-"""Tools of MCP servers as tools of a loop: `pip install 'toolloop[mcp]'`.
+"""Use the tools of MCP servers in a loop: `pip install 'toolloop[mcp]'`.
 
 `open_mcp` (for `ToolLoopHandle`) and `aopen_mcp` (for `AsyncToolLoopHandle`) connect to a server and return its tools;
 `mcp_tools` returns the tools of an open client. The list of tools is read once: it does not change while a loop runs.
 
-A server's annotations of its tools, such as `readOnlyHint`, are only hints (source: MCP specification), so they change
-nothing here: the caller says which tools need approval.
+A server's annotations of its tools, such as `readOnlyHint`, are only hints (source: MCP specification). They are
+ignored: you choose the tools that need approval.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["McpOptions", "aopen_mcp", "mcp_tools", "open_mcp"]
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
-# How many seconds pass before a call that waits in a thread notices that it was cancelled.
+# Seconds between two checks whether a call that waits in a thread was cancelled.
 _POLL_SECONDS = 0.25
 _DID_NOT_RUN = "The connection to the MCP server is closed, so this call did not run."
 _CANCELLED = "This call to the MCP server was cancelled while it ran. It may have had effects."
@@ -59,10 +59,10 @@ class McpOptions(TypedDict, total=False):
     """Options for all tools of a server.
 
     Attributes:
-        needs_approval: whether a call waits for the caller's decision, or a predicate on the call; False if left out.
+        needs_approval: whether a call waits for a decision, or a predicate on the call; False if left out.
         effect: whether a call may run again, as for `tool`; `"once"` if left out.
-        prefix: put before each name, so that two servers may have tools of one name.
-        only: the tools to take, by the names that the server gives them; all of them if left out.
+        prefix: added before each name, so that two servers may have tools of the same name.
+        only: the server's names of the tools to use; all tools if left out.
         timeout: seconds that a call may take; None means the loop's limit.
 
     """
@@ -75,17 +75,17 @@ class McpOptions(TypedDict, total=False):
 
 
 async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> list[Tool[..., Any]]:
-    """Return the tools of an MCP client, for `AsyncToolLoopHandle`. They work as long as the client is open.
+    """Return the tools of an MCP client, for `AsyncToolLoopHandle`. They work while the client is open.
 
-    A character that the API does not accept in a name becomes an underscore. Input is validated by the server's schema
-    before a call waits for approval.
+    Characters that the API does not accept in a name become underscores. Input is validated against the server's
+    schema before a call waits for approval.
 
     Args:
         client: an entered `mcp.Client`.
         options: see `McpOptions`.
 
     Raises:
-        BadTool: a tool cannot be one of the API's, or an option is wrong; the message says which and what to do.
+        BadTool: the API does not accept a tool, or an option is invalid; the message names it and the remedy.
 
     """
     check_timeout(options.get("timeout"), "the MCP tools")
@@ -108,11 +108,11 @@ async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> list[Tool[
 async def aopen_mcp(
     server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
 ) -> AsyncGenerator[list[Tool[..., Any]]]:
-    """Connect to an MCP server and give its tools, for `AsyncToolLoopHandle`; leaving it closes the connection.
+    """Connect to an MCP server and yield its tools, for `AsyncToolLoopHandle`. Leaving closes the connection.
 
     Args:
         server: an `mcp.Client` that is not entered yet, or anything that `mcp.Client` accepts: an
-            `mcp.StdioServerParameters` (the program to start), an address, a transport, an in-process server.
+            `mcp.StdioServerParameters` (the program to start), a URL, a transport, an in-process server.
         connect_timeout: seconds until the server must have listed its tools; None for no limit.
         options: see `McpOptions`.
 
@@ -123,21 +123,21 @@ async def aopen_mcp(
 
     """
     stack = AsyncExitStack()
-    # The scope is around the caller's block too, for it must not cross the scopes that the client opens.
+    # The scope includes the caller's block, because scopes must nest, and the client opens its own.
     with move_on_after(connect_timeout) as scope:
         try:
             client = await stack.enter_async_context(server if isinstance(server, Client) else Client(server))
             tools = await mcp_tools(client, **options)
-            await checkpoint()  # the last moment to be too late
+            await checkpoint()  # the last point at which the timeout can strike
             scope.deadline = math.inf
             yield tools
         finally:
-            # Not `async with`: the task groups inside would wrap an exception of the caller's block into groups.
+            # Not `async with`: the client's task groups would wrap an exception of the caller's block in groups.
             await stack.aclose()
     if scope.cancelled_caught:
         raise TimeoutError(
-            f"the MCP server did not list its tools within {connect_timeout:g} seconds. Read its standard error, or "
-            "give a longer connect_timeout=, or None to wait without a limit"
+            f"the MCP server did not list its tools within {connect_timeout:g} seconds. Check its standard error, or "
+            "pass a longer connect_timeout=, or None for no limit"
         )
 
 
@@ -145,10 +145,10 @@ async def aopen_mcp(
 def open_mcp(
     server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
 ) -> Generator[list[Tool[..., Any]]]:
-    """Connect to an MCP server and give its tools, for `ToolLoopHandle`; leaving it closes the connection.
+    """Connect to an MCP server and yield its tools, for `ToolLoopHandle`. Leaving closes the connection.
 
-    The connection lives in an event loop in a thread of its own, and the tools may be called from any thread. A call
-    that is cancelled is cancelled at the server, too.
+    The connection runs in an event loop in its own thread. Any thread may call the tools. A cancelled call is also
+    cancelled at the server.
 
     Args:
         server: as for `aopen_mcp`.
@@ -179,7 +179,7 @@ class _Running:
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Cancel the call, or keep it from beginning."""
+        """Cancel the call, also before it begins."""
         self.is_cancelled = True
         if self.scope is not None:
             self.scope.cancel()
@@ -187,14 +187,14 @@ class _Running:
 
 @define(eq=False)
 class _Calls:
-    """The calls from any thread that run in the event loop of a portal."""
+    """Run calls from any thread in the event loop of a portal."""
 
     _portal: BlockingPortal
     _running: set[_Running] = field(factory=set, init=False)  # used in the event loop only
     _is_closed: bool = field(default=False, init=False)
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
-        """Run a call there, and cancel it there if it is cancelled here."""
+        """Run a call in the event loop, and cancel it there if the context is cancelled."""
         running, future = _Running(), None
         try:
             future = self._portal.start_task_soon(self._run, running, call, arguments, context)
@@ -210,7 +210,7 @@ class _Calls:
                 raise
             raise ToolError(_DID_NOT_RUN) from error  # the portal has stopped
         finally:
-            if future is None or not future.done():  # also after a KeyboardInterrupt, wherever it came
+            if future is None or not future.done():  # also after a KeyboardInterrupt at any point
                 with suppress(RuntimeError):
                     self._portal.start_task_soon(running.cancel)
 
@@ -229,7 +229,7 @@ class _Calls:
         raise ToolError(_CANCELLED)
 
     def close(self) -> None:
-        """Cancel the calls that still run, and refuse each later one. Runs in the event loop."""
+        """Cancel the running calls, and refuse later ones. Runs in the event loop."""
         self._is_closed = True
         for running in tuple(self._running):
             running.cancel()
@@ -253,7 +253,7 @@ def _as_tool(  # noqa: PLR0913 - one for each option
         intake = _McpIntake(JsonSchema.of(name, description, {"type": "object", **found.input_schema}))
     except BadTool as error:
         raise BadTool(
-            f"the MCP tool {found.name!r} cannot be used: {error}. Leave it out with only=, or change the prefix",
+            f"the MCP tool {found.name!r} cannot be used: {error}. Exclude it with only=, or change the prefix",
             tool=found.name,
         ) from error
     return Tool(
@@ -271,12 +271,12 @@ def _as_tool(  # noqa: PLR0913 - one for each option
 
 @frozen
 class _McpIntake:
-    """The intake of an MCP tool: the arguments are one mapping, as the server names them."""
+    """The intake of an MCP tool. The arguments are one mapping with the server's names."""
 
     _schema: JsonSchema
 
     def definition(self) -> JSON:
-        """Return the definition that goes into `tools`."""
+        """Return the definition for `tools`."""
         return self._schema.definition()
 
     def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
@@ -292,11 +292,11 @@ class _McpCall:
     name: str
 
     async def __call__(self, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
-        """Call the tool; its progress is reported through the context.
+        """Call the tool, and report its progress through the context.
 
         Raises:
-            ToolError: the server says that the tool failed, or the connection is closed.
-            Exception: any other error of the client, such as a result that it cannot read.
+            ToolError: the server reports that the tool failed, or the connection is closed.
+            Exception: any other error of the client, such as an unreadable result.
 
         """
 
@@ -305,7 +305,7 @@ class _McpCall:
                 context.report(message, progress=progress, total=total)
 
         try:
-            _ = self.client.session  # raises if the client was left
+            _ = self.client.session  # raises if the client was closed
         except RuntimeError as error:
             raise ToolError(_DID_NOT_RUN) from error
         try:
@@ -322,18 +322,18 @@ class _McpCall:
 
 
 def _returned(result: types.CallToolResult) -> object:
-    """Return a result as a tool returns it; structured content counts only alone: servers repeat it as text.
+    """Return the result as a tool would. Structured content is used only if there is no other: servers repeat it.
 
     Raises:
-        ToolError: the server says that the tool failed; with its text.
+        ToolError: the server reports that the tool failed. It has the server's text.
 
     """
     parts = [_part(each) for each in result.content]
     if not parts and result.structured_content is not None:
         parts = [JsonResponse(result.structured_content)]
-    if result.is_error:  # its content holds only text (source: anthropic-sdk 2.11)
+    if result.is_error:  # an error result holds only text (source: anthropic-sdk 2.11)
         text = "\n".join(map(plain_text_of, parts)).strip()
-        raise ToolError(text or "The MCP server says that the tool failed, and gives no reason.")
+        raise ToolError(text or "The MCP server reports that the tool failed, without a reason.")
     if len(parts) > 1:
         return RawOutputs(parts)
     return parts[0] if parts else EmptyResponse()

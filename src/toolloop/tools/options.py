@@ -1,4 +1,4 @@
-"""Checks of the options of a tool, made where they are given."""
+"""Validate the options of a tool when it is made."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from toolloop.machine.setup import ToolEffect
 
 
 def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
-    """Return the fields of the API's tool definition that were given, as JSON.
+    """Return the given fields of the API's tool definition, as JSON.
 
     Raises:
-        BadTool: one of them is not JSON, or two exclude each other (source: messages-api, rule 35).
+        BadTool: a field is not JSON, or two fields exclude each other (source: messages-api, rule 35).
 
     """
     try:
@@ -24,7 +24,7 @@ def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
         raise BadTool(f"{name} cannot be a tool: {error}", tool=name) from error
     if fields.get("defer_loading") and "cache_control" in fields:
         raise BadTool(
-            f"{name} has cache_control and defer_loading=True, and the API refuses both together: leave one out",
+            f"{name} has cache_control and defer_loading=True, but the API refuses them together. Remove one",
             tool=name,
         )
     return fields
@@ -33,7 +33,7 @@ def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
 def check_effect(effect: object, name: str) -> None:
     """Raise `BadTool` if it is not an effect."""
     if effect not in get_args(ToolEffect):
-        raise BadTool(f'effect of {name} is {effect!r}; it is "pure", "keyed" or "once"', tool=name)
+        raise BadTool(f'effect of {name}: expected "pure", "keyed" or "once", got {effect!r}', tool=name)
 
 
 def check_timeout(timeout: Any, name: str) -> None:
@@ -41,10 +41,13 @@ def check_timeout(timeout: Any, name: str) -> None:
     if timeout is None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= float_info.max:
-        raise BadTool(f"timeout of {name} is {timeout!r}; give seconds, more than 0, or None for no limit", tool=name)
+        raise BadTool(
+            f"timeout of {name}: expected a positive number of seconds, or None for no limit, got {timeout!r}",
+            tool=name,
+        )
 
 
 def check_preview(preview: object, name: str) -> None:
     """Raise `BadTool` if it cannot be called."""
     if preview is not None and not callable(preview):
-        raise BadTool(f"preview of {name} is {preview!r}; give a function of the input, or None", tool=name)
+        raise BadTool(f"preview of {name}: expected a function of the input, or None, got {preview!r}", tool=name)

@@ -1,4 +1,4 @@
-"""The tools of a loop, by name and in order."""
+"""`ToolRegistry`: the tools of a loop."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class ToolRegistry:
-    """Tools by name, in the order given. It never changes.
+    """An immutable collection of tools, by name, in the given order.
 
     Args:
         tools: functions made with `@tool`, or objects made with `anthropic.beta_tool`.
-        adapter: makes results of returned values; an `AnthropicMessagesToolResponseAdapter` if left out.
+        adapter: makes results from return values; an `AnthropicMessagesToolResponseAdapter` if left out.
 
     Raises:
-        BadTool: an object is not a tool, or two tools have one name.
+        BadTool: an object is not a tool, or two tools have the same name.
         TypeError: `adapter` is not a response adapter.
 
     Attributes:
-        adapter: the object that makes results of returned values.
+        adapter: the object that makes results from return values.
 
     """
 
     __slots__ = ("_tools", "adapter")
 
     def __init__(self, tools: Iterable[object] = (), adapter: ToolResponseAdapter | None = None) -> None:
-        """Take the tools, in order."""
+        """Store the tools."""
         self.adapter = AnthropicMessagesToolResponseAdapter() if adapter is None else check_adapter(adapter)
         self._tools: dict[str, Tool[..., Any]] = {}
         for each in map(as_tool, tools):
             if each.name in self._tools:
                 raise BadTool(
-                    f"two tools are named {each.name!r}, and the API refuses that: rename one with "
-                    "@tool(name=...), or give the tools of an MCP server a prefix",
+                    f"two tools are named {each.name!r}, but names must be unique. Rename one with "
+                    "@tool(name=...), or pass a prefix for the tools of an MCP server",
                     tool=each.name,
                 )
             self._tools[each.name] = each
@@ -52,11 +52,11 @@ class ToolRegistry:
         return tuple(self._tools)
 
     def get(self, name: str) -> Tool[..., Any] | None:
-        """Return the tool of a name, or None."""
+        """Return the tool with a name, or None."""
         return self._tools.get(name)
 
     def definitions(self) -> list[dict[str, JSON]]:
-        """Return the definitions that go into `tools`: new copies, in order, the same bytes from run to run.
+        """Return new copies of the definitions for `tools`, in order, with the same bytes in each run.
 
         Raises:
             BadTool: an annotation of a function has no schema.
@@ -65,20 +65,20 @@ class ToolRegistry:
         return [each.definition() for each in self]
 
     def only(self, *names: str) -> ToolRegistry:
-        """Return a registry of these tools alone, in the order of this one.
+        """Return a registry with only these tools, in this registry's order.
 
         Raises:
-            BadTool: a name is not known.
+            BadTool: a name is unknown.
 
         """
         self._check(names)
         return ToolRegistry((each for each in self if each.name in names), self.adapter)
 
     def without(self, *names: str) -> ToolRegistry:
-        """Return a registry of all but these tools.
+        """Return a registry without these tools.
 
         Raises:
-            BadTool: a name is not known.
+            BadTool: a name is unknown.
 
         """
         self._check(names)
@@ -87,7 +87,7 @@ class ToolRegistry:
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._tools:
-                raise BadTool(f"no tool is named {name!r}; there are: {', '.join(self.names) or 'none'}", tool=name)
+                raise BadTool(f"unknown tool {name!r}; available: {', '.join(self.names) or 'none'}", tool=name)
 
     def __iter__(self) -> Iterator[Tool[..., Any]]:
         return iter(self._tools.values())

@@ -1,4 +1,4 @@
-"""Tools made with `anthropic.beta_tool`, taken as they are, without importing the SDK."""
+"""Accept tools made with `anthropic.beta_tool`, without importing the SDK."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from toolloop.tools.signature import check_name
 
 
 def as_tool(obj: object) -> Tool[..., Any]:
-    """Return a `Tool` as it is, and a tool of the anthropic SDK wrapped: no approval needed, effect `"once"`.
+    """Return a `Tool` unchanged, and wrap a tool of the anthropic SDK: no approval needed, effect `"once"`.
 
-    An SDK tool is known by its public methods (`name`, `to_dict()`, `call(input)`). One made of a function is
-    validated as one made with `@tool`, and runs its function directly: `call` would validate again, less strictly,
-    and would report a validation error of the function's own as invalid input (anthropic-sdk 2.11).
+    An SDK tool is recognized by its public members (`name`, `to_dict()`, `call(input)`). If it was made from a
+    function, input is validated as for `@tool`, and the function is called directly. `call` would validate again,
+    less strictly, and would report a validation error inside the function as invalid input (anthropic-sdk 2.11).
 
     Raises:
-        BadTool: it is neither.
+        BadTool: the object is neither.
 
     """
     if isinstance(obj, Tool):
@@ -42,7 +42,7 @@ def as_tool(obj: object) -> Tool[..., Any]:
 
 @frozen
 class SdkIntake:
-    """The intake of an SDK tool, whose definition is sent verbatim.
+    """The intake of an SDK tool. Its definition is sent unchanged.
 
     Attributes:
         name: the tool's name.
@@ -56,7 +56,7 @@ class SdkIntake:
     arguments: Arguments | None
 
     def definition(self) -> JSON:
-        """Return the definition that goes into `tools`."""
+        """Return the definition for `tools`."""
         return self.fields
 
     def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class SdkIntake:
 
 
 def _arguments(name: str, function: Callable[..., Any]) -> Arguments:
-    """Return the parameters as the SDK takes them: with `**kwargs` and parameters without annotation."""
+    """Return the parameters as the SDK reads them: `**kwargs` and missing annotations are allowed."""
     untyped = inspect.Parameter.empty
     parameters = [
         parameter.replace(annotation=Any if parameter.annotation is untyped else parameter.annotation)
@@ -83,7 +83,7 @@ def _arguments(name: str, function: Callable[..., Any]) -> Arguments:
 def _refusal(obj: object) -> BadTool:
     if isinstance(obj, Mapping):
         name = str(obj.get("name", "?"))
-        return BadTool(f"the definition of {name} is not a tool that can run: put it into params['tools']", tool=name)
+        return BadTool(f"{name} is a definition without a function. Pass it in params['tools'] instead", tool=name)
     name = getattr(obj, "__name__", type(obj).__name__)
-    remedy = f"decorate it with @tool, or give tool({name})" if callable(obj) else "give a function made with @tool"
-    return BadTool(f"{name} is not a tool: {remedy}", tool=name)
+    remedy = f"Decorate it with @tool, or pass tool({name})" if callable(obj) else "Pass a function made with @tool"
+    return BadTool(f"{name} is not a tool. {remedy}", tool=name)

@@ -1,4 +1,4 @@
-"""Reads a function that is to be a tool: its name, parameters, annotations and docstring. Does not import pydantic."""
+"""Read the name, parameters, annotations and docstring of a function. Does not import pydantic."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 _REFUSED: dict[Any, str] = {
-    inspect.Parameter.VAR_POSITIONAL: "takes any number of values; a tool's input is an object with named fields",
-    inspect.Parameter.VAR_KEYWORD: "takes any name; a tool's input has named fields",
-    inspect.Parameter.POSITIONAL_ONLY: "is positional-only; a tool's input is given by name",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of values, but a tool's input is an object with named fields",
+    inspect.Parameter.VAR_KEYWORD: "takes any name, but the fields of a tool's input are fixed",
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only, but a tool's input is passed by name",
 }
 
 
 @frozen
 class Signature:
-    """The parts of a function that make a tool.
+    """The parts of a function that a tool is made from.
 
     Attributes:
         name: the function's own name.
@@ -54,23 +54,23 @@ class Signature:
 
 
 def check_name(name: object) -> str:
-    """Return the name of a tool, or raise `BadTool` if the API does not accept it."""
+    """Return a tool name, or raise `BadTool` if the API does not accept it."""
     if isinstance(name, str) and _TOOL_NAME.fullmatch(name):
         return name
     raise BadTool(
-        f"{name!r} cannot be the name of a tool: the API takes 1 to 64 letters, digits, underscores and hyphens. "
-        "Give another one with @tool(name=...)",
+        f"{name!r} is not a valid tool name: the API accepts 1 to 64 letters, digits, underscores and hyphens. "
+        "Choose another name with @tool(name=...)",
         tool=str(name),
     )
 
 
 def check_properties(schema: Mapping[str, JSON], tool: str) -> None:
-    """Raise `BadTool` if the API does not accept the name of a property of an input schema."""
+    """Raise `BadTool` if the API does not accept the name of a property in an input schema."""
     for name in schema.get("properties", {}):
         if not _PROPERTY_NAME.fullmatch(name):
             raise BadTool(
-                f"{tool} cannot be a tool: the API does not accept {name!r} as the name of a parameter; it takes 1 to "
-                "64 ASCII letters, digits, underscores, dots and hyphens. Rename it, or give it an alias",
+                f"{tool} cannot be a tool: {name!r} is not a valid parameter name: the API accepts 1 to 64 ASCII "
+                "letters, digits, underscores, dots and hyphens. Rename the parameter, or give it an alias",
                 tool=tool,
             )
 
@@ -79,7 +79,7 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
     """Read a function, bound method, `functools.partial` or callable object.
 
     Args:
-        fn: the function. The arguments that a partial binds are hidden from the model.
+        fn: the function. The model does not see arguments that a partial binds.
         outer: the local names where the tool is made, for annotations that are strings.
 
     Raises:
@@ -94,7 +94,7 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
     name = getattr(inner, "__name__", type(inner).__name__)
     called = _called(inner)
     known = getattr(inspect.unwrap(called), "__globals__", {})
-    # Linters move an import that only annotations need under TYPE_CHECKING; this one name is known here anyway.
+    # Linters move imports that only annotations need under TYPE_CHECKING, so `ToolContext` is always defined here.
     local = {**({} if "ToolContext" in known else {"ToolContext": ToolContext}), **outer}
     texts: dict[str, str] = {}
     parameters: list[inspect.Parameter] = []
@@ -106,7 +106,7 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
         annotation = parameter.annotation
         try:
             annotation = resolve(annotation, known, local)
-        except NameError:  # a class that is defined further down: resolved when the schema is first used
+        except NameError:  # a class defined later in the module; resolved when the schema is first used
             pass
         except Exception as error:
             raise BadTool(
@@ -118,16 +118,16 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
         parameters.append(parameter.replace(annotation=annotation))
         if text := text_of(annotation):
             texts[parameter.name] = text
-    # Only classes and aliases of the frame are kept: the fields of a class can name nothing else.
+    # Only classes and aliases are kept, because annotations in a class refer to nothing else.
     classes = {key: value for key, value in local.items() if isinstance(value, type) or is_alias(value)}
     return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), (known, classes))
 
 
 def resolve(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) -> Any:
-    """Return an annotation with every name in it looked up.
+    """Return an annotation with every name in it resolved.
 
     Raises:
-        NameError: a name is not known (yet).
+        NameError: a name is not defined (yet).
 
     """
 
@@ -138,7 +138,7 @@ def resolve(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) ->
 
 
 def is_alias(annotation: object) -> bool:
-    """Return whether a `type` statement made it: `typing` and `typing_extensions` have one class each for these."""
+    """Return whether it is a type alias; `typing` and `typing_extensions` have one class each for these."""
     return type(annotation).__name__ == "TypeAliasType"
 
 
@@ -152,11 +152,10 @@ def text_of(annotation: Any) -> str | None:
 def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     """Return the description in a docstring, and the description of each parameter or attribute.
 
-    Google, NumPy and reST style are understood. The description is the text before the first section: the summary and
-    the paragraphs after it, as the SDK sends it (source: anthropic-sdk 2.12, `BaseFunctionTool`). A docstring that
-    cannot be parsed is all description.
+    Google, NumPy and reST styles are supported. The description is the text before the first section, as in the SDK
+    (source: anthropic-sdk 2.12, `BaseFunctionTool`). A docstring that cannot be parsed is used whole as description.
     """
-    import docstring_parser  # noqa: PLC0415 - only needed when a definition is first asked for
+    import docstring_parser  # noqa: PLC0415 - only needed when a definition is first made
 
     text = inspect.cleandoc(doc or "")
     try:
@@ -175,7 +174,7 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
 
 
 def own_doc(kind: type) -> str | None:
-    """Return the docstring that somebody wrote for a class; dataclasses without one get their signature for it."""
+    """Return the written docstring of a class, or None. Python generates a docstring for dataclasses without one."""
     doc: str | None = vars(kind).get("__doc__")
     return None if doc and doc.startswith(f"{kind.__name__}(") else doc
 
@@ -193,7 +192,7 @@ def _is_context(annotation: Any) -> bool:
 
 
 def _called(inner: Any) -> Any:
-    """Return the function that has the parameters: of a class its `__init__`, of a callable object its `__call__`."""
+    """Return the function with the parameters: `__init__` for a class, `__call__` for a callable object."""
     if hasattr(inner, "__code__") or hasattr(inner, "__wrapped__") or inspect.ismethod(inner):
         return inner
     return getattr(inner, "__init__" if isinstance(inner, type) else "__call__", inner)
@@ -208,7 +207,7 @@ def _doc(inner: Any, called: Any) -> str | None:
 
 def _parameters(fn: Callable[..., Any], called: Any, name: str) -> list[inspect.Parameter]:
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-        raise BadTool(f"{name} yields, and a tool has one result: return it", tool=name)
+        raise BadTool(f"{name} is a generator, but a tool has one result. Return it instead of yielding", tool=name)
     try:
         return list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:
@@ -218,8 +217,8 @@ def _parameters(fn: Callable[..., Any], called: Any, name: str) -> list[inspect.
 def _check(parameter: inspect.Parameter, name: str) -> None:
     why = _REFUSED.get(parameter.kind)
     if why is None and parameter.annotation is inspect.Parameter.empty:
-        why = "has no annotation, so the model cannot be told what to give"
+        why = "has no annotation, which the schema needs"
         if parameter.name in {"self", "cls"}:
-            why += ": make a tool of the bound method, tool(object.method)"
+            why += ". Make a tool from the bound method: tool(object.method)"
     if why is not None:
         raise BadTool(f"{name} cannot be a tool: its parameter {parameter.name!r} {why}", tool=name)

@@ -1,1 +1,1 @@
-"""Turn the values that tools return or raise into the content of a `tool_result`."""
+"""Convert return values and exceptions of tools to the content of a `tool_result`."""

@@ -1,4 +1,4 @@
-"""The response adapter: makes the user message that answers a call out of what the tool returned."""
+"""The response adapter: converts a tool's return value to the user message that answers the call."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _MAX_CHARS = 200_000  # about 50,000 tokens
 
 
 class ToolResponseAdapter(Protocol):
-    """Makes results out of what tools return. Pass an object with these two methods to `ToolRegistry`."""
+    """Make results from return values. Pass an object with these two methods to `ToolRegistry`."""
 
     def to_plain_text(self, response: Any) -> str:
-        """Return what a tool returned as text, for hosts and logs."""
+        """Return a tool's return value as text, for hosts and logs."""
         ...
 
     def create_messages(self, call: Any, response: Any) -> list[dict[str, JSON]]:
-        """Return a list with the one user message that holds the `tool_result` of a `tool_use` block.
+        """Return a list with one user message, which holds the `tool_result` for a `tool_use` block.
 
         A response that cannot be sent becomes an error result.
 
         Raises:
-            ValueError: the call has no id, or is not one that a `tool_result` answers.
+            ValueError: the call has no id, or is not a `tool_use` block.
 
         """
         ...
 
 
 class AnthropicMessagesToolResponseAdapter:
-    """Makes results for the Messages API. The API accepts them, whatever the tool returned.
+    """Make results that the Messages API accepts, from any return value.
 
     It also works without a loop. Override `to_plain_text` to change the texts that the model reads.
 
     Args:
-        max_chars: the most characters that a text of a result may have; the rest is cut, and a note says how much.
-            None is no limit.
+        max_chars: the maximum number of characters of a text in a result. Longer texts are cut, with a note of how
+            much is missing. None means no limit.
 
     Raises:
         TypeError: a method of the subclass is async.
@@ -63,9 +63,9 @@ class AnthropicMessagesToolResponseAdapter:
         self._max_chars = max_chars
 
     def to_plain_text(self, response: Any) -> str:
-        """Return what a tool returned or raised as text: files by name, other blocks by type in brackets.
+        """Return a return value or exception as text: files by name, other blocks by type in brackets.
 
-        The text blocks of a result are made by this method. An iterator is read to its end.
+        This method makes the text blocks of a result. An iterator is read to its end.
 
         Raises:
             Unsendable: the response is neither JSON nor content.
@@ -74,13 +74,13 @@ class AnthropicMessagesToolResponseAdapter:
         return plain_text_of(response)
 
     def create_messages(self, call: Any, response: Any) -> list[dict[str, JSON]]:
-        """Return a list with the one user message that answers a call.
+        """Return a list with one user message that answers a call.
 
         Args:
             call: the `tool_use` block, as a mapping or an SDK object. The result of a call made by code execution
                 holds only text. The result of a toolset member holds text and images, and repeats `toolset_name`;
                 other blocks of a `RawOutputs` follow it.
-            response: what the tool returned: any value, or a response type; or the exception that it raised.
+            response: the tool's return value (any value, or a response type), or the exception that it raised.
 
         Raises:
             ValueError: the call has no id, or is not a `tool_use` block.
@@ -110,7 +110,7 @@ class AnthropicMessagesToolResponseAdapter:
         return [{"role": "user", "content": [result, *after]}]
 
     def _failure(self, error: BaseException) -> str:
-        """The text of an error, which is never blank."""
+        """Return the text of an error; never blank."""
         with suppress(Exception):
             if (text := well_formed(self.to_plain_text(error))).strip():
                 return text
@@ -125,10 +125,10 @@ class AnthropicMessagesToolResponseAdapter:
 
 
 def check_adapter(adapter: Any) -> ToolResponseAdapter:
-    """Return an object if it is a response adapter.
+    """Return the object if it is a response adapter.
 
     Raises:
-        TypeError: it lacks a method, a method is async, or it is a class.
+        TypeError: a method is missing or async, or the object is a class.
 
     """
     for name in ("create_messages", "to_plain_text"):
@@ -146,7 +146,7 @@ def check_adapter(adapter: Any) -> ToolResponseAdapter:
 
 @frozen
 class _Asked:
-    """The parts of a `tool_use` block that matter for its result."""
+    """The fields of a `tool_use` block that affect its result."""
 
     id: str
     name: str
@@ -161,9 +161,9 @@ def _asked(call: Any) -> _Asked:
 
     call_id, kind, toolset = of(call, "id"), of(call, "type"), of(call, "toolset_name")
     if kind is not None and kind != "tool_use":
-        raise ValueError(f"a tool_result answers a tool_use block, not a block of the type {kind!r}")
+        raise ValueError(f"cannot make a tool_result for a block of type {kind!r}: expected a tool_use block")
     if not isinstance(call_id, str) or not call_id.strip():
-        raise ValueError(f"the tool_use block has no id ({call_id!r}); a result needs the id of its call")
+        raise ValueError(f"cannot make a tool_result: expected a tool_use block with an id, got id {call_id!r}")
     by_code = str(of(of(call, "caller"), "type")).startswith("code_execution")
     kinds = kinds_taken(by_code=by_code, toolset=toolset)
     return _Asked(call_id, str(of(call, "name")), kinds, by_code, toolset if isinstance(toolset, str) else None)
@@ -172,7 +172,7 @@ def _asked(call: Any) -> _Asked:
 def _parted(outputs: RawOutputs, asked: _Asked) -> tuple[RawOutputs, dict[str, JSON], list[dict[str, JSON]]]:
     """Return the blocks inside the result, the other fields of a ready result, and the blocks after the result.
 
-    Ready results of the call are replaced by their content. Nothing may follow the result of a call made by code.
+    A ready result of the call is replaced by its content. Blocks may not follow the result of a call made by code.
     """
     inside: list[Any] = []
     ready: dict[str, JSON] = {}
@@ -196,7 +196,7 @@ def _parted(outputs: RawOutputs, asked: _Asked) -> tuple[RawOutputs, dict[str, J
 
 def _content_of_ready(block: dict[str, JSON], call_id: str, where: str) -> JSON:
     if block.get("tool_use_id") != call_id:
-        raise Unsendable(f"{where} is a tool_result of another call than {call_id}")
+        raise Unsendable(f"{where} is a tool_result of a call other than {call_id}")
     content = block.get("content") or []
     if not isinstance(content, (str, list)):
         raise Unsendable(f"{where}.content is neither a text nor a list of content blocks")
@@ -206,7 +206,7 @@ def _content_of_ready(block: dict[str, JSON], call_id: str, where: str) -> JSON:
 
 
 def _log(asked: _Asked, response: object, content: JSON, *, is_error: bool) -> None:
-    """Log one event for the call, without contents."""
+    """Log one line for the call, without contents."""
     if not LOG.isEnabledFor(logging.INFO):
         return
     about = {

@@ -1,4 +1,4 @@
-"""Turn a value into the content of a `tool_result`: text, or content blocks that the API accepts."""
+"""Convert a value to the content of a `tool_result`: text, or content blocks that the API accepts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolloop.tools.responses.types import (
 
 Content = str | list[dict[str, JSON]]
 
-# A mapping with this type and this key is a content block. Rows of data have types, too, so the type is not enough.
+# A mapping with this type and this key is a content block. Data may also have a `type`, so the type is not enough.
 _MARKS = {
     "text": "text",
     "image": "source",
@@ -38,7 +38,7 @@ _MARKS = {
 
 
 def plain_text_of(value: Any) -> str:  # noqa: PLR0911 - one row for each kind of value
-    """Return a value as text: the words of a text, the name of a file, the JSON of data.
+    """Return a value as text: a text unchanged, the name of a file, the JSON of data.
 
     Raises:
         Unsendable: the value is neither JSON nor content.
@@ -78,7 +78,7 @@ def _plain_item(item: Any) -> str:
 
 
 def listed(value: Any) -> Any:
-    """Return a value, and an iterator as a list.
+    """Return a value unchanged, but an iterator as a list.
 
     Raises:
         Unsendable: the iterator raises.
@@ -91,7 +91,7 @@ def listed(value: Any) -> Any:
 
 
 def _content_items(value: Any) -> list[Any] | None:
-    """The items of `RawOutputs`, or of a list that holds only content blocks and responses; else None."""
+    """Return the items of `RawOutputs`, or of a list that holds only content blocks and responses; else None."""
     if isinstance(value, RawOutputs):
         return list(value.blocks)
     if isinstance(value, (list, tuple)) and value and all(map(_is_content, value)):
@@ -114,12 +114,12 @@ def _is_content(item: Any) -> bool:
 def as_block(item: Any) -> dict[str, JSON] | None:
     """Return a mapping or a block of the SDK as JSON; None for anything else."""
     if hasattr(item, "to_dict") and hasattr(item, "model_dump"):
-        item = item.to_dict(mode="json", warnings=False)  # without the fields that were never set
+        item = item.to_dict(mode="json", warnings=False)  # omits unset fields
     return to_json(item) if isinstance(item, Mapping) else None
 
 
 def takes(kinds: Collection[str], kind: str) -> bool:
-    """Return whether a result that may hold blocks of these types may hold one; an ordinary one takes newer types."""
+    """Return whether a result may hold a block of this type. Ordinary results accept unknown, newer types."""
     return kind in kinds or (not is_known(kind) and kinds_taken(by_code=False, toolset=None).issubset(kinds))
 
 
@@ -127,7 +127,7 @@ def following(blocks: Iterable[Any]) -> list[dict[str, JSON]]:
     """Return the blocks that follow the results in a user message, without blank texts.
 
     Raises:
-        Unsendable: one may not stand there.
+        Unsendable: the API does not accept a block there.
 
     """
     kept = []
@@ -160,14 +160,14 @@ def content_of(
     """Return the content of a result for a value: a str, or a list of content blocks.
 
     Args:
-        value: what a tool returned, or a person answered.
+        value: a tool's return value, or a person's answer.
         kinds: the types of blocks that this result may hold. A file of another type is named in a text.
-        is_error: the content of an error holds only texts; other blocks are named. It must not be empty.
+        is_error: whether it is an error. An error holds only texts, which name other blocks, and cannot be empty.
         known_tools: the names that a `tool_reference` block may have; None accepts all names.
         to_plain_text: makes the texts.
 
     Raises:
-        Unsendable: the value cannot be sent; the message says why and where.
+        Unsendable: the value cannot be sent; the message has the reason and the location.
 
     """
     reader = _Reader(frozenset({"text"}) if is_error else frozenset(kinds), is_error, known_tools, to_plain_text)
@@ -184,23 +184,23 @@ def content_of(
         raise Unsendable(f"it cannot be read: {headline(error)}") from error
     sent = [each for each in sent if not isinstance(each, str) or each.strip()]
     if is_error and (not sent or value is None or isinstance(value, EmptyResponse)):
-        raise Unsendable("the content of an error may not be empty; say what went wrong")
+        raise Unsendable("the content of an error must not be empty; describe the error")
     if len(sent) <= 1 and all(isinstance(each, str) for each in sent):
         return "".join(map(str, sent))
     content = [{"type": "text", "text": each} if isinstance(each, str) else each for each in sent]
     types = [block["type"] for block in content]
     if "search_result" in types and set(types) != {"search_result"}:
-        raise Unsendable("it holds search_result blocks beside others; a result takes either only those or none")
+        raise Unsendable("it mixes search_result blocks with other blocks; a result holds either only those or none")
     if types.count("browser_state") > 1:
         raise Unsendable("it holds more than one browser_state block")
     if (marks := sum(block.get("cache_control") is not None for block in content)) > MOST_CACHE_MARKS:
-        raise Unsendable(f"it has {marks} cache marks; a request takes {MOST_CACHE_MARKS}")
+        raise Unsendable(f"it has {marks} cache marks; a request may have {MOST_CACHE_MARKS}")
     return content
 
 
 @frozen
 class _Reader:
-    """Reads the items of one result; a str stands for a text block."""
+    """Read the items of one result. A str means a text block."""
 
     kinds: frozenset[str]
     is_error: bool
@@ -230,12 +230,12 @@ class _Reader:
                 return f"[{kind}]"
             if not takes(self.kinds, kind):
                 taken = ", ".join(sorted(self.kinds))
-                raise Unsendable(f"{where} is a block of the type {kind}; the result of this call takes only {taken}")
-            return block  # of a type that is newer than this library: the API judges it
+                raise Unsendable(f"{where} is a block of type {kind}; the result of this call may hold only {taken}")
+            return block  # a type that is newer than this library; the API validates it
         if _is_blank(block):
             return ""
         for path, said in misfits(block):
             raise Unsendable(f"{where}{'.' if path else ''}{path}: {said}")
         if kind == "tool_reference" and self.known_tools is not None and block["tool_name"] not in self.known_tools:
-            raise Unsendable(f"{where} refers to the tool {block['tool_name']!r}, which is not known")
+            raise Unsendable(f"{where} refers to the unknown tool {block['tool_name']!r}")
         return block

@@ -1,4 +1,4 @@
-"""The text of an error result: what the model reads about an exception that a tool raised."""
+"""The text of an error result, which tells the model about an exception that a tool raised."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Unsendable(ValueError):
 def describe_failure(exc: BaseException) -> str:
     """Return the text of the error result for an exception. It is never blank.
 
-    The text has the type, the message and the notes of the exception, and the members of an exception group; at most
-    4096 characters, without a traceback. The content of a `ToolError` (toolloop's or the SDK's) is passed on whole;
-    of its content blocks only texts, since the API takes nothing else in an error result (source: anthropic-sdk 2.11).
+    The text has the type, the message and the notes of the exception, and the members of an exception group. It has
+    at most 4096 characters and no traceback. The content of a `ToolError` (toolloop's or the SDK's) is passed on whole.
+    Of its content blocks, only texts are kept: an error result cannot hold others (source: anthropic-sdk 2.11).
     """
     try:
         return well_formed(_own_text(exc) or shortened("\n".join(_lines(exc))))
@@ -35,7 +35,7 @@ def describe_failure(exc: BaseException) -> str:
 
 def headline(exc: BaseException) -> str:
     """Return the type and the message of an exception, such as `ValueError: no such file`."""
-    # The str of a group counts its members, which are listed below it.
+    # `str()` of a group ends with the number of its members; they are listed below it.
     message = exc.message if isinstance(exc, BaseExceptionGroup) else str(exc)
     message = _ADDRESS.sub("", message)
     return f"{type(exc).__name__}: {message}" if message.strip() else type(exc).__name__
@@ -54,7 +54,7 @@ def _notes(exc: BaseException) -> list[str]:
 
 
 def _own_text(exc: BaseException) -> str | None:
-    """The text that the exception itself holds for the model; None if it holds none."""
+    """Return the exception's own text for the model, or None."""
     if isinstance(exc, Unsendable):
         return f"The tool ran, but its result cannot be sent: {exc}"
     if not any(kind.__name__ == "ToolError" for kind in type(exc).__mro__):

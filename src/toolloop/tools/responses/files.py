@@ -1,4 +1,4 @@
-"""Files as content blocks: images, PDFs and texts are shown, other files are named."""
+"""Convert files to content blocks: images, PDFs and texts are shown, other files are named."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from toolloop.messages.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, media_t
 from toolloop.tools.responses.errors import Unsendable
 from toolloop.tools.responses.types import FileResponse, mime_type_of
 
-_MOST_BYTES = 23 * 1024 * 1024  # a request has 32 MB, base64 takes a third more (source: messages-api, rule 1)
+_MOST_BYTES = 23 * 1024 * 1024  # a request may have 32 MB, and base64 adds a third (source: messages-api, rule 1)
 _MOST_TITLE = 500  # characters of a document's title
 _NEVER_TEXT = {"image", "audio", "video", "font"}
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:+-]+)", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not in a text, often in bytes that decode by chance
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not in texts, but common in bytes that decode by chance
 _PDF = "application/pdf"
 
 
@@ -45,16 +45,16 @@ def block_of_file(given: Any, kinds: Collection[str], label: str) -> dict[str, J
     why = ""
     block: dict[str, JSON] | str = ""
     if len(data) > _MOST_BYTES:
-        why = f"a result takes at most {_MOST_BYTES:,} bytes"
+        why = f"it has more than {_MOST_BYTES:,} bytes, the limit for a result"
     elif kind in IMAGE_TYPES or kind == _PDF:
         block = _media_block(str(kind), data, name)
         if block["type"] not in kinds:
-            why = f"the result of this call cannot hold a block of the type {block['type']}"
+            why = f"the result of this call cannot hold a block of type {block['type']}"
         elif kind != _PDF and len(block["source"]["data"]) > MOST_IMAGE_CHARACTERS:
-            why = f"an image may have at most {MOST_IMAGE_CHARACTERS:,} bytes as base64"
+            why = f"it has more than {MOST_IMAGE_CHARACTERS:,} bytes as base64, the limit for an image"
     else:
         block = _text(data, mime_type)
-        why = "" if block.strip() else "it is empty, or neither a jpeg, png, gif or webp image, a PDF nor text"
+        why = "" if block.strip() else "it is empty, or not a jpeg, png, gif or webp image, a PDF or text"
     if not why:
         return block
     return f"{label} ({kind or well_formed(mime_type)}, {len(data):,} bytes) is not shown: {why}."
@@ -81,7 +81,7 @@ def _media_block(kind: str, data: bytes, name: str | None) -> dict[str, JSON]:
 
 
 def _text(data: bytes, mime_type: str) -> str:
-    """The text of a file; blank if it is not a text."""
+    """Return the text of a file, or a blank text if it is not text."""
     root = mime_type.strip().lower().partition("/")[0]
     if root in _NEVER_TEXT:
         return ""
@@ -90,7 +90,7 @@ def _text(data: bytes, mime_type: str) -> str:
     for encoding in (marked, declared and declared[1], "utf-8-sig"):
         try:
             text = data.decode(encoding) if encoding else None
-        except (LookupError, ValueError):  # an unknown encoding, or a wrong one
+        except (LookupError, ValueError):  # the encoding is unknown or wrong
             continue
         if text is not None:
             return "" if root != "text" and _CONTROL.search(text) else well_formed(text)

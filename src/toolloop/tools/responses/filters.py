@@ -9,27 +9,27 @@ from attrs import field, frozen
 
 from toolloop.machine.jsontext import JSON
 
-_LEAST = 100  # the note alone takes half of that
+_LEAST = 100  # the note alone has about half of these characters
 
 
 def _long_enough(_filter: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST:
-        raise ValueError(f"{attribute.name} is {value!r}; give a whole number of characters, {_LEAST} or more")
+        raise ValueError(f"{attribute.name}: expected an int, {_LEAST} or more, got {value!r}")
 
 
 def _names(_filter: Any, attribute: Any, value: Any) -> None:
     if value is not None and (isinstance(value, str) or not isinstance(value, Collection)):
-        raise ValueError(f"{attribute.name} is {value!r}; give a list of tool names, or None for all tools")
+        raise ValueError(f"{attribute.name}: expected a list of tool names, or None for all tools, got {value!r}")
 
 
 @frozen
 class TruncateResults:
-    """Shorten long texts of results: keep head and tail, with a note between them.
+    """Shorten long texts in results: keep the head and the tail, with a note between them.
 
-    The note says how many characters were cut. Each text block is cut separately; images and documents stay.
+    The note has the number of missing characters. Each text block is cut separately; images and documents are kept.
 
     Args:
-        max_chars: the most characters of a text, including the note; 100 or more.
+        max_chars: the maximum number of characters of a text, including the note; 100 or more.
         only: the names of the tools whose results are cut; None means all tools.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Convert the values of a program to JSON."""
+"""Convert Python values to JSON."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _REMEDY = "return text, JSON values, a dataclass, an attrs class, a pydantic mod
 def to_json_text(value: Any) -> str:
     """Return the compact JSON text of a value.
 
-    pydantic converts what it knows: dataclasses, models, dates, decimals, enums, sets, generators and so on. Objects of
-    attrs classes become objects; NumPy and similar libraries are asked for plain values. NaN and infinities become
+    pydantic converts the types that it supports: dataclasses, models, dates, decimals, enums, sets, generators and so
+    on. Instances of attrs classes become objects, and NumPy values become numbers and lists. NaN and infinities become
     `null`, and a lone surrogate becomes U+FFFD.
 
     Raises:
-        Unsendable: the value holds something else, bytes that are not UTF-8 text, or itself.
+        Unsendable: the value holds an unsupported type, bytes that are not UTF-8 text, or itself.
 
     """
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - `import toolloop` must not load it
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - `import toolloop` must not import it
 
     try:
         plain = to_jsonable_python(_in_order(value), fallback=_plainer, inf_nan_mode="null")
@@ -37,7 +37,7 @@ def to_json_text(value: Any) -> str:
     except Unsendable:
         raise
     except RecursionError as error:
-        raise Unsendable("it contains itself, or is nested too deep to be JSON") from error
+        raise Unsendable("it contains itself, or is nested too deeply for JSON") from error
     except UnicodeDecodeError as error:
         raise Unsendable("it holds bytes that are not UTF-8 text; return them as a FileResponse") from error
     except Exception as error:
@@ -45,9 +45,9 @@ def to_json_text(value: Any) -> str:
 
 
 def _in_order(value: Any) -> Any:
-    """Return a value whose sets are sorted lists, and whose keys are texts as JSON writes them.
+    """Return the value with sets as sorted lists, and with keys as JSON writes them.
 
-    So a repeated run sends the same bytes, and no two keys become one.
+    So a repeated run sends the same bytes, and two keys never become one.
     """
     if isinstance(value, (set, frozenset)):
         return sorted(map(_in_order, value), key=to_json_text)
@@ -57,7 +57,7 @@ def _in_order(value: Any) -> Any:
         return value
     named = {_key(key): _in_order(item) for key, item in value.items()}
     if len(named) < len(value):
-        raise Unsendable(f"it has two keys that are the same text in JSON; the keys are {', '.join(map(repr, named))}")
+        raise Unsendable(f"two of its keys are the same text in JSON; the keys are {', '.join(map(repr, named))}")
     return named
 
 
@@ -78,7 +78,7 @@ def to_json(value: Any) -> JSON:
 
 
 def _plainer(value: Any) -> Any:
-    """Return a value that pydantic knows, or that is nearer to one."""
+    """Return a value that pydantic supports, or one step closer to it."""
     kind = type(value)
     if isinstance(value, Response):
         return _unwrapped(value)
@@ -96,7 +96,7 @@ def _plainer(value: Any) -> Any:
         return list(value)
     if inspect.iscoroutine(value):
         value.close()  # otherwise Python warns that it was never awaited
-        raise Unsendable("it is a coroutine: await it in the tool, and declare the tool with async def")
+        raise Unsendable("it is a coroutine; await it in the tool, and declare the tool with async def")
     raise Unsendable(f"a value of type {kind.__name__} cannot be converted to JSON: {_REMEDY}")
 
 
@@ -114,4 +114,4 @@ def _unwrapped(response: Response) -> Any:
         case EmptyResponse():
             return None
     what = a_type(response)
-    raise Unsendable(f"{what} stands inside data; return it alone, or combine it with others by RawOutputs([...])")
+    raise Unsendable(f"it holds {what} inside data; return that alone, or combine several in RawOutputs([...])")

@@ -1,4 +1,4 @@
-"""The results of a call: what its tool returned or raised, in the form that the API takes."""
+"""Make results in the API's format from return values and exceptions of tools."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LOG = logging.getLogger("toolloop.tools")
 
 @frozen(eq=False)
 class ResultMaker:
-    """Makes the results of a call.
+    """Make the results of a call.
 
     Attributes:
-        adapter: makes a message of what the tool returned or raised.
-        texts: of the loop.
-        known: gives the names of all tools, for results that refer to one; None where they are not all known.
+        adapter: makes a message from the tool's return value or exception.
+        texts: the loop's texts for the model.
+        known: returns the names of all tools, for results that refer to one; None if some are unknown.
 
     """
 
@@ -40,14 +40,14 @@ class ResultMaker:
     known: Callable[[], Collection[str] | None]
 
     def returned(self, value: Any) -> Result:
-        """Return the result of a tool that returned a value. A value that cannot be sent makes an error result."""
+        """Return the result for a return value. A value that cannot be sent becomes an error result."""
         try:
             return self._adapted(listed(value))
-        except Exception as error:  # noqa: BLE001 - an adapter of the caller's may raise anything
+        except Exception as error:  # noqa: BLE001 - a custom adapter may raise anything
             return self.failed(error)
 
     def failed(self, error: BaseException) -> Result:
-        """Return the error result of a tool that raised."""
+        """Return the error result for an exception."""
         try:
             return self._adapted(error)
         except Exception:
@@ -56,16 +56,16 @@ class ResultMaker:
             return self._error(describe_failure(error))
 
     def timed_out(self, seconds: float, *, left_behind: bool) -> Result:
-        """Return the error result of a tool that took too long. `left_behind`: it may still run in its thread."""
-        LOG.warning("a tool took too long", extra={"tool": self.call.name, "call_id": self.call.id})
+        """Return the error result for a timeout. `left_behind` means that the tool may still run in its thread."""
+        LOG.warning("a tool exceeded its timeout", extra={"tool": self.call.name, "call_id": self.call.id})
         text = say(self.texts, "left_behind" if left_behind else "timed_out", seconds=f"{seconds:g}")
         return Result(encode(text), is_error=True, outcome=Outcome.TIMED_OUT)
 
     def sendable(self, content: Any, *, is_error: bool = False) -> JSON:
-        """Return the content of a result in the form that the API takes.
+        """Return the content of a result in the API's format.
 
         Raises:
-            TypeError, ValueError: it cannot be sent.
+            TypeError, ValueError: the content cannot be sent.
 
         """
         if not isinstance(content, list):
@@ -76,12 +76,12 @@ class ResultMaker:
         return content_of(blocks, kinds=kinds_for(self.call), is_error=is_error, known_tools=known)
 
     def _adapted(self, response: Any) -> Result:
-        """Return the result that the adapter makes of a tool's value, or of its exception."""
+        """Return the adapter's result for a return value or exception."""
         block, after = self._parts(self.adapter.create_messages(_tool_use(self.call), response))
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
         if _is_one_text(content) and (is_error or not _returned_a_block(response, content[0]["text"])):
-            content = content[0]["text"]  # the same to the API, and what the SDK sends for a text
+            content = content[0]["text"]  # equivalent for the API; the SDK sends a text this way
         content = self.sendable(content, is_error=is_error)
         made = self._error(content) if is_error else Result(encode(content), plain=self._plain_text(response, content))
         mark = block.get("cache_control")
@@ -90,24 +90,24 @@ class ResultMaker:
         return evolve(made, mark=None if mark is None else encode(mark), after=encode(after) if after else None)
 
     def _plain_text(self, response: Any, content: JSON) -> str | None:
-        """Return the text for hosts; None if it is that of the content."""
+        """Return the text for hosts; None if it equals the text of the content."""
         text = None
-        with suppress(Exception):  # the result goes out in any case
+        with suppress(Exception):  # the result is sent in any case
             text = well_formed(self.adapter.to_plain_text(response))
         return None if text is None or text == text_of_content(content) else shortened(text)
 
     def _parts(self, messages: Any) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
-        """Return the `tool_result` of the message that an adapter made, and the blocks after it."""
+        """Return the `tool_result` in an adapter's message, and the blocks after it."""
         match messages:
             case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id} as block, *after]}]:
                 flaws = tuple(BLOCKS["tool_result"].shape("", "", block))
-                is_alone = not (self.call.by_code and after)  # the API takes nothing after the result of such a call
+                is_alone = not (self.call.by_code and after)  # the API accepts nothing after such a result
                 if not flaws and is_alone and isinstance(block.get("content", ""), (str, list)):
                     return block, following(after)
         raise TypeError(
-            f"{type(self.adapter).__name__}.create_messages gave something else than one user message with the one "
-            f"tool_result block of the call {self.call.id} (its content a string or a list), and after it only blocks "
-            "that may follow; nothing may follow the result of a call that code made"
+            f"{type(self.adapter).__name__}.create_messages returned an invalid message. It must return a list with "
+            f"one user message, which begins with the tool_result of call {self.call.id} (content: a string or a "
+            "list). Only blocks that the API accepts there may follow; none after the result of a call made by code"
         )
 
     def _error(self, content: JSON) -> Result:
@@ -141,7 +141,7 @@ def _is_one_text(content: Any) -> TypeGuard[list[dict[str, JSON]]]:
 
 
 def _returned_a_block(response: Any, text: str) -> bool:
-    """Return whether a tool returned this text as a block. It compares types: a response may be any object."""
+    """Return whether a tool returned this text as a block. Types are checked first: a response may be any object."""
     if type(response) is not list or len(response) != 1 or type(response[0]) is not dict:
         return type(response) is RawOutputs
     block = response[0]

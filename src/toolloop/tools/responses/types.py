@@ -1,6 +1,6 @@
-"""Response types: what a tool may return besides plain values.
+"""Response types: return values of tools besides plain values.
 
-The types check their fields when they are made, so the traceback of a bad one leads to the tool.
+The fields are validated when an object is made, so the traceback of an error points to the tool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attrs.validators import instance_of, min_len
 
 from toolloop.machine.jsontext import a_type, well_formed
 
-#: Types that stand for a file: its path, or its bytes.
+#: Types of values that are treated as files: a path, or bytes.
 FILES = Path | bytes | bytearray | memoryview
 
 
@@ -54,10 +54,10 @@ def _to_bytes(value: Any) -> Any:
 
 @frozen
 class FileResponse(Response):
-    """A file: jpeg, png, gif, webp, PDF and text are shown to the model, other files are only named.
+    """A file. The model sees jpeg, png, gif, webp, PDF and text; of other files it gets only the name.
 
-    The first bytes decide which of these a file is; `mime_type` matters only for the other files and for the charset
-    of a text. So a text that begins with `%PDF-` is sent as a PDF.
+    The type is detected from the first bytes. `mime_type` is used only for other files and for the charset of a text.
+    So a text that begins with `%PDF-` is sent as a PDF.
 
     Args:
         name: the file name shown to the model.
@@ -107,10 +107,9 @@ def _to_tuple(value: Any) -> tuple[Any, ...]:
 
 @frozen
 class RawOutputs(Response):
-    """Content blocks of the Messages API, sent unchanged. Strings, files and responses may stand among them.
+    """Content blocks of the Messages API, sent unchanged. The list may also hold strings, files and responses.
 
-    A ready `tool_result` block of the call stands for the result. Blocks of types that this library does not know are
-    passed on.
+    A ready `tool_result` block of the call is used as the result. Blocks of unknown types are passed on.
 
     Args:
         blocks: mappings or SDK blocks; strings, responses, paths and bytes are converted.
@@ -139,4 +138,4 @@ def mime_type_of(name: str) -> str:
 
 @cache
 def _known_types() -> mimetypes.MimeTypes:
-    return mimetypes.MimeTypes()  # Python's own table: the settings of the machine must not change a request
+    return mimetypes.MimeTypes()  # Python's own table: the system's configuration must not change a request
