@@ -166,7 +166,7 @@ def test_a_decision_of_a_call_that_is_settled_says_by_whom_how_and_when() -> Non
         turn.approve("toolu_o", by="bob")
         with pytest.raises(AlreadyDecided, match="deny by ana at") as open_:
             turn.approve("toolu_w", by="bob")
-        with pytest.raises(DecisionConflict, match="cannot be taken back") as other:
+        with pytest.raises(DecisionConflict, match="cannot be changed") as other:
             turn.deny("toolu_o", "no")
         assert (type(other.value), other.value.decision, other.value.by) == (DecisionConflict, "approve", "bob")
         turn.continue_loop()

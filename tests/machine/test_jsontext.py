@@ -147,7 +147,7 @@ def test_objects_become_plain() -> None:
         ({"a": {1: 2}}, r"messages\.a has the key 1"),
         (b"bytes", "messages is a bytes"),
         ({1, 2}, "messages is a set"),
-        (["half a pair: \ud83d"], r"messages\[0\] holds a lone surrogate"),
+        (["half a pair: \ud83d"], r"messages\[0\] contains a lone surrogate"),
         ([float("nan")], r"messages\[0\] is nan, which is not JSON"),
         ({"a": -float("inf")}, r"messages\.a is -inf"),
     ],

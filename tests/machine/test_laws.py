@@ -239,16 +239,16 @@ def test_only_a_judgement_that_lets_all_run_is_implied(event: ev.Event, followin
 @pytest.mark.parametrize(
     ("journal", "says"),
     [
-        ([], "this one with NoneType"),
-        ([ev.Continued()], "this one with Continued"),
-        ([ev.Opened(m.setup(), (), path=("c",))], "this one with Opened inside a call"),
+        ([], "this one starts with NoneType"),
+        ([ev.Continued()], "this one starts with Continued"),
+        ([ev.Opened(m.setup(), (), path=("c",))], "this one starts with Opened inside a call"),
     ],
 )
 def test_a_journal_starts_with_the_beginning_of_a_loop(journal: list[ev.Event], says: str) -> None:
     with pytest.raises(IllegalCommand) as refused:
         fold(journal)
-    assert str(refused.value) == f"a journal starts with Opened or Adopted, and {says}"
-    asked = says.split()[3]
+    assert str(refused.value) == f"a journal must start with Opened or Adopted; {says}"
+    asked = says.split()[4]
     assert (refused.value.state, refused.value.asked, refused.value.allowed) == ("none", asked, ("Opened", "Adopted"))
 
 

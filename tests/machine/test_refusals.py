@@ -29,7 +29,7 @@ OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
         (m.after(limits=Limits(max_iterations=0)), ev.Requested(), "Ready", "a limit forbids the request"),
         (m.after(), ev.TurnEnded(), "Ready", "something can still be done, or is in progress"),
         (ASKED, ev.Started("x"), "Judging", "'x' is not a call that may start"),
-        (ASKED, m.ended("c"), "Judging", "'c' is not a call that runs"),
+        (ASKED, m.ended("c"), "Judging", "'c' is not a running call"),
         (
             ASKED,
             ev.HistoryTaken(reply=m.user()),
@@ -42,14 +42,14 @@ OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
             "Judging",
             "'x' is not a call of the open round",
         ),
-        (ASKED, ev.Woken(ELSEWHERE), "Judging", "the setup is that of a loop in another place"),
+        (ASKED, ev.Woken(ELSEWHERE), "Judging", "the setup is for a loop at another path"),
         (NESTED, m.ended("p"), "Running", "the loop inside 'p' is not over"),
-        (NESTED, ev.TurnEnded(), "Running", "something may be done yet, or is in progress"),
+        (NESTED, ev.TurnEnded(), "Running", "something can still be done, or is in progress"),
         (
             NESTED,
             ev.Stopped(path=("p",)),
             "Running",
-            "it is for the outermost loop, and reaches down from there",
+            "it is only for the outermost loop",
         ),
         (NESTED, ev.Requested(path=("p", "a")), "Running", "there is no loop inside the call 'p/a'"),
         (NESTED, evolve(OPENED, path=("x", "y", "z")), "Running", "there is no loop inside the call 'x/y'"),
@@ -57,9 +57,9 @@ OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
             m.go(m.after(), *asked("", "p")),
             evolve(OPENED, setup=ELSEWHERE),
             "Running",
-            "the loop that begins is not of the call 'p'",
+            "the setup of the new loop is not for the call 'p'",
         ),
-        (STANDING, ev.Requested(path=("p",)), "Waiting", "the loop above does not run"),
+        (STANDING, ev.Requested(path=("p",)), "Waiting", "the loop above is not running"),
         (SPENT, ev.Requested(path=("p",)), "Running", "a limit of a loop above forbids it"),
     ],
 )
@@ -68,14 +68,14 @@ def test_a_refusal_says_what_was_asked_and_why_not(state: State, event: ev.Event
     with pytest.raises(IllegalCommand) as refused:
         step(state, event)
     name = type(event).__name__
-    assert str(refused.value) == f"{name} is not possible while the loop is {phase}: {why}"
+    assert str(refused.value) == f"{name} is not allowed while the loop is {phase}: {why}"
     assert (refused.value.asked, refused.value.state, refused.value.allowed) == (name, phase, ())
 
 
 def test_a_loop_without_an_open_round_takes_no_decision() -> None:
     """It waits for its caller, but not for a decision: that is no command there."""
     closed = m.after(m.replied("tool_use", m.call("c")), ev.Started("c"), m.ended("c"), ev.TurnEnded())
-    with pytest.raises(IllegalCommand, match="a decision is not possible while the loop is Waiting") as refused:
+    with pytest.raises(IllegalCommand, match="a decision is not allowed while the loop is Waiting") as refused:
         step(closed, m.decided(c=m.DENY))
     assert refused.value.asked == "a decision"
     assert "a decision" not in refused.value.allowed
@@ -90,9 +90,7 @@ def test_one_decision_that_names_no_call_refuses_those_beside_it(name: str) -> N
     asking = m.go(begun("p", "q"), *waits("p"))
     with pytest.raises(UnknownCall) as refused:
         step(asking, ev.Decided((("p/a", m.APPROVE), (name, m.APPROVE))))
-    assert str(refused.value) == (
-        f"approve names the call {name!r}, which is not in the open round; the calls that wait are: p/a"
-    )
+    assert str(refused.value) == f"cannot approve the call {name!r}: it is not in the open round. Waiting calls: p/a"
     assert the_call(inside(asking), "a").status is Status.WAITING
 
 

@@ -197,7 +197,7 @@ def test_a_paused_reply_that_nothing_resumed_is_dropped() -> None:
 @pytest.mark.parametrize("text", [None, 5, ["words"]])
 def test_a_text_block_without_a_text_makes_no_sense(text: object) -> None:
     """It could never be read, nor sent back."""
-    with pytest.raises(ProtocolError, match="text block without a text"):
+    with pytest.raises(ProtocolError, match="text block without text"):
         read_reply({"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
 
 
@@ -223,5 +223,5 @@ def test_what_is_only_for_the_record_stands_in_nobodys_way(odd: Any) -> None:
 
 def test_a_result_of_a_call_without_an_id_makes_no_sense() -> None:
     """Nothing could be paired with it."""
-    with pytest.raises(ProtocolError, match="a result of a call whose id is not a string"):
+    with pytest.raises(ProtocolError, match="a result block whose call id is not a string"):
         read_reply({"content": [m.server_result("a") | {"tool_use_id": ["a"]}]})

@@ -79,7 +79,7 @@ def test_a_reply_that_makes_no_sense_is_a_failure_that_says_why() -> None:
     """As data; whether the same request may get a better reply is told, too."""
     again = m.after(m.replied("tool_use", m.text("no call")))
     assert again.root.phase == Failed(
-        Failure("protocol", "the reply stopped for tool_use and has no tool_use block", retryable=True)
+        Failure("protocol", "the stop reason is tool_use, but the reply has no tool_use block", retryable=True)
     )
     many = m.after(m.replied("tool_use", m.call("a"), m.call("b")), limits=Limits(max_calls_per_reply=1))
     assert isinstance(many.root.phase, Failed)

@@ -72,9 +72,9 @@ def test_a_loop_says_where_it_begins(within: tuple[tuple[int, str, int], ...]) -
     """Its setup has the iterations and calls above it; that of another place is refused, also when it wakes."""
     state = m.go(m.after(), *asked("", "p"))
     opened = m.child(state, "p")
-    with pytest.raises(IllegalCommand, match="the loop that begins is not of the call 'p'"):
+    with pytest.raises(IllegalCommand, match="the setup of the new loop is not for the call 'p'"):
         step(state, evolve(opened, setup=evolve(opened.setup, within=within)))
-    with pytest.raises(IllegalCommand, match="the setup is that of a loop in another place"):
+    with pytest.raises(IllegalCommand, match="the setup is for a loop at another path"):
         step(step(state, opened), ev.Woken(evolve(opened.setup, within=within), path=("p",)))
 
 
@@ -90,7 +90,7 @@ def test_what_the_caller_says_is_said_to_the_outermost_loop(kind: type[ev.Event]
     }
     event = said.get(kind) or kind()
     for refused in (event, ev.HistoryEdited((Splice(0, 1, (m.user(),)),))):
-        with pytest.raises(IllegalCommand, match="is for the outermost loop, and reaches down from there"):
+        with pytest.raises(IllegalCommand, match="is only for the outermost loop"):
             step(begun("p"), evolve(refused, path=("p",)))
     compacted = step(begun("p"), ev.HistoryEdited((Splice(0, 1, (m.user(),)),), "drop_rounds", path=("p",)))
     assert inside(compacted).compacted == (("drop_rounds", 0),)
@@ -117,7 +117,7 @@ def test_where_the_loop_above_stands_still_so_does_what_is_inside() -> None:
     assert kinds(state) == {"": "Waiting", "p": "Waiting", "q": "Waiting"}
     assert driven_at(state, ("p",)) is None
     for event in (ev.TurnEnded(), ev.Requested(), ev.Judged(), ev.Started("a"), m.child(state, "p", "a")):
-        with pytest.raises(IllegalCommand, match=r"the loop above does not run|is not possible while"):
+        with pytest.raises(IllegalCommand, match=r"the loop above is not running|is not allowed while"):
             m.go(state, event if event.path else evolve(event, path=("p",)))
     for any_time in (ev.Ended("a", m.DONE, iteration=1, attempt=1), ev.Woken()):
         assert kinds(m.go(state, *at("p", any_time))) == kinds(state)
@@ -204,7 +204,7 @@ def test_a_decision_names_a_call_by_its_path() -> None:
     assert outstanding(step(edited, ev.Continued())) == (Judge(("a",), path=("p",)),)
     failed = m.go(begun("p"), *at("p", *FAILS), ev.TurnEnded())
     for ended in (m.go(begun("p"), *waits("p"), ev.Stopped()), failed):
-        with pytest.raises(IllegalCommand, match="a decision is not possible"):
+        with pytest.raises(IllegalCommand, match="a decision is not allowed"):
             step(ended, ev.Decided((("p/a", m.DENY),)))
 
 
@@ -352,7 +352,7 @@ def test_a_decision_about_a_call_of_a_lost_loop_is_none_about_the_next() -> None
     second = m.go(first, ev.Ended("k", None), ev.TurnEnded(), m.decided(k=m.RERUN), ev.Continued())
     second = m.go(step(second, m.child(second, "k")), *waits("k"))
     assert inside(second, "k").setup.within == ((1, "k", 2),)
-    with pytest.raises(DecisionConflict, match="'k/a' was made for the call as it was") as refused:
+    with pytest.raises(DecisionConflict, match="cannot approve the call 'k/a': it has changed") as refused:
         step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=shown(first))),)))
     assert refused.value.call == "k/a"
     decided = step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=shown(second))),)))

@@ -72,7 +72,7 @@ def test_each_problem_has_its_path_and_a_message() -> None:
             {"a": {}},
             ["a: a: {} is not of type 'string' or a: 'b' is a required property"],
         ),
-        (of("a"), {"a": "\ud800"}, ["input: input.a holds a lone surrogate, which no request can carry"]),
+        (of("a"), {"a": "\ud800"}, ["input: input.a contains a lone surrogate, which cannot be sent as UTF-8"]),
     ]
     for schema, value, expected in cases:
         assert problems(schema, value) == expected

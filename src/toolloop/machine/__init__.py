@@ -1,4 +1,4 @@
-"""The bare machine, for those who write a driver of their own: loops, events, effects, `step`, `outstanding`."""
+"""The pure machine, for writing your own driver: loops, events, effects, `step`, `outstanding`."""
 
 from toolloop.machine.chain import Chain
 from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest

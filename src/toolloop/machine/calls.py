@@ -1,4 +1,4 @@
-"""The life of a call: what policies, decisions, ends and other drivers make of it."""
+"""The life of a call: how policies, decisions, ends and other drivers change it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from toolloop.machine.values import (
     same_json,
 )
 
-LATEST = 253_402_300_799.0  # the last moment that a date can name: in the year 9999
+LATEST = 253_402_300_799.0  # the latest time of a datetime, in the year 9999
 
 # --- policies --------------------------------------------------------------------------------------------------------
 
@@ -38,18 +38,18 @@ def to_judge(call: Call) -> bool:
 
 
 def refuse_strangers(round_: Round, names: Iterable[str]) -> None:
-    """Refuse results of policies for calls that are not to be judged.
+    """Refuse policy results for calls that do not need judgement.
 
-    A call whose grant expired at this very moment waits by now, and needs no result.
+    A call may wait already because its grant has just expired. Its result is accepted and ignored.
 
     Raises:
-        UnknownCall: one of the names is not a call of the round that is to be judged.
+        UnknownCall: one of the names is not a call of the round that needs judgement.
 
     """
     known = {call.id for call in round_.calls if to_judge(call) or call.status is Status.WAITING}
     if strangers := set(names) - known:
         raise UnknownCall(
-            f"a policy result names {', '.join(sorted(strangers))}, which is not a call to be judged",
+            f"a policy result names {', '.join(sorted(strangers))}, which is not a call that needs judgement",
             call=min(strangers),
             known=tuple(call.id for call in round_.calls),
         )
@@ -74,7 +74,7 @@ def judge(  # noqa: PLR0911 - one return for each result
             return settle(call, error_result(text, Outcome.UNCERTAIN))
         case Reject():
             return settle(call, error_result(result.text, result.outcome))
-        case DecisionRecord(kind="approve") if by_person:  # the input that a person approved is what runs
+        case DecisionRecord(kind="approve") if by_person:  # run the input that the person approved
             return call._replace(status=Status.CLEARED)
         case DecisionRecord(kind="approve"):
             decision = evolve(result, by_policy=True)
@@ -84,14 +84,14 @@ def judge(  # noqa: PLR0911 - one return for each result
 
 
 def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
-    """Return until when a call may wait that starts to wait now; None means without end."""
+    """Return the deadline of a call that starts to wait now; None means that it does not expire."""
     seconds = setup.decision_timeout if expires_in is None else expires_in
     return None if seconds is None else min(now + seconds, LATEST)
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
 
-# Which decisions each kind of waiting call takes. Only `rerun` runs a call a second time, never an approval.
+# The decisions that each kind of waiting call takes. Only `rerun` runs a call a second time; an approval never does.
 TAKES = {
     Why.APPROVAL: ("approve", "deny", "answer"),
     Why.EXTERNAL: ("answer", "deny"),
@@ -99,8 +99,8 @@ TAKES = {
 }
 _BECAUSE = {
     Why.APPROVAL: "it waits for approval and never ran",
-    Why.EXTERNAL: "toolloop does not run its tool: the result comes from you",
-    Why.UNCERTAIN: "it was started and its end was not seen: approving would run it a second time",
+    Why.EXTERNAL: "toolloop does not run its tool; you supply the result",
+    Why.UNCERTAIN: "it was started and its end is unknown, so an approval would run it a second time",
 }
 
 
@@ -108,8 +108,8 @@ def digest_of(setup: Setup, iteration: int, call: Call) -> str:
     """Return the digest that binds a decision to a call as it was shown.
 
     It is the SHA-256 of the loop, the iteration, the path, the tool and the effective input. For a started call it
-    includes how often it was started: a decision about one run does not count for the next. In a loop inside a call it
-    includes which runs of which calls it is in, because ids may repeat.
+    includes the number of starts, so a decision on one run does not apply to the next. In a loop inside a call it
+    includes the runs of the calls above, because ids may repeat.
     """
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration
     parts: list[JSON] = [setup.loop_id, places, [*setup.path, call.id], call.name, decode(call.effective_input)]
@@ -123,8 +123,8 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
 
     Raises:
         UnknownCall: the call is not in this round.
-        AlreadyDecided: it has its result, or expired.
-        DecisionConflict: it is not as it was shown, or was decided otherwise.
+        AlreadyDecided: the call has its result, or has expired.
+        DecisionConflict: the call has changed since it was shown, or another decision was made.
         IllegalCommand: the call does not wait, or does not take this kind of decision.
 
     """
@@ -144,29 +144,28 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
 
 
 def unknown_call(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
-    """Make the error for a decision of this kind that names no call of an open round; these calls wait (`known`)."""
+    """Return the error for a decision on a call that is not in an open round. `known`: the waiting calls."""
     return UnknownCall(
-        f"{kind} names the call {name!r}, which is not in the open round; "
-        f"the calls that wait are: {', '.join(known) or 'none'}",
+        f"cannot {kind} the call {name!r}: it is not in the open round. Waiting calls: {', '.join(known) or 'none'}",
         call=name,
         known=known,
     )
 
 
 def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup, iteration: int) -> None:
-    """Refuse a decision that is bound to the call as it no longer is.
+    """Refuse a decision that is bound to an earlier version of the call.
 
-    A digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call that
-    waited for approval is refused once the call has run, even if the call then became uncertain and was denied as
-    such. The one other digest that counts is that of the decision which was taken: a caller who repeats a decision
-    cannot know what became of the call. A call that waits has none.
+    The digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call
+    that waited for approval is refused once the call has run, even if the call then became uncertain and was denied.
+    The digest of the existing decision is accepted too, because a caller who repeats a decision cannot know whether
+    the call has changed. A waiting call has no decision.
     """
     taken = None if call.decision is None else call.decision.digest
     if decision.digest is None or decision.digest in (taken, digest_of(setup, iteration, call)):
         return
     raise DecisionConflict(
-        f"{decision.kind} of the call {name!r} was made for the call as it was, and it has changed since (the digests "
-        "differ); look at handle.pending and decide on the calls that are there",
+        f"cannot {decision.kind} the call {name!r}: it has changed since it was shown (the digests differ). Look at "
+        "handle.pending, and decide the calls that are listed there",
         **_standing(name, call),
     )
 
@@ -175,7 +174,7 @@ def _decided(name: str, call: Call, decision: DecisionRecord, texts: Texts) -> C
     why = call.why or Why.APPROVAL
     if decision.kind not in TAKES[why]:
         raise IllegalCommand(
-            f"{decision.kind} of the call {name!r} is not possible: {_BECAUSE[why]}. Possible: {', '.join(TAKES[why])}",
+            f"cannot {decision.kind} the call {name!r}: {_BECAUSE[why]}. Allowed: {', '.join(TAKES[why])}",
             state=str(call.status),
             asked=decision.kind,
             allowed=TAKES[why],
@@ -189,18 +188,18 @@ def _decided(name: str, call: Call, decision: DecisionRecord, texts: Texts) -> C
 
 
 def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
-    """Refuse a decision on a call that does not wait, unless it repeats the one that was taken."""
+    """Refuse a decision on a call that does not wait, unless it repeats the existing decision."""
     if call.decision is not None and _says_same(call, call.decision, decision):
         return
     if call.status is Status.SETTLED:
         raise already_decided(name, call)
     if call.decision is not None:
         raise DecisionConflict(
-            f"{_told(name, call)}; {decision.kind} says something else, and a decision cannot be taken back",
+            f"{_told(name, call)}; this {decision.kind} differs from that decision, which cannot be changed",
             **_standing(name, call),
         )
     raise IllegalCommand(
-        f"{decision.kind} of the call {name!r} is not possible: it is {call.status}, and does not wait for you. "
+        f"cannot {decision.kind} the call {name!r}: it is {call.status}, and does not wait for a decision. "
         "Let the loop continue, or stop it",
         state=str(call.status),
         asked=decision.kind,
@@ -209,28 +208,28 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
 
 
 def already_decided(name: str, call: Call) -> AlreadyDecided:
-    """Make the error for a decision of a call that has its result."""
+    """Return the error for a decision on a call that has its result."""
     is_late = call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None
     if is_late and call.expires_at is not None:
         when = _moment(call.expires_at).isoformat(timespec="seconds")
-        what = f"the call {name!r} expired at {when}: it was not decided in time. It does not run; continue the loop"
+        what = f"the call {name!r} expired at {when} without a decision, and does not run. Continue the loop"
     else:
         what = f"{_told(name, call)}; nothing is left to decide"
     return AlreadyDecided(what, **_standing(name, call))
 
 
 def _told(name: str, call: Call) -> str:
-    """Return what was decided on a call, by whom and when, for an error."""
+    """Describe the decision on a call for an error: kind, person, time and outcome."""
     outcome = "" if call.result is None else f", and has its result ({call.result.outcome})"
     if (taken := call.decision) is None:
-        return f"the call {name!r} needed no decision{outcome}"
+        return f"the call {name!r} did not need a decision{outcome}"
     by = "" if taken.by is None else f" by {taken.by}"
     when = _moment(taken.at).isoformat(timespec="seconds")
     return f"the call {name!r} was decided already ({taken.kind}{by} at {when}){outcome}"
 
 
 def _standing(name: str, call: Call) -> dict[str, Any]:
-    """Return the parts of an error about the decision that stands."""
+    """Return the attributes of an error about the existing decision."""
     taken = call.decision
     if taken is None:
         return {"call": name, "decision": None, "by": None, "at": None}
@@ -242,9 +241,9 @@ def _moment(seconds: float) -> datetime:
 
 
 def _says_same(call: Call, taken: DecisionRecord, decision: DecisionRecord) -> bool:
-    """Return whether a decision says the same as the one that was taken on a call.
+    """Return whether a decision is equal to the existing one of a call.
 
-    An approval says so, too, if it names the input that runs anyway.
+    An approval is also equal if it names the input that runs anyway.
     """
     named = call.input if decision.content is None else decision.content
     if decision.kind == taken.kind == "approve" and same_json(named, call.effective_input):
@@ -253,7 +252,7 @@ def _says_same(call: Call, taken: DecisionRecord, decision: DecisionRecord) -> b
 
 
 def _edit(call: Call, content: str | None) -> Call:
-    """Return the call with another input. The history keeps the model's own; the proposed input is not an edit."""
+    """Return the call with another input. The history keeps the model's input. The proposed input is not an edit."""
     if content is None or same_json(content, call.effective_input):
         return call
     edited = None if same_json(content, call.input) else content
@@ -271,7 +270,7 @@ def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
 
 
 def cleared(round_: Round) -> Round:
-    """Return the round in which the calls may start that the caller decided to run."""
+    """Return the round in which the calls that the caller allowed may start."""
     decided = round_.having(Status.DECIDED)
     return replace_calls(round_, [call._replace(status=Status.CLEARED) for call in decided]) if decided else round_
 
@@ -280,7 +279,7 @@ def cleared(round_: Round) -> Round:
 
 
 def may_start(setup: Setup, round_: Round) -> bool:
-    """Return whether calls may start now. Under `barrier` none may while a call waits."""
+    """Return whether calls may start now. With `barrier`, no call may start while a call waits."""
     return setup.execution != "barrier" or not round_.having(Status.WAITING)
 
 
@@ -290,7 +289,7 @@ def startable(setup: Setup, round_: Round) -> list[Call]:
 
 
 def ends(call: Call, attempt: int, result: Result | None) -> bool:
-    """Return whether the end of a run settles its call, even if that was already given up as interrupted.
+    """Return whether the end of a run settles its call, even if the run was already marked as interrupted.
 
     After a `rerun`, and for a cancellation (`result` is None), only the newest run counts.
     """
@@ -302,7 +301,7 @@ def ends(call: Call, attempt: int, result: Result | None) -> bool:
 
 
 def ended(call: Call, result: Result | None, setup: Setup) -> Call:
-    """Return a call that ended. If it was cancelled (`result` is None), it is uncertain, unless it may be repeated."""
+    """Return a call that ended. If it was cancelled (`result` is None) and may not be repeated, it is uncertain."""
     if result is not None:
         return settle(call, result)
     if setup.repeatable(call.name):
@@ -311,17 +310,17 @@ def ended(call: Call, result: Result | None, setup: Setup) -> Call:
 
 
 def settle(call: Call, result: Result) -> Call:
-    """Return the call with its one result. A loop inside it is over."""
+    """Return the call with its result. A loop inside it is over."""
     return call._replace(status=Status.SETTLED, result=result, has_loop=False)
 
 
 def error_result(text: str, outcome: Outcome) -> Result:
-    """Return an error result with one text."""
+    """Return an error result with a text."""
     return Result(encode(text), is_error=True, outcome=outcome)
 
 
 def settle_open(round_: Round, texts: Texts) -> Round:
-    """Return the round with every open call settled: as not run, cancelled, or uncertain."""
+    """Return the round with each open call settled as not run, cancelled or uncertain."""
     return replace_calls(round_, [_settle_open(call, texts) for call in round_.calls])
 
 
@@ -339,9 +338,9 @@ def _settle_open(call: Call, texts: Texts) -> Call:
 
 
 def woken(call: Call, setup: Setup) -> Call:
-    """Return a call that another driver took over: a running one is interrupted, an open one is judged again.
+    """Return a call after another driver took over: a running call is interrupted, another open one is judged again.
 
-    One that was to run again without a question is interrupted once more: its tool may not be repeatable any more.
+    A call that waited to be repeated is interrupted again, because its tool may no longer be repeatable.
     """
     is_asked_for = call.decision is not None and call.decision.kind == "rerun"
     is_repeated = call.status is Status.CLEARED and call.started and not is_asked_for
@@ -351,20 +350,20 @@ def woken(call: Call, setup: Setup) -> Call:
 
 
 def mark_interrupted(call: Call, setup: Setup) -> Call:
-    """Return a running call whose end will not be recorded: it may run again, or waits for the caller."""
+    """Return an interrupted call: it may run again if it is repeatable; else it is uncertain."""
     if setup.repeatable(call.name):
         return call._replace(status=Status.CLEARED, judged=False, has_loop=False)
     return _uncertain(call)
 
 
 def _uncertain(call: Call) -> Call:
-    """Return a started call that waits for the caller to say how it ended. Only the caller can, so it never expires."""
+    """Return a started call that waits for a decision on its end. Only the caller can decide, so it never expires."""
     lost = call._replace(status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
     return lost._replace(reason=None, decision=None, expires_at=None)
 
 
 def ask_again(call: Call, setup: Setup, now: float) -> Call:
-    """Return a call in a copy of its loop. A started one is uncertain there, and every other open one asks again.
+    """Return a call in a copy of its loop. A started call is uncertain there, and other open calls wait again.
 
     A loop inside a running call is copied with it.
     """
@@ -380,7 +379,7 @@ def ask_again(call: Call, setup: Setup, now: float) -> Call:
 
 
 def replace_calls(round_: Round, changed: Iterable[Call]) -> Round:
-    """Return the round with other versions of some of its calls."""
+    """Return the round in which these calls replace those with the same ids."""
     return Round(round_.iteration, round_.reply, round_.calls.replace(changed))
 
 

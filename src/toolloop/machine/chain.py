@@ -1,8 +1,8 @@
-"""A sequence that only grows, and whose older versions stay as they were.
+"""An immutable sequence with a cheap append.
 
-A state is a value, so a longer history is a new sequence; copying the old one would make a turn cost what the whole
-conversation costs. Versions share one list, and each sees only its own length of it. Appending to the newest version
-adds to that list; appending to an older one copies it first. So the usual append costs the same at any length.
+A state is a value, so a longer history is a new sequence. Copying the old one would make the cost of a turn grow with
+the conversation. So versions share one list, and each sees only its own length of it. Appending to the newest version
+extends that list; appending to an older version copies it first.
 """
 
 from __future__ import annotations
@@ -24,23 +24,21 @@ class Chain(Sequence[T], Generic[T]):
         self._length = len(self._items)
 
     def append(self, item: T) -> Chain[T]:
-        """A chain that is longer by one item; this one stays as it is."""
+        """Return a chain with one more item. This chain is unchanged."""
         return self.extend((item,))
 
     def extend(self, more: Sequence[T]) -> Chain[T]:
-        """A chain that is longer by some items; this one stays as it is."""
+        """Return a chain with more items. This chain is unchanged."""
         if not more:
             return self
         items = self._items
-        if (
-            len(items) != self._length or not items
-        ):  # a sibling has grown past this version already, or may: the empty one
+        if len(items) != self._length or not items:  # another version extended the list; empty chains share no list
             items = items[: self._length]
         items.extend(more)
         return _chain(items)
 
     def since(self, older: Chain[T]) -> list[T] | None:
-        """What this chain has beyond an older version of it; None where it is not known to have grown from that one."""
+        """Return the items after those of an older version; None if the chains do not share a list."""
         if self._items is not older._items or self._length < older._length:
             return None
         return self._items[older._length : self._length]
@@ -76,7 +74,7 @@ class Chain(Sequence[T], Generic[T]):
 
 
 def _chain(items: list[T]) -> Chain[T]:
-    """The chain of all items of a list, which it does not copy."""
+    """Return a chain over a list without copying it."""
     chain: Chain[T] = Chain.__new__(Chain)
     chain._items = items  # noqa: SLF001 - it is made here
     chain._length = len(items)  # noqa: SLF001 - likewise

@@ -1,4 +1,4 @@
-"""Effects: what a driver must do next, derived from the state. `path`: of the loop in the tree."""
+"""Effects: the actions that a driver must perform next, derived from the state. `path`: of the loop in the tree."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What can go wrong, split by who must act: the caller, or the outside world.
+"""All errors, in two groups: those that the caller can fix, and failures of the outside world.
 
-Every message says what was asked, in what state, what is allowed now and what to do. Every error keeps its parts as
-attributes and survives pickling.
+Each message states what failed, why, and what to do. Each error keeps its parts as attributes and can be pickled.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class ToolLoopError(Exception):
         self.__dict__.update(parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by message and parts; the constructor of a subclass may want something else."""
+        """Pickle by message and parts, because the constructor of a subclass may take other arguments."""
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
@@ -31,11 +30,11 @@ def _rebuild(kind: type[ToolLoopError], args: tuple[Any, ...], parts: dict[str, 
 
 
 class CallerError(ToolLoopError):
-    """The caller asked for something that is not allowed now. Raised; the loop is as before, to the last field."""
+    """The caller asked for something that is not allowed now. It is raised, and the loop is unchanged."""
 
 
 class IllegalCommand(CallerError):
-    """A command, decision or move that the present state does not allow."""
+    """A command or decision that the current state does not allow."""
 
     state: str
     asked: str
@@ -47,20 +46,20 @@ class InvalidEdit(IllegalCommand):
 
 
 class UnknownCall(CallerError):
-    """A decision names a call that is not there."""
+    """A decision names a call that does not exist."""
 
     call: str
     known: tuple[str, ...]
 
 
 class DecisionConflict(CallerError):
-    """A decision for another call than the one shown, or a second decision that differs from the first.
+    """A decision on a call that has changed since it was shown, or a second decision that differs from the first.
 
     Attributes:
-        call: the call, by its path.
-        decision: the kind of the decision that stands (`approve`, `deny`, `answer`, `rerun`); None: there is none.
-        by: who made it, as far as that is known.
-        at: when, an aware UTC time; None if there is none.
+        call: the path of the call.
+        decision: the kind of the existing decision (`approve`, `deny`, `answer`, `rerun`); None if there is none.
+        by: who made it, if known.
+        at: when it was made, an aware UTC time; None if there is none.
 
     """
 
@@ -71,47 +70,47 @@ class DecisionConflict(CallerError):
 
 
 class AlreadyDecided(DecisionConflict):
-    """A decision for a call that has its result."""
+    """A decision on a call that already has its result."""
 
 
 class BadLink(CallerError):
-    """A link that is forged or cut off, or whose call is not the one any more that it was made for."""
+    """A link that is forged or truncated, or whose call has changed since the link was made."""
 
 
 class LinkExpired(CallerError):
-    """A link whose time is over. `at`: since when, an aware UTC time."""
+    """A link that has expired. `at`: when, an aware UTC time."""
 
     at: datetime
 
 
 class LinkUsed(AlreadyDecided):
-    """A link to a call that is decided: by this link, or in another way."""
+    """A link to a call that was already decided, by this link or in another way."""
 
 
 class UndecidedCalls(CallerError):
-    """The loop was told to go on while calls wait for a decision."""
+    """The loop cannot continue while calls wait for a decision."""
 
     calls: tuple[str, ...]
 
 
 class InvalidHistory(CallerError):
-    """Messages that the API would refuse. `problems` says where, which rule, and how to mend it."""
+    """Messages that the API would refuse. `problems` lists the place, the rule and the remedy for each."""
 
     problems: tuple[Any, ...]
     messages: list[Any]
 
 
 class BadTool(CallerError):
-    """Something that cannot be a tool of this loop."""
+    """An object that cannot be a tool of this loop."""
 
     tool: str
 
 
 class Drift(CallerError):
-    """A loop is driven with other tools, policies or parameters than it was stored with, and must not go on with them.
+    """The tools, policies or parameters differ from when the loop was stored, and `on_drift` does not accept it.
 
     Attributes:
-        changes: the differences that are refused, in words.
+        changes: descriptions of the refused differences.
 
     """
 
@@ -119,10 +118,10 @@ class Drift(CallerError):
 
 
 class OutsideError(ToolLoopError):
-    """The outside world failed.
+    """Something outside the program failed.
 
     Attributes:
-        partial_text: the text of a reply as far as it came, if it was streamed and broke off.
+        partial_text: the text received so far, if a streamed reply broke off.
 
     """
 
@@ -130,7 +129,7 @@ class OutsideError(ToolLoopError):
 
 
 class ModelError(OutsideError):
-    """The model request failed. The SDK's exception, where there is one, is the cause."""
+    """The model request failed. The SDK's exception, if there is one, is the cause."""
 
     status: int | None
     kind: str | None
@@ -162,12 +161,12 @@ class ModelError(OutsideError):
 
 
 class ProtocolError(OutsideError):
-    """A reply that makes no sense. `retryable`: the same request may get a better one."""
+    """A reply that does not follow the protocol. `retryable`: the same request may get a valid reply."""
 
     retryable: bool
 
     def __init__(self, message: str, *, retryable: bool = False, partial_text: str | None = None) -> None:
-        """Keep the verdict whether to try again."""
+        """Keep the message and the parts."""
         super().__init__(message, retryable=retryable, partial_text=partial_text)
 
 
@@ -176,19 +175,19 @@ class StoreError(OutsideError):
 
 
 class LoopNotFound(StoreError):
-    """No loop of this id is in the store."""
+    """The store has no loop with this id."""
 
     loop_id: str
 
 
 class Conflict(StoreError):
-    """Somebody else has the loop: another driver works on it, or its id is taken.
+    """Another driver holds the loop, or its id is already in use.
 
     Attributes:
-        loop_id: which loop.
-        owner: who drives it, or None.
-        until: until when its lease runs, in seconds since the epoch, or None.
-        token: of that lease, or None.
+        loop_id: the id of the loop.
+        owner: the driver that holds it, or None.
+        until: when its lease expires, in seconds since the epoch, or None.
+        token: the token of that lease, or None.
 
     """
 
@@ -207,31 +206,31 @@ class Conflict(StoreError):
         token: int | None = None,
         **parts: Any,
     ) -> None:
-        """Keep who has it, and until when."""
+        """Keep the message and the parts."""
         super().__init__(message, loop_id=loop_id, owner=owner, until=until, token=token, **parts)
 
 
 class StaleRevision(Conflict):
-    """The loop has gone on since its caller looked: the journal has another revision than expected. `rev`: which."""
+    """The journal is at another revision than expected. `rev`: its current revision."""
 
     rev: int
 
 
 class UnreadableSnapshot(StoreError):
-    """A snapshot that is damaged, foreign, or of a newer format."""
+    """A snapshot that is damaged, not from toolloop, or in a newer format."""
 
 
 class MaxDepthExceeded(ToolLoopError):
-    """The loop would run deeper than its limit."""
+    """The loop is nested too deep to run."""
 
     current: int
     limit: int
 
     def __init__(self, current: int, limit: int) -> None:
-        """`current`: the loop's depth; `limit`: the first depth at which no loop runs."""
+        """`current`: the loop's depth; `limit`: `max_depth`; loops at this depth or deeper are refused."""
         super().__init__(
-            f"this loop is at depth {current}, and max_depth is {limit}: no request was made. "
-            "Raise LoopConfig.max_depth, or nest less deeply",
+            f"this loop is at depth {current}, and max_depth is {limit}, so no request was sent. "
+            "Raise LoopConfig.max_depth, or use fewer levels of nesting",
             current=current,
             limit=limit,
         )

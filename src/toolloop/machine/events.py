@@ -1,10 +1,10 @@
-"""What happened to a loop: the only input of the machine, and the entries of its journal.
+"""Events: the only input of the machine, and the entries of its journal.
 
-Each event may say when it happened (`at`, seconds since the epoch) and how many active seconds passed since the last
-event that says so (`seconds`, as measured by the driver, never the difference of two wall clocks). Drivers leave both
-out of what follows by itself: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run. An event of
-a loop inside a call has the `path` to it: the ids of the calls from the outermost down. Messages, inputs and contents
-are JSON texts.
+An event may have the time when it happened (`at`, seconds since the epoch) and the active seconds since the last event
+that has them (`seconds`, measured by the driver, never the difference of two wall clocks). Drivers omit both in events
+that follow from others: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run. An event of a
+loop inside a call has the `path` of that loop: the ids of the calls from the outermost down. Messages, inputs and
+contents are JSON texts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Event:
 
 @frozen
 class Opened(Event):
-    """A loop was set up: the first event of a journal. With a path: inside that call, which starts with it."""
+    """A loop was set up: the first event of a journal. With a path, it also starts the call that the loop is inside."""
 
     setup: Setup
     messages: tuple[str, ...]
@@ -39,19 +39,19 @@ class Opened(Event):
 
 @frozen
 class Adopted(Event):
-    """A loop was taken over as it is, from a snapshot or as a fork: the other possible first event of a journal."""
+    """A loop was copied from a snapshot or a fork: the other possible first event of a journal."""
 
     state: State
 
 
 @frozen
 class Requested(Event):
-    """A request goes out. Recorded before it is sent."""
+    """A request is about to be sent. Recorded before it is sent."""
 
 
 @frozen
 class Replied(Event):
-    """A request was answered. `took`: how many seconds it took."""
+    """A request was answered. `took`: its duration in seconds."""
 
     reply: Reply
     took: float = 0.0
@@ -59,18 +59,18 @@ class Replied(Event):
 
 @frozen
 class RequestFailed(Event):
-    """A request was not answered. `failure`: why; None if it was cancelled."""
+    """A request was not answered. `failure`: the reason; None if it was cancelled."""
 
     failure: Failure | None = None
 
 
 @frozen
 class Judged(Event):
-    """The policies were asked. A call without a result of a policy may run.
+    """The policies judged the calls. A call without a policy result may run.
 
     Attributes:
         results: by call id, in the model's order.
-        stop: `stop_when` ended the loop, for `reason`.
+        stop: `stop_when` ended the loop, with `reason`.
 
     """
 
@@ -81,14 +81,14 @@ class Judged(Event):
 
 @frozen
 class Decided(Event):
-    """The caller decided calls: all of these, or none. A call in a nested loop is named by its path, joined by "/"."""
+    """The caller decided calls: all decisions apply, or none. A call in a nested loop is named by its path: `p1/c1`."""
 
     decisions: tuple[tuple[str, DecisionRecord], ...]
 
 
 @frozen
 class Started(Event):
-    """A call was started. Recorded before its tool runs. `digest`: how the digest of the call as it starts begins."""
+    """A call was started. Recorded before its tool runs. `digest`: the first characters of the call's digest."""
 
     call_id: str
     digest: str | None = None
@@ -99,12 +99,12 @@ class Ended(Event):
     """A call ended.
 
     Attributes:
-        result: None if it was cancelled, so that its effects are not known.
-        took: how many seconds this call took.
-        iteration, attempt: which run of which call it was, both counted from 1, so that a late end does no harm; 0 and
-            0 mean the run in progress.
-        above: the same of each call in `path`, because ids may repeat.
-        spent: the usage of requests that loops driven by the tool itself made.
+        result: None if it was cancelled, so that its effects are unknown.
+        took: the duration of the call in seconds.
+        iteration, attempt: the run of the call, both counted from 1, so that a late end is recognized; 0 and 0 mean
+            the run in progress.
+        above: the same for each call in `path`, because ids may repeat.
+        spent: the usage of requests made by loops that the tool itself drove.
 
     """
 
@@ -119,12 +119,12 @@ class Ended(Event):
 
 @frozen
 class TurnEnded(Event):
-    """Nothing more can be done in this turn: the round closes, calls wait, or a limit was met."""
+    """The turn ended: the round closes, calls wait, or a limit was reached."""
 
 
 @frozen
 class Continued(Event):
-    """The caller continued the loop, or retries a failed request. `messages`: what they inject. `by`: who did."""
+    """The caller continued the loop, or retried a failed request. `messages`: injected messages. `by`: who did it."""
 
     messages: tuple[str, ...] = ()
     by: str | None = None
@@ -143,11 +143,11 @@ class HistoryEdited(Event):
     """The closed history was replaced: by the caller, or by a compaction.
 
     Attributes:
-        splices: what changed; empty if a compaction changed nothing.
-        strategy: the name of the compaction.
-        before, after: about how many tokens a request had, and has now.
+        splices: the changes; empty if a compaction changed nothing.
+        strategy: the name of the compaction strategy; None for an edit by the caller.
+        before, after: the estimated tokens of a request, before and after.
         spent: the usage of the request for a summary.
-        problem: why a compaction changed nothing.
+        problem: the reason why a compaction changed nothing.
 
     """
 
@@ -161,13 +161,13 @@ class HistoryEdited(Event):
 
 @frozen
 class HistoryTaken(Event):
-    """The caller of a runner edited its history, which replaces that of the loop with its open round and pause.
+    """The caller of a runner edited its history, which replaces the loop's history, open round and pause.
 
     Attributes:
-        splices: what changed in the closed history.
-        reply: the assistant message with calls that it ends with, which is the open round; None if it has none.
-        keeps_unjoined: what was beside the history before the open reply stays there.
-        rerun: ids of calls of the round that are to run again; their results are gone.
+        splices: the changes of the closed history.
+        reply: the assistant message with calls at its end, which is the open round; None if there is none.
+        keeps_unjoined: whether unjoined messages before the open reply are kept.
+        rerun: the ids of calls of the round that must run again; their results are dropped.
 
     """
 
@@ -196,7 +196,7 @@ class GrantRevoked(Event):
 
 @frozen
 class FollowedUp(Event):
-    """The caller began a further user turn. `replace_last`: it replaces the last one. `by`: who, for the record."""
+    """The caller began another user turn. `replace_last`: it replaces the last one. `by`: who, for the record."""
 
     messages: tuple[str, ...]
     replace_last: bool = False
@@ -205,11 +205,11 @@ class FollowedUp(Event):
 
 @frozen
 class Woken(Event):
-    """Another driver took the loop over: the ends of runs in the old one will not be recorded.
+    """Another driver took the loop over. Calls that were running are interrupted.
 
     Attributes:
-        setup: of the loop from here on; None if it is the same.
-        driver: who took it over, for the record.
+        setup: the setup of the loop from now on; None if it is unchanged.
+        driver: the new driver, for the record.
 
     """
 

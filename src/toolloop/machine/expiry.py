@@ -1,4 +1,4 @@
-"""Time as an input: calls that waited too long for a decision are settled before the event's own rule is applied."""
+"""Time as an input: before the rule of an event, settle calls that have waited too long for a decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolloop.machine.values import Call, Outcome, Status
 
 
 def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
-    """Return the loop at a time, after so many more active seconds. A time in the past counts as now."""
+    """Return the loop at a time, with more active seconds. A time in the past counts as now."""
     now, lasted = max(loop.now, at), max(0.0, seconds)  # in this order, NaN changes nothing
     if now != loop.now or lasted:
         loop = loop._replace(now=now, active=loop.active + lasted)
@@ -19,7 +19,7 @@ def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
 
 
 def expire(loop: Loop) -> Loop:
-    """Settle the calls whose deadline has passed, and let calls ask again whose grant has expired."""
+    """Settle the calls whose deadline has passed. Calls whose grant has expired wait for approval again."""
     if loop.round is None or not isinstance(loop.phase, (Judging, Waiting, Running)):
         return loop
     round_ = loop.round
@@ -36,7 +36,7 @@ def is_expired(call: Call, now: float) -> bool:
 
 
 def _expired(call: Call, texts: Texts) -> Call:
-    if call.started:  # it ran once, was interrupted, and asked whether it may run again
+    if call.started:  # it ran once, was interrupted, and waits for the decision whether to run again
         text = say(texts, "uncertain", reason="nobody decided in time whether it may run again")
     else:
         text = say(texts, "expired")

@@ -1,7 +1,7 @@
-"""Standing grants: approvals that a person gave for later calls. The time is that of the loop.
+"""Standing grants: approvals that a person gave for later calls. Expiry uses the time of the loop.
 
-A pattern is matched as a set of places that advances with each character, not by a regular expression. The model writes
-the text, and no text may make matching slow.
+Patterns are matched as a set of positions that advances with each character, not by a regular expression. The model
+writes the text, and a hostile text must not make matching slow.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from toolloop.machine.values import Call, DecisionRecord, GrantSpec, StandingGra
 _PARTS = re.compile(r"\*+|.", re.DOTALL)
 _SEPARATORS = frozenset("/\\")
 _SEGMENTS = re.compile(r"[/\\]")
-_NOT_TAKEN = frozenset(";&|<>$()`%")  # they end or expand a command, or encode a character
+_NOT_TAKEN = frozenset(";&|<>$()`%")  # these end or expand a command, or encode a character
 _ADDRESS = re.compile("(.*?://[^/]*)(.*)", re.DOTALL)  # a pattern up to its host and port, and the rest
 _HOST = re.compile("[^:/?#]+://[^/?#\\\\]*")
 
 
 def remember(loop: Loop, before: Round, after: Round) -> Loop:
-    """Return the loop with the grants that came with the approvals of these decisions.
+    """Return the loop with the grants that were given with these approvals.
 
     Raises:
-        IllegalCommand: a grant for another tool that does not say what its input must match.
+        IllegalCommand: a grant is for another tool and has no `match`.
 
     """
     given = [
@@ -47,8 +47,8 @@ def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec
     tool = spec.tool or call.name
     if spec.match is None and tool != call.name:
         raise IllegalCommand(
-            f"the grant given with the call {call.id!r} is for the tool {tool!r}, and the call is of {call.name!r}: "
-            "say what the input must match ({} is any input)",
+            f"the grant given with the call {call.id!r} is for the tool {tool!r}, but the call is of {call.name!r}. "
+            "Give the grant a match for the input ({} matches any input)",
             state=str(call.status),
             asked=decision.kind,
             allowed=(),
@@ -78,7 +78,7 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
     if len(kept) == len(loop.grants):
         known = tuple(grant.id for grant in loop.grants)
         raise IllegalCommand(
-            f"there is no standing grant {grant_id!r}; there are: {', '.join(known) or 'none'}",
+            f"unknown grant {grant_id!r}; standing grants: {', '.join(known) or 'none'}",
             state=type(loop.phase).__name__,
             asked="revoking a grant",
             allowed=known,
@@ -87,7 +87,7 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
 
 
 def ask_where_gone(loop: Loop, round_: Round) -> Round:
-    """Return the round in which calls wait for the caller whose grant was revoked or has expired."""
+    """Return the round with every call waiting whose grant was revoked or has expired."""
     standing = {None, *(grant.id for grant in _standing(loop))}
     gone = [call for call in round_.having(Status.CLEARED) if _cleared_by(call) not in standing]
     expires_at = deadline(loop.setup, loop.now)
@@ -110,8 +110,8 @@ def _standing(loop: Loop) -> list[StandingGrant]:
 def satisfy(loop: Loop, call: Call, wait: Wait) -> tuple[Loop, Call] | None:
     """Return the loop after a use of a standing grant, and the call that it clears; None if the call must wait.
 
-    A call that a grant cleared before, and that is judged again, does not use it up again. Its grant still stands, else
-    the call would wait (see `ask_where_gone`).
+    A call that was cleared by a grant and is judged again does not use the grant a second time. The grant is still
+    valid, otherwise the call would wait (see `ask_where_gone`).
     """
     if wait.why is not Why.APPROVAL or wait.fresh:
         return None
@@ -139,7 +139,7 @@ def _use(loop: Loop, found: StandingGrant) -> Loop:
 
 
 def allows(grant: StandingGrant, call: Call) -> bool:
-    """Return whether a grant covers a call: its tool, and the input that would run."""
+    """Return whether a grant covers a call, by its tool and its effective input."""
     if grant.tool != call.name:
         return False
     if grant.match is None:
@@ -156,10 +156,10 @@ def _fits(wanted: JSON, given: JSON) -> bool:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether a whole text fits a pattern; see `Grant`.
+    """Return whether a whole text matches a pattern; see `Grant`.
 
-    Only a pattern without wildcards matches a path that can lead anywhere. The host of an address is matched apart from
-    the rest, and no wildcard takes a character that ends a host.
+    A pattern with wildcards does not match a path that could lead outside it. The host of an address is matched
+    separately, and wildcards do not match characters that end a host.
     """
     if "*" not in pattern and "?" not in pattern:
         return pattern == text
@@ -174,7 +174,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def _stays(path: str) -> bool:
-    """Return whether each part of a path leads into the part before it: none is empty, or only dots and spaces."""
+    """Return whether a path stays inside its start: no part is empty, or only dots and spaces."""
     parts = _SEGMENTS.split(path.lstrip("/\\"))
     if not parts[-1]:  # a slash at the end
         parts.pop()
@@ -182,7 +182,7 @@ def _stays(path: str) -> bool:
 
 
 def _is_plain(char: str) -> bool:
-    """Return whether a wildcard takes a character: no shell, decoder or Unicode normalization makes another of it."""
+    """Return whether a wildcard matches a character: shells, decoders and Unicode normalization do not change it."""
     return char.isprintable() and char not in _NOT_TAKEN and unicodedata.is_normalized("NFKC", char)
 
 
@@ -191,7 +191,7 @@ def _is_in_host(char: str) -> bool:
 
 
 def _takes(pattern: str, text: str, is_taken: Callable[[str], bool]) -> bool:
-    """Return whether a pattern fits a text, if its wildcards take only such characters."""
+    """Return whether a pattern matches a text, if wildcards match only the characters that `is_taken` accepts."""
     parts = _PARTS.findall(pattern)
     places = {0}
     for char in text:
@@ -202,7 +202,7 @@ def _takes(pattern: str, text: str, is_taken: Callable[[str], bool]) -> bool:
 
 
 def _after(parts: list[str], places: AbstractSet[int], char: str, *, is_taken: bool) -> set[int]:
-    """Return the places in a pattern that can be reached with one more character."""
+    """Return the positions in a pattern that can be reached with one more character."""
     after = set()
     for place in places:
         part = parts[place] if place < len(parts) else ""

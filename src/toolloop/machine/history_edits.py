@@ -1,4 +1,4 @@
-"""Replaced histories: by an edit, by a compaction, by the server, or by the caller of a runner."""
+"""Replace a history: by an edit, by a compaction, by the server, or by the caller of a runner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
 
 
 def resumed(loop: Loop, point: ResumePoint) -> Loop:
-    """Return a loop as it was before a limit ended it, but for its phase."""
+    """Return a loop as it was before a limit ended it. The phase is unchanged."""
     return loop._replace(
         messages=Chain((*loop.messages[: point.kept], *point.parted)),
         unjoined=point.unjoined,
@@ -42,7 +42,7 @@ def resumed(loop: Loop, point: ResumePoint) -> Loop:
 
 
 def is_compaction(loop: Loop) -> bool:
-    """Return whether the reply answers the parameter `compaction`: a block for the whole history, and no answer."""
+    """Return whether the reply is a compaction, asked for by the parameter `compaction`, instead of an answer."""
     if not isinstance(loop.phase, Judging) or loop.phase.action is not PAUSE or loop.unjoined:
         return False
     if '"compaction"' not in loop.setup.params or decode(loop.setup.params).get("compaction") is None:
@@ -51,10 +51,10 @@ def is_compaction(loop: Loop) -> bool:
 
 
 def compacted_by_server(loop: Loop) -> Loop:
-    """Replace the whole history by the server's block, and remove the parameter that asked for it.
+    """Replace the whole history with the server's block, and remove the parameter that asked for it.
 
-    A block without content says that the compaction failed, and the history stays (source: `BetaCompactionBlockParam`
-    of anthropic 2.12). The caller asked for the compaction, so it does not count as a pause.
+    A block without content means that the compaction failed; the history is then unchanged (source:
+    `BetaCompactionBlockParam` of anthropic 2.12). The caller asked for the compaction, so it does not count as a pause.
     """
     params, reply = decode(loop.setup.params), loop.round.reply if loop.round else None
     del params["compaction"]
@@ -69,7 +69,7 @@ def compacted_by_server(loop: Loop) -> Loop:
 
 
 def known_calls(old: Round, reply: str) -> list[Call]:
-    """Return the calls of a reply, each as the old round knows it, if it is the same. Empty if it has no calls."""
+    """Return the calls of a reply; a call that the old round also has keeps its state. Empty if there are none."""
     blocks = decode(reply)["content"] if ends_in_reply((reply,)) else ()
     return [_known(old, call) for call in (() if isinstance(blocks, str) else calls_in(blocks))]
 
@@ -80,7 +80,7 @@ def _known(old: Round, call: Call) -> Call:
 
 
 def run_again(calls: Iterable[Call], names: Sequence[str], now: float) -> list[Call]:
-    """Return the calls with those that are to run again without results. Late ends of earlier runs do not count."""
+    """Return the calls; those named run again, without their results. Late ends of earlier runs do not count."""
     decision = DecisionRecord("rerun", at=now)
     return [_fresh(call._replace(run=call.run + 1, decision=decision)) if call.id in names else call for call in calls]
 
@@ -95,18 +95,18 @@ def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:
     if call is None:
         return f"{call_id!r} is not a call of the open round"
     if call.result is None:
-        return f"the call {call_id!r} has no result yet: it is {call.status}, so it cannot run again"
+        return f"the call {call_id!r} has no result yet (it is {call.status}), so it cannot run again"
     return None if call.started else f"the call {call_id!r} never ran: its result is {call.result.outcome}"
 
 
 def has_joined(round_: Round, before: Sequence[str], after: Sequence[str]) -> bool:
-    """Return whether a round with all its results came to the end of the history; an equal one may have been in it."""
+    """Return whether an edit added this settled round to the history, which may already contain an equal one."""
     last = next((text for text in reversed(after) if ends_in_reply((text,))), None)
     joined = last is not None and last == round_.reply and list(after).count(last) > list(before).count(last)
     return joined and is_settled(round_)
 
 
 def unjoined_before_reply(loop: Loop) -> tuple[str, ...]:
-    """Return the unjoined messages before the reply that is open: a paused reply is one of them."""
+    """Return the unjoined messages before the open reply. A paused reply is itself the last of them."""
     is_paused = isinstance(loop.phase, Waiting) and loop.round is None and ends_in_reply(loop.unjoined)
     return loop.unjoined[:-1] if is_paused else loop.unjoined

@@ -1,4 +1,4 @@
-"""The errors for events that are not possible in a loop, in the words of the caller who asked for them."""
+"""Errors for events that a loop does not accept. They name the caller's own method, not the event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from toolloop.machine import events as ev
 from toolloop.machine.errors import IllegalCommand, UndecidedCalls
 from toolloop.machine.loop import Failed, Loop, Waiting
 
-# How a caller asks for each event; only drivers record the others.
+# The methods by which a caller asks for each event. Only drivers record the other events.
 _ASKED: dict[type[ev.Event], tuple[str, ...]] = {
     ev.Continued: ("continue_loop()", "inject_and_continue()"),
     ev.Stopped: ("stop()",),
@@ -21,27 +21,27 @@ _ASKED: dict[type[ev.Event], tuple[str, ...]] = {
 
 
 def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]:
-    """Return what a caller may ask for in a loop whose phase knows these events."""
+    """Return the methods that a caller may call, for a loop whose phase accepts these events."""
     words = [word for event, words in _ASKED.items() if event in known for word in words]
     if isinstance(loop.phase, Failed):
         words[:2] = ["retry()"]
     elif not isinstance(loop.phase, Waiting) and ev.Continued in known:
-        words[:2] = [injecting(loop)]  # nothing waits to be continued; messages are queued
+        words[:2] = [injecting(loop)]  # there is no wait to continue; messages are queued
     if loop.round is None and ev.Decided in known:
         words.remove("a decision")
     return (*words, "fork()") if words else ()
 
 
 def injecting(loop: Loop) -> str:
-    """Return how a caller adds messages: by the `Yielded` that waits, or without one."""
+    """Return the method with which a caller adds messages: that of the waiting `Yielded`, or of the handle."""
     return "inject_and_continue()" if isinstance(loop.phase, Waiting) else "resume(InjectMessages(...))"
 
 
 def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> IllegalCommand:
-    """Make the error for an event that the phase of a loop does not know."""
+    """Return the error for an event that the phase of a loop does not accept."""
     phase, asked = type(loop.phase).__name__, _asked(loop, event)
     return IllegalCommand(
-        f"{asked} is not possible while the loop is {phase}; possible now: {', '.join(allowed) or 'nothing'}",
+        f"{asked} is not allowed while the loop is {phase}; allowed now: {', '.join(allowed) or 'nothing'}",
         state=phase,
         asked=asked,
         allowed=allowed,
@@ -60,17 +60,17 @@ def _asked(loop: Loop, event: ev.Event) -> str:
 
 
 def not_possible(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
-    """Make the error for an event that the phase of a loop knows, but whose content does not fit the loop."""
+    """Return the error for an event that the phase of a loop accepts, but whose content does not fit the loop."""
     phase, asked = type(loop.phase).__name__, type(event).__name__
     return IllegalCommand(
-        f"{asked} is not possible while the loop is {phase}: {why}", state=phase, asked=asked, allowed=()
+        f"{asked} is not allowed while the loop is {phase}: {why}", state=phase, asked=asked, allowed=()
     )
 
 
 def undecided_calls(names: tuple[str, ...]) -> UndecidedCalls:
-    """Make the error for a loop that cannot go on before these calls are decided."""
+    """Return the error for a loop that cannot continue before these calls are decided."""
     return UndecidedCalls(
-        f"the loop cannot go on while calls wait for a decision: {', '.join(names)}. Approve, deny or answer each, or "
-        'set execution="ready" to run the others meanwhile',
+        f"the loop cannot continue while calls wait for a decision: {', '.join(names)}. Approve, deny or answer each, "
+        'or set execution="ready" to run the other calls meanwhile',
         calls=names,
     )

@@ -1,4 +1,4 @@
-"""How rounds close and how loops end: how messages join the history."""
+"""Close rounds and end loops: their messages join the history."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from toolloop.machine.terminations import LIMITS, Termination
 from toolloop.machine.texts import say
 from toolloop.machine.values import Call, Result
 
-# The kinds of blocks in a result to which a note may be added; the API does not mix other kinds with text.
+# A note may be added to a result of these kinds of blocks. The API does not accept text beside other kinds.
 _TAKES_TEXT = frozenset({"text", "image"})
 
 
 def user_message(blocks: Sequence[str]) -> str:
-    """Return the text of a user message made of the texts of its blocks."""
+    """Return the text of a user message with these blocks, given as texts."""
     return f'{{"role":"user","content":[{",".join(blocks)}]}}'
 
 
@@ -41,8 +41,8 @@ def result_block(call: Call, result: Result) -> str:
 def close_round(loop: Loop, round_: Round) -> Loop:
     """Close a round whose calls are all settled.
 
-    It joins the history as a whole, unless only a resumption may follow it: then it stays unjoined, and messages that
-    were injected stay queued (source: rules 23 and 25 of the Messages API).
+    The round joins the history as a whole. If the API allows only a resumption after it, it stays unjoined, and
+    injected messages stay queued (source: rules 23 and 25 of the Messages API).
     """
     repetition = count_round(loop.setup.loop_detection, loop.repetition, round_.calls)
     after: dict[str, Any] = {"repetition": repetition, "phase": Waiting("tools_executed", round_)}
@@ -56,19 +56,19 @@ def close_round(loop: Loop, round_: Round) -> Loop:
 
 
 def answer_to(loop: Loop, round_: Round) -> str:
-    """Return the user message with which a round closes whose calls are all settled."""
+    """Return the user message that closes a round whose calls are all settled."""
     results, notes = _results(round_, loop.setup.texts)
     alone = stays_unjoined(_with_reply(loop, round_), round_)
     return user_message([_without_marks(text) for text in results] if alone else (*results, *notes))
 
 
 def stays_unjoined(asked: Sequence[str], round_: Round) -> bool:
-    """Return whether only its results may follow a round: code made its calls, or a server call is open."""
+    """Return whether only results may follow a round, because code made its calls or a server call is open."""
     return any(call.by_code for call in round_.calls) or bool(open_server_calls(asked))
 
 
 def _without_marks(text: str) -> str:
-    """Return a block without cache marks: they cannot be removed from an unjoined message if they are too many."""
+    """Return a block without cache marks: an unjoined message cannot be edited if there are too many."""
     return encode(_unmarked(decode(text))) if '"cache_control"' in text else text
 
 
@@ -83,9 +83,9 @@ def _unmarked(block: JSON) -> JSON:
 
 
 def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
-    """Return the loop after messages of a finished turn, then the queued ones, joined its history.
+    """Return the loop after the messages of a finished turn, then the queued messages, joined its history.
 
-    Nothing is left beside the history: no open round, no unjoined message, no container. `changes`: of other fields.
+    The open round, the unjoined messages and the container are cleared. `changes`: new values of other fields.
     """
     history = loop.messages.extend(ended(without_open_calls(messages)))
     if loop.queued:
@@ -95,7 +95,7 @@ def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
 
 
 def settled_and_joined(loop: Loop, **changes: Any) -> Loop:
-    """Return the loop after its open calls were settled without running, and after everything joined that can."""
+    """Return the loop with its open calls settled without running, and with all messages joined that can join."""
     if loop.round is None:
         return join(loop, drop_unfinished(loop.unjoined), **changes)
     if isinstance(loop.phase, Judging) and loop.phase.action is PAUSE:
@@ -107,7 +107,7 @@ def settled_and_joined(loop: Loop, **changes: Any) -> Loop:
 
 
 def end(loop: Loop, termination: Termination) -> Loop:
-    """End a loop in any phase. After a limit it can be resumed from there."""
+    """End a loop in any phase. If a limit ends it, it can be resumed from there."""
     point = None
     if isinstance(termination, LIMITS):
         kept, parted = _part_system(loop.messages)
@@ -116,13 +116,13 @@ def end(loop: Loop, termination: Termination) -> Loop:
 
 
 def finish(loop: Loop, termination: Termination, resume_point: ResumePoint | None = None) -> Loop:
-    """Return the finished loop. A system message may follow only a user turn, so a last one is queued for the next."""
+    """Return the finished loop. Trailing system messages are queued, because only a reply may follow them."""
     messages, last = _part_system(loop.messages)
     return loop._replace(messages=messages, queued=(*last, *loop.queued), phase=Finished(termination, resume_point))
 
 
 def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
-    """Return a history without its last system messages, and these. Only a reply may follow them (rule 21)."""
+    """Split a history before its trailing system messages. Only a reply may follow them (rule 21)."""
     length = len(messages)
     while length and is_system(messages[length - 1]):
         length -= 1
@@ -136,7 +136,7 @@ def is_system(text: str) -> bool:
 
 
 def last_user_turn(messages: Chain[str]) -> int:
-    """Return where the last user turn begins: the last messages in a row that are neither replies nor results."""
+    """Return the index of the last user turn: the last run of messages that are neither replies nor results."""
     end_ = len(messages)
     while end_ and not _prompts(messages[end_ - 1]):
         end_ -= 1
@@ -157,7 +157,7 @@ def _with_reply(loop: Loop, round_: Round) -> tuple[str, ...]:
 
 
 def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
-    """Return the result blocks in the model's order, and the blocks that follow them."""
+    """Return the result blocks in the model's order, and the blocks after them."""
     results, notes = [], []
     for call, result in [(call, call.result) for call in round_.calls if call.result is not None]:
         if call.edited is not None and call.started:

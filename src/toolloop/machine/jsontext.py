@@ -1,7 +1,7 @@
-"""JSON as text: how a message is kept.
+"""JSON as text, the form in which messages are kept.
 
-A message is encoded once, at the door, and lives as that text ever after; the decoded form is a view made on demand.
-So numbers keep their size, keys their order, and a request its bytes.
+A message is encoded once, when it enters the loop, and kept as that text. It is decoded on demand. So numbers keep
+their precision, keys keep their order, and a request keeps its bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
-# Any JSON value. A recursive alias makes every read of a message a fight with the type checker, for no gain in safety.
+# Any JSON value. With a recursive alias, every read of a message would need casts, and no error would be found.
 JSON = Any
 
 
@@ -27,39 +27,39 @@ _CANONICAL = _writer(ascii_only=True, sort_keys=True)
 
 
 def encode(value: JSON) -> str:
-    """The compact JSON text of a value, always encodable as UTF-8.
+    """Return the compact JSON text of a value. It can always be encoded as UTF-8.
 
     Raises:
         TypeError: the value is not JSON.
-        ValueError: it holds NaN or an infinity, or refers to itself.
+        ValueError: it contains NaN, an infinity or itself.
 
     """
     text = _COMPACT(value)
-    # A lone surrogate in the model's own words: only an escape can carry it.
+    # A lone surrogate in text of the model must be escaped.
     return text if text.isascii() or _utf8(text) else _ASCII(value)
 
 
 def decode(text: str | bytes) -> JSON:
-    """The value of a JSON text; integers of any size are kept.
+    """Return the value of a JSON text, with integers of any size.
 
     Raises:
-        ValueError: the text is not JSON, or holds NaN or an infinity.
+        ValueError: the text is not JSON, or contains NaN or an infinity.
 
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:
         value, end = _DECODER.raw_decode(text)
-    except ValueError:  # is it, but for white space before it?
+    except ValueError:  # leading white space, or not JSON
         return _DECODER.decode(text)
     return value if end == len(text) else _DECODER.decode(text)
 
 
 def typed(text: str) -> JSON:
-    """The value of a JSON text that a person typed.
+    """Return the value of a JSON text that a person typed.
 
     Raises:
-        ValueError: the text is not JSON, or no request can carry its value.
+        ValueError: the text is not JSON, or its value cannot be sent.
 
     """
     try:
@@ -69,17 +69,17 @@ def typed(text: str) -> JSON:
 
 
 def canonical(value: JSON) -> str:
-    """The text by which two values are compared: sorted keys, ASCII."""
+    """Return the text for comparing two values: sorted keys, ASCII."""
     return _CANONICAL(value)
 
 
 def fingerprint(value: JSON) -> str:
-    """A short digest by which two values are compared where only one of them is at hand."""
+    """Return a short digest for comparing a value with one that is not available."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
 
 
 def with_integers(value: JSON) -> JSON:
-    """A copy of a value with 5 for 5.0: JSON Schema and some JSON libraries do not tell them apart."""
+    """Return a copy of a value with 5 instead of 5.0. JSON Schema and some JSON libraries treat them as equal."""
     match value:
         case dict():
             return {key: with_integers(item) for key, item in value.items()}
@@ -91,20 +91,20 @@ def with_integers(value: JSON) -> JSON:
 
 
 def well_formed(text: str) -> str:
-    """A text that any request can carry: two halves of a surrogate pair become their character, a lone one U+FFFD."""
+    """Return a text as valid Unicode: surrogate pairs become their characters, lone surrogates U+FFFD."""
     if text.isascii() or _utf8(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def plain(value: JSON, where: str = "value") -> JSON:
-    """A copy of a value with every mapping a dict and every sequence a list.
+    """Return a copy of a value with every mapping as a dict and every sequence as a list.
 
-    SDK objects (anything with `to_dict`) become the JSON that the SDK would send for them: fields that were never set
-    stay out (source: anthropic-sdk 2.11, `BaseModel.to_dict`).
+    SDK objects (anything with `to_dict`) become the JSON that the SDK would send for them, without fields that were
+    never set (source: anthropic-sdk 2.11, `BaseModel.to_dict`).
 
     Raises:
-        TypeError: something in it is not JSON; the message says where.
+        TypeError: a part of it is not JSON; the message names the part.
 
     """
     try:
@@ -118,7 +118,7 @@ def _plain(value: JSON, where: str) -> JSON:
         case float() if not isfinite(value):
             raise TypeError(f"{where} is {value}, which is not JSON")
         case str() if not (value.isascii() or _utf8(value)):
-            raise TypeError(f"{where} holds a lone surrogate, which no request can carry")
+            raise TypeError(f"{where} contains a lone surrogate, which cannot be sent as UTF-8")
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
@@ -132,7 +132,7 @@ def _plain(value: JSON, where: str) -> JSON:
 
 
 def a_type(value: object) -> str:
-    """What a value is, for an error: its type with the article, `None`, or the name of a class."""
+    """Return a description of a value for an error: its type with the article, `None`, or the name of a class."""
     if value is None:
         return "None"
     if isinstance(value, type):
@@ -156,14 +156,14 @@ def _key(key: object, where: str) -> str:
 
 
 def _sdk_dict(value: object, to_dict: Any) -> JSON:
-    # A model of the SDK: `mode` and `warnings` keep unknown blocks verbatim and quiet. Its tools take no arguments.
+    # For models of the SDK, `mode` and `warnings` keep unknown blocks verbatim. The SDK's tools take no arguments.
     return to_dict(mode="json", warnings=False) if hasattr(value, "model_dump") else to_dict()
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise ValueError(f"{text[:40]} is too large a number")
+        raise ValueError(f"the number {text[:40]} is too large")
     return number
 
 
@@ -171,6 +171,6 @@ def _refuse_constant(name: str) -> JSON:
     raise ValueError(f"{name} is not JSON")
 
 
-# One for all: `json.loads` would make a decoder for each call. Its `decode` takes twice as long as `raw_decode` for the
-# short texts of a journal, for it looks for white space.
+# One shared decoder: `json.loads` would make one for each call. `decode` also skips white space, so for the short texts
+# of a journal it takes twice as long as `raw_decode`.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

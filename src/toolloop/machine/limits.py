@@ -1,7 +1,6 @@
 """The limits of a loop: budget, depth, iterations, pauses and time, each with the termination that it causes.
 
-A loop counts the tokens, requests and tools of the loops inside its calls as its own, but not their iterations and
-pauses.
+A loop also counts the tokens, requests and tools of the loops inside its calls, but not their iterations and pauses.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BEFORE_REQUESTS_BELOW = ("requests", *_TOKENS)
 
 @frozen
 class Room:
-    """How many requests and tools the loops above a loop allow; None means any number."""
+    """How many requests and tools the loops above a loop allow; None means no limit."""
 
     requests: int | None = None
     tools: int | None = None
@@ -40,7 +39,7 @@ def too_deep(loop: Loop) -> bool:
 
 
 def before_request(loop: Loop) -> Termination | None:
-    """Return the limit of the loop that forbids its next request, or None."""
+    """Return the limit that forbids the next request of the loop, or None."""
     if reached := out_of_time(loop) or over_budget(loop):
         return reached
     limits = loop.setup.limits
@@ -62,26 +61,26 @@ def refuse_too_many_calls(loop: Loop, reply: Reply) -> None:
     count = sum(block["type"] == "tool_use" for block in reply.blocks)
     if limit is not None and count > limit:
         raise ProtocolError(
-            f"the reply has {count} calls, and the limit is {limit}; none of them runs. Call retry() for another "
-            "reply, or open the loop with a higher max_calls_per_reply in its LoopConfig"
+            f"the reply has {count} calls, and the limit is {limit}, so none of them runs. Call retry() for another "
+            "reply, or open the loop with a higher LoopConfig.max_calls_per_reply"
         )
 
 
 def out_of_time(loop: Loop) -> Timeout | None:
-    """Return the time limit, if it is reached. Then nothing starts, and the loop ends without what is in progress."""
+    """Return the time limit if it is reached. Nothing starts then, and the loop does not wait for running calls."""
     timeout = loop.setup.limits.timeout
     return None if timeout is None or loop.active < timeout else Timeout(timeout)
 
 
 def over_budget(loop: Loop, parts: tuple[str, ...] = _BUDGET_PARTS) -> BudgetExceeded | None:
-    """Return the first of these parts of the budget that is spent, if there is one."""
+    """Return the first of these parts of the budget that is spent, or None."""
     if loop.setup.limits.budget == _UNLIMITED:
         return None
     return next(filter(None, (_over_budget(loop, what) for what in parts)), None)
 
 
 def room_for_tools(loop: Loop) -> int | None:
-    """Return how many more tools the budget allows, in the loop and inside its calls; None means no limit."""
+    """Return how many more tools the budget allows in the loop and inside its calls; None means no limit."""
     limit = loop.setup.limits.budget.tool_calls
     return None if limit is None else max(0, limit - len(loop.started))
 
@@ -91,8 +90,7 @@ def room_for_requests(loop: Loop, in_progress: int) -> int | None:
 
     Args:
         loop: the loop with the calls.
-        in_progress: how many requests are in progress inside them. They count as answered, but their tokens are not
-            known yet.
+        in_progress: how many requests are in progress inside them. They count as answered; their tokens are unknown.
 
     """
     budget = loop.setup.limits.budget
@@ -111,7 +109,7 @@ def lesser(one: int | None, other: int | None) -> int | None:
 
 
 def spent(loop: Loop, what: str) -> int:
-    """Return how much of a part of the budget is spent, by the loop and inside its calls."""
+    """Return how much of one part of the budget is spent, by the loop and inside its calls."""
     match what:
         case "requests":
             return len(loop.usage_log)
@@ -133,7 +131,7 @@ def _over_budget(loop: Loop, what: str) -> BudgetExceeded | None:
 
 
 def left(loop: Loop) -> dict[str, int | float | None]:
-    """Return what is left of each limit, never below zero; None where there is no limit."""
+    """Return the remainder of each limit, at least zero; None means no limit."""
     limits = loop.setup.limits
     rest: dict[str, int | float | None] = {
         "iterations": _rest(limits.max_iterations, loop.turn_iterations),

@@ -1,6 +1,6 @@
-"""One loop: everything that is known of it, and the phase it is in.
+"""The record of one loop, and its phases.
 
-`Loop` holds what outlives a phase. A phase holds only what ends with it.
+`Loop` holds the data that outlives a phase. A phase holds only the data that ends with it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ WaitReason = Literal["decision_required", "tools_executed", "paused"]
 
 
 class RoundCalls(Sequence[Call]):
-    """The calls of a round, in the model's order: an immutable sequence that finds calls without a search.
+    """The calls of a round, in the model's order: an immutable sequence, indexed by id and by status.
 
-    Each start and each end of a call makes another version. It copies places and references, so that an event costs
-    what it changes, also in a round of many calls.
+    Each start and each end of a call makes a new version. A version copies positions and references, not calls, so an
+    event stays cheap in a round of many calls.
 
     Args:
         calls: the calls.
@@ -55,11 +55,11 @@ class RoundCalls(Sequence[Call]):
         return None if place is None else self._calls[place]
 
     def having(self, status: Status) -> list[Call]:
-        """Return the calls in a status, in the model's order."""
+        """Return the calls with a status, in the model's order."""
         return list(map(self._calls.__getitem__, self._by_status.get(status, ())))
 
     def replace(self, changed: Iterable[Call]) -> RoundCalls:
-        """Return the calls with other versions of some of them."""
+        """Return a new version in which these calls replace those with the same ids."""
         new = RoundCalls.__new__(RoundCalls)
         new._places = self._places  # noqa: SLF001 - it is made here
         new._calls = calls = self._calls.copy()  # noqa: SLF001 - likewise
@@ -73,7 +73,7 @@ class RoundCalls(Sequence[Call]):
         return new
 
     def changes(self, older: RoundCalls) -> Iterator[tuple[Call, Call]]:
-        """Return each call that is another object than in an older version of these calls: as it was, and as it is."""
+        """Return each call that differs from an older version of these calls, as (old, new)."""
         changed = compress(self, map(is_not, older, self))
         return ((older._calls[self._places[call.id]], call) for call in changed)
 
@@ -113,7 +113,7 @@ class Round:
 
     Attributes:
         iteration: the number of the reply, counted from 1.
-        reply: the text of the assistant message as it will join the history; None if nothing of it may join.
+        reply: the text of the assistant message that will join the history; None if no block of it may join.
         calls: in the model's order.
 
     """
@@ -127,13 +127,13 @@ class Round:
         return self.calls.find(call_id)
 
     def having(self, status: Status) -> list[Call]:
-        """Return the calls in this status, in the model's order."""
+        """Return the calls with this status, in the model's order."""
         return self.calls.having(status)
 
 
 @frozen
 class Failure:
-    """Why a request failed, as data; the handle makes an exception of it. `path`: of the loop that made the request."""
+    """Why a request failed, as data. The handle makes an exception of it. `path`: of the loop that sent the request."""
 
     kind: Literal["model", "protocol"]
     message: str
@@ -152,8 +152,8 @@ class Repetition:
     Attributes:
         calls: a digest of its calls.
         results: a digest of its calls with their results.
-        count: how many times in a row it came.
-        warning: the message that last warned the model.
+        count: how many times in a row it occurred.
+        warning: the last warning message to the model.
 
     """
 
@@ -165,12 +165,12 @@ class Repetition:
 
 @frozen
 class Ready:
-    """A request is next."""
+    """The next step is a request."""
 
 
 @frozen
 class Requesting:
-    """A request is in progress. `stopping`: the caller stopped the loop meanwhile, for `reason`."""
+    """A request is in progress. `stopping`: the caller has stopped the loop meanwhile, with `reason`."""
 
     stopping: bool = False
     reason: str | None = None
@@ -178,19 +178,19 @@ class Requesting:
 
 @frozen
 class Judging:
-    """The reply is there. `stop_when` and the policies are asked before any call runs."""
+    """The reply has arrived. `stop_when` and the policies are called before any call runs."""
 
     action: ReplyAction = ReplyAction.RUN
 
 
 @frozen
 class Running:
-    """The calls that may run do."""
+    """Calls run, or may start."""
 
 
 @frozen
 class Waiting:
-    """It is the caller's turn. `closed`: the round that the turn ended with."""
+    """It is the caller's turn. `closed`: the round that closed at the end of the turn."""
 
     reason: WaitReason
     closed: Round | None = None
@@ -198,11 +198,11 @@ class Waiting:
 
 @frozen
 class ResumePoint:
-    """Where a limit ended the loop: `extend` continues from here. Calls of its round may still run.
+    """The point at which a limit ended the loop. `extend` continues here. Calls of its round may still run.
 
     Attributes:
-        kept: so many messages of the history stay; what follows them joined at the end.
-        parted: the system messages that came next. A system message is always last, so they were moved.
+        kept: how many messages of the history to keep; the later ones joined when the loop ended.
+        parted: the system messages after them, which were moved because a system message must be last.
 
     """
 
@@ -224,7 +224,7 @@ class Finished:
 
 @frozen
 class Failed:
-    """A request failed. Nothing was consumed, and it can be tried again."""
+    """A request failed. Nothing was consumed, and the caller can retry it."""
 
     failure: Failure
 
@@ -238,26 +238,26 @@ Phase = Ready | Requesting | Judging | Running | Waiting | Finished | Failed | T
 
 
 class Loop(NamedTuple):
-    """One loop. Each event copies it, and C copies a named tuple: `loop._replace(phase=Ready())`.
+    """One loop. A named tuple, because each event copies it and C code copies tuples: `loop._replace(phase=Ready())`.
 
     Attributes:
         messages: the closed history, each message as its JSON text.
-        unjoined: messages after the history that only a resumption may follow: paused replies, rounds with open server
-            calls. They join when the model ends its turn.
+        unjoined: messages after the history, where the API allows only a resumption: paused replies, and rounds with
+            open server calls. They join when the model ends its turn.
         round: the open round.
-        queued: messages that were injected, and wait for a place where the API allows them.
+        queued: injected messages, until the API allows them.
         response: the last reply, verbatim.
-        container: the id of the container in which the code of the model's open turn runs.
-        started: the ids of the calls that were started; of calls in loops inside calls, their paths joined with "/".
+        container: the id of the container that runs the code of the model's open turn.
+        started: the ids of the calls that were started; for calls of nested loops, their paths joined with "/".
         iterations: answered requests. `turn_iterations` and `active` (seconds) count since the last user turn.
         pauses: how many times in a row the model paused.
-        now: the latest time in any event, in seconds since the epoch; it never decreases.
-        grants: in the order in which they were given. Used up and expired ones stay, revoked ones do not.
+        now: the latest time of any event, in seconds since the epoch; it never decreases.
+        grants: in the order in which they were given. Used and expired grants stay; revoked ones are removed.
         repetition: how often the model repeated its last round in this user turn.
-        stale_thinking: thinking in this many messages (of the history, the unjoined and the open reply) was produced
-            after other words than those before it now.
-        edited_at: how many requests had been answered when the history was last replaced.
-        compacted: how many tokens each compaction left the last time, by its name.
+        stale_thinking: in this many messages (history, unjoined messages and open reply), thinking is stale: its prefix
+            has changed since it was produced.
+        edited_at: the number of answered requests when the history was last replaced.
+        compacted: the tokens left by the last run of each compaction strategy, by its name.
 
     """
 
@@ -285,7 +285,7 @@ class Loop(NamedTuple):
 
 
 def round_of(loop: Loop) -> Round | None:
-    """Return the open round, or after a limit the one with which the loop resumes."""
+    """Return the open round; after a limit, the round with which the loop resumes."""
     if isinstance(loop.phase, Finished):
         return loop.phase.resume_point.round if loop.phase.resume_point else None
     return loop.round

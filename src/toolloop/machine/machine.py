@@ -1,26 +1,26 @@
-"""The machine of one loop: which events a phase accepts, which loop follows, and what is to be done then.
+"""The machine of one loop: the events that each phase accepts, the loop that follows, and the effects to perform.
 
 Law
-    `take(loop, event) -> loop` is the only way a loop changes. An event says what happened. The table says which events
-    a phase accepts, and a rule makes the loop that follows. Any other event is refused, and changes nothing.
-    `outstanding(loop) -> effects` says what is to be done. It is derived from the loop each time, so another process
-    that takes the loop over knows what to do without being told.
+    `take(loop, event) -> loop` is the only way a loop changes. The table lists the events that a phase accepts, with a
+    rule for each that returns the next loop. Any other event is refused, and changes nothing.
+    `outstanding(loop) -> effects` returns the effects to perform. They are derived from the loop each time and never
+    stored, so another process can continue from the loop alone.
 
 Theory
-    It is the caller's turn in `Waiting`, `Finished` and `Failed`. A driver works in the other phases. Commands to a
-    working driver are accepted at once and take effect at the next possible place: injected messages after the reply,
-    a stop at the end of the request. A turn starts with a request. It ends with `TurnEnded`, or with a reply after
-    which nothing runs.
-    Actions on the outside world are recorded before they happen (`Requested`, `Started`), their results when they
-    come. So the loop shows a driver that takes over what may have happened without it: a request is lost and is made
-    again; a call that ran may be repeated, or is uncertain.
-    Closed rounds are the history. The open round is beside it and joins as a whole, so no call is left without its
-    result. A replaced history changes nothing else: no call, no wait, no limit. Only the caller of a runner replaces
-    the open round with it (`HistoryTaken`).
-    Time is an input. Each event may carry it, and `advance_time` applies it before the rule: a deadline binds even
+    It is the caller's turn in `Waiting`, `Finished` and `Failed`. A driver works in the other phases. While it works,
+    commands are accepted at once and take effect as soon as possible: injected messages after the reply, a stop at the
+    end of the request. A turn starts with a request. It ends with `TurnEnded`, or with a reply after which no call
+    runs.
+    Requests and starts are recorded before they happen (`Requested`, `Started`), their results afterwards. So a driver
+    that takes a loop over finds all that was in progress: it repeats a request, and a running call runs again or is
+    uncertain.
+    The history holds closed rounds. The open round is beside it and joins as a whole, so each call in the history has
+    its result. Replacing the history does not change calls, waits or limits. Only the caller of a runner also replaces
+    the open round (`HistoryTaken`).
+    Time is an input. Each event may carry it, and `advance_time` applies it before the rule, so deadlines apply even
     without a tick.
-    The first end of a call is its result. An end that names its run can arrive at any time, and changes nothing if it
-    is too late.
+    The first end of a call is its result. An end that names its run may arrive at any time, and is ignored if it is
+    too late.
     The journal is the list of events. A judgement that lets every call run is left out of it, because the first start
     implies it.
     The rules never see a path: `tree` routes the events of loops inside calls.
@@ -96,13 +96,13 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
     """Start a request, unless a limit forbids it."""
     if limits.too_deep(loop) or limits.before_request(loop):
         raise not_possible(loop, event, "a limit forbids the request")
-    # Messages may have been dropped when they joined the history; only the reply is at the next place.
+    # Messages may have been dropped when they joined the history. The next position is that of the new reply.
     stale = min(loop.stale_thinking, len(loop.messages) + len(loop.unjoined))
     return loop._replace(phase=Requesting(), stale_thinking=stale)
 
 
 def take_reply(loop: Loop, event: ev.Replied) -> Loop:
-    """Take a reply: its stop reason decides (`stop_reasons`). A stop that the caller asked for meanwhile follows it."""
+    """Take a reply, as its stop reason requires (`stop_reasons`). Then apply a stop that came during the request."""
     then = _read(loop, event.reply, event.took)
     asked = loop.phase
     if isinstance(asked, Requesting) and asked.stopping and not isinstance(then.phase, Finished):
@@ -151,14 +151,14 @@ def _conclude(loop: Loop) -> Loop:
         container = loop.container if unjoined else None
         return loop._replace(unjoined=unjoined, round=None, container=container, phase=Waiting("paused"))
     queued = without_warning(loop)
-    # The model has not answered queued user messages, so the loop continues. A system message alone waits for one.
+    # The model has not answered queued user messages, so the loop continues. System messages alone do not continue it.
     is_answered = all(map(is_system, queued))
     loop = settled_and_joined(loop._replace(queued=queued), phase=Ready())
     return finish(loop, NaturalEnd()) if is_answered else loop
 
 
 def fail(loop: Loop, event: ev.RequestFailed) -> Loop:
-    """Take the end of a request without a reply. If the caller stopped the loop meanwhile, it ends."""
+    """Take the end of a request without a reply. If the caller has stopped the loop meanwhile, it ends."""
     if isinstance(loop.phase, Requesting) and loop.phase.stopping:
         return end(loop, StopCondition(loop.phase.reason))
     return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))
@@ -168,7 +168,7 @@ def fail(loop: Loop, event: ev.RequestFailed) -> Loop:
 
 
 def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
-    """Take the results of the policies. A call without one may run."""
+    """Take the results of the policies. A call without a result may run."""
     if event.stop:
         return _stopped(loop, event.reason)
     if _action(loop) is not RUN:
@@ -186,7 +186,7 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
         judged.append(after)
     round_ = replace_calls(round_, judged)
     waits = len(round_.having(Status.WAITING))
-    # An edit or a grant can satisfy a policy that asks. Then no further call waits, and the others go on.
+    # An edit or a grant can satisfy a policy that asks. Then no new call waits, and the other calls continue.
     if 0 < waits <= asked and (startable(loop.setup, round_) or round_.having(Status.RUNNING)):
         waits = 0
     return loop._replace(round=round_, phase=Waiting("decision_required") if waits else Running())
@@ -199,7 +199,7 @@ def _judged(loop: Loop, call: Call, result: PolicyResult | None) -> tuple[Loop, 
 
 
 def detected(loop: Loop) -> LoopDetected | None:
-    """Return the repetition that the newest round makes, if it is to be reported. Nothing of it was judged yet."""
+    """Return the repetition by the newest round, which is not judged yet, if it must be reported."""
     if loop.round is None or _action(loop) is not RUN:
         return None
     return repeated(loop.setup.loop_detection, loop.repetition, loop.round.calls)
@@ -211,7 +211,7 @@ def _stops_at(loop: Loop, found: LoopDetected | None) -> bool:
 
 
 def start(loop: Loop, event: ev.Started) -> Loop:
-    """Start a call. The journal leaves out a judgement that lets every call run: the first start implies it."""
+    """Start a call. It implies a judgement that lets every call run, which the journal leaves out."""
     before = loop
     if isinstance(loop.phase, Judging):
         loop = take_judgement(loop, _ALL_MAY_RUN)
@@ -224,23 +224,23 @@ def start(loop: Loop, event: ev.Started) -> Loop:
 
 
 def end_call(loop: Loop, event: ev.Ended) -> Loop:
-    """End a call. The first end is its result; an end that names its run may come too late, and is ignored then.
+    """End a call. The first end is its result. A late end that names its run is ignored.
 
-    After a limit, calls that still run end in the round with which the loop resumes.
+    After a limit, running calls end in the round with which the loop resumes.
     """
     loop = spend(loop, event.spent, below=(event.call_id,))
     round_ = round_of(loop) or _NO_ROUND
     call = round_.find(event.call_id)
     if event.iteration == event.attempt == 0:
         if call is None or call.status is not Status.RUNNING:
-            raise not_possible(loop, event, f"{event.call_id!r} is not a call that runs")
+            raise not_possible(loop, event, f"{event.call_id!r} is not a running call")
     elif call is None or event.iteration != round_.iteration or not ends(call, event.attempt, event.result):
         return loop
     return with_round(loop, replace_calls(round_, [ended(call, event.result, loop.setup)]))
 
 
 def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] = ()) -> Loop:
-    """Return the loop with more answered requests in its usage, made in itself or inside the call at a path below."""
+    """Return the loop with more entries in its usage log: of its own requests, or of those inside the call `below`."""
     for entry in used:
         entry_here = evolve(entry, path=(*below, *entry.path))
         loop = loop._replace(usage_log=loop.usage_log.append(entry_here), total_usage=loop.total_usage + entry.usage)
@@ -248,7 +248,7 @@ def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] 
 
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
-    """End the turn: the round closes, calls wait for the caller, or a limit was met."""
+    """End the turn: the round closes, calls wait for the caller, or a limit was reached."""
     round_ = loop.round
     if round_ is not None and is_settled(round_):
         return close_round(loop, round_)
@@ -270,14 +270,14 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
     """Apply decisions of the caller: all of them, or none."""
     if loop.round is None:
         raise not_allowed(loop, event, allowed(loop))
-    # A decision is not older than the call it decides, whatever the clock says.
+    # A decision is not older than its call, even if the clock was set back.
     decisions = [(call_id, evolve(decision, at=loop.now)) for call_id, decision in event.decisions]
     round_ = decide(loop.setup, loop.round, decisions)
     return remember(loop, loop.round, round_)._replace(round=round_)
 
 
 def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
-    """Continue or retry, with the messages that the caller injects. While a driver works, they are only queued."""
+    """Continue or retry, with the messages that the caller injects. While a driver works, they are queued."""
     if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, (Waiting, Failed)):
         raise not_allowed(loop, event, allowed(loop))
     if event.messages:
@@ -288,7 +288,7 @@ def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
 
 
 def clear_decided(loop: Loop) -> Loop:
-    """Let the calls start that the caller decided to run.
+    """Let the calls start that the caller allowed.
 
     Raises:
         UndecidedCalls: calls wait for a decision, and the others may not run before it (`execution="barrier"`).
@@ -303,7 +303,7 @@ def clear_decided(loop: Loop) -> Loop:
 
 
 def proceed(loop: Loop) -> Loop:
-    """Continue with the open round, or with a request. Queued messages join now if they can."""
+    """Continue with the open round, or with a request. Queued messages join now if possible."""
     if loop.round is not None:
         return loop._replace(phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
     if loop.queued and not loop.unjoined:
@@ -312,7 +312,7 @@ def proceed(loop: Loop) -> Loop:
 
 
 def stop(loop: Loop, event: ev.Stopped) -> Loop:
-    """End the loop for its caller. A request in progress is finished first; the first reason counts."""
+    """Stop the loop. A request in progress is finished first. The first reason counts."""
     if isinstance(loop.phase, Requesting):
         return loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
     return _stopped(loop, event.reason)
@@ -323,9 +323,9 @@ def _stopped(loop: Loop, reason: str | None) -> Loop:
 
 
 def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
-    """Begin a further user turn: iterations, pauses, active time and repetitions are counted from zero again.
+    """Begin another user turn: iterations, pauses, active time and repetitions are counted from zero again.
 
-    After a failure the request is given up.
+    After a failure, the failed request is given up.
     """
     if isinstance(loop.phase, Failed):
         loop = _stopped(loop, None)
@@ -346,7 +346,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
 def change(loop: Loop, event: ev.Changed) -> Loop:
     """Change parameters or limits, from the next request on. If a limit ended the loop, new limits resume it.
 
-    A container that the caller names, or removes, replaces the one in which code waits.
+    A `container` parameter that the caller sets or removes replaces the container of the open turn.
     """
     params, set_limits = event.params or loop.setup.params, event.limits or loop.setup.limits
     loop = _set_up(loop, evolve(loop.setup, params=params, limits=set_limits))
@@ -367,7 +367,7 @@ def _set_up(loop: Loop, setup: Setup) -> Loop:
 
 
 def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
-    """Replace the closed history, for the caller or by a compaction between turns."""
+    """Replace the closed history, for the caller or by a compaction."""
     if event.strategy is None:
         return edits.rewritten(loop._replace(compacted=()), event.splices)
     if event.spent is not None:
@@ -380,7 +380,7 @@ def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
 
 
 def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:
-    """Revoke a grant: no call runs by it any more, not even a call that it had cleared."""
+    """Revoke a grant. Calls that it cleared, and that have not started, wait for approval again."""
     loop = without_grant(loop, event.grant_id)
     round_ = round_of(loop)
     return loop if round_ is None else with_round(loop, ask_where_gone(loop, round_))
@@ -390,9 +390,9 @@ def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:
 
 
 def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
-    """Replace the history, the open round and the pause by the caller's history.
+    """Replace the history, the open round and the pause with the caller's history.
 
-    Calls of the open round that it still has stay as they are, so none runs twice. The others are gone and do not run.
+    Calls of the open round that are still in it keep their state, so none runs twice. The others do not run.
     """
     old = loop.round or _NO_ROUND
     calls = edits.known_calls(old, event.reply) if event.reply else []
@@ -404,7 +404,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
     after = loop._replace(
         messages=Chain(spliced(loop.messages, event.splices)),
         unjoined=unjoined,
-        queued=without_warning(loop),  # a warning is about a round that is gone, or is judged again
+        queued=without_warning(loop),  # the round of a warning is gone, or is judged again
         container=loop.container if unjoined or any(old.find(call.id) is call for call in calls) else None,
         compacted=(),
         edited_at=loop.iterations,
@@ -412,7 +412,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
     if event.reply:
         after = _shown(after, Round(loop.iterations, event.reply, edits.run_again(calls, event.rerun, loop.now)))
     else:
-        if edits.has_joined(old, loop.messages, after.messages):  # it still counts as a round that may be repeated
+        if edits.has_joined(old, loop.messages, after.messages):  # it still counts for the detection of repetitions
             repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)
             after = after._replace(repetition=repetition, queued=loop.queued)
         after = proceed(after._replace(round=None))
@@ -420,12 +420,12 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
 
 
 def _shown(loop: Loop, round_: Round) -> Loop:
-    """Return the loop with a round that its caller has seen, and whose calls are not all judged."""
+    """Return the loop with a round from its caller, in which some calls may not be judged."""
     running = round_.having(Status.RUNNING)
     if not (running and isinstance(loop.phase, (Judging, Running))):
         if round_.having(Status.WAITING):
             return loop._replace(round=round_, phase=Waiting("decision_required"))
-        round_ = cleared(round_)  # the loop goes on from here without another command
+        round_ = cleared(round_)  # the loop continues from here without another command
     loop = loop._replace(round=round_)
     return proceed(loop) if running else loop._replace(phase=Judging())
 
@@ -434,10 +434,10 @@ def _shown(loop: Loop, round_: Round) -> Loop:
 
 
 def wake(loop: Loop, event: ev.Woken) -> Loop:
-    """Hand the loop to another driver: running calls are interrupted, and policies judge the other open ones again."""
+    """Hand the loop to another driver. Running calls are interrupted, and policies judge the other open calls again."""
     setup = event.setup or loop.setup
     if setup.within != loop.setup.within:
-        raise not_possible(loop, event, "the setup is that of a loop in another place")
+        raise not_possible(loop, event, "the setup is for a loop at another path")
     loop = _set_up(loop, setup)
     if isinstance(loop.phase, Requesting):
         return fail(loop, ev.RequestFailed())
@@ -448,14 +448,14 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
 
 
 def with_round(loop: Loop, round_: Round) -> Loop:
-    """Return the loop with another version of the round of `round_of`."""
+    """Return the loop with a new version of the round that `round_of` returns."""
     if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
         return loop._replace(phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
     return loop._replace(round=round_)
 
 
 def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:
-    """Change nothing: `advance_time` was applied, as before any other event."""
+    """Change nothing: `advance_time` was applied before, as for any event."""
     return loop
 
 
@@ -464,14 +464,14 @@ def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:
 
 @frozen
 class Rule:
-    """What follows an event in a phase: a function, and the phases to which it may lead."""
+    """A transition: the function that applies an event in a phase, and the phases that it may lead to."""
 
     apply: Callable[[Loop, Any], Loop]
     to: tuple[type[Phase], ...]
 
 
 def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool = True) -> dict[type[ev.Event], Rule]:
-    """Return the rules of a phase, with those for events that change a loop in any phase without leaving it."""
+    """Return the rules of a phase, including those for events that every phase accepts without a change of phase."""
     anywhere: dict[type[ev.Event], Callable[[Loop, Any], Loop]] = {
         ev.Ended: end_call,
         ev.Changed: change,
@@ -552,10 +552,10 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
 
 
 def take(loop: Loop, event: ev.Event) -> Loop:
-    """Return the loop after an event of its own.
+    """Return the loop after an event at its path.
 
     Raises:
-        CallerError: the event is not possible here; the loop is as before.
+        CallerError: the loop does not accept the event; nothing has changed.
 
     """
     rule = TRANSITIONS[type(loop.phase)].get(type(event))
@@ -565,10 +565,10 @@ def take(loop: Loop, event: ev.Event) -> Loop:
 
 
 def outstanding(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
-    """Return what is to be done now; nothing while it is the caller's turn, or everything possible is in progress.
+    """Return the effects to perform now; none while it is the caller's turn, or if all are in progress.
 
     Args:
-        loop: the loop alone, without the loops inside its calls.
+        loop: the loop, without the loops inside its calls.
         tools: how many more tools the loops above it allow; None means no limit.
 
     """
@@ -603,5 +603,5 @@ def _to_run(loop: Loop, tools: int | None) -> tuple[Effect, ...]:
 
 
 def allowed(loop: Loop) -> tuple[str, ...]:
-    """Return what a caller may ask for in a loop, as the caller would say it."""
+    """Return the methods that a caller may call now."""
     return commands_in(loop, TRANSITIONS[type(loop.phase)])

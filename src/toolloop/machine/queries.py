@@ -1,7 +1,7 @@
-"""Questions about a tree of loops: which loops are in it, what waits for the caller, what is due, how one ended.
+"""Queries of a tree of loops: its loops, the calls that wait for the caller, deadlines, and the ends of loops.
 
-A loop is at work while it is Ready, Requesting, Judging or Running. A loop inside a call never waits for a command; it
-stands still only while calls of it wait for the caller, or where its request failed.
+A loop is at work while it is Ready, Requesting, Judging or Running. A loop inside a call never waits for a command. It
+stops only while its calls wait for the caller, or after its request failed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from toolloop.machine.values import Call, Outcome, Result, Status
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
 
 
-# --- which loops are there -------------------------------------------------------------------------------------------
+# --- the loops of a tree ---------------------------------------------------------------------------------------------
 
 
 def open_round(loop: Loop) -> Round | None:
-    """Return the open round of a loop that continues it without a command, or after a decision."""
+    """Return the open round of a loop that continues it, without a command or after a decision."""
     return loop.round if isinstance(loop.phase, (Judging, Running, Waiting)) else None
 
 
 def is_at_work(loop: Loop) -> bool:
-    """Return whether time counts for a loop inside a call: it does not wait for the caller."""
+    """Return whether a loop inside a call is at work, so that its active time counts."""
     return isinstance(loop.phase, (Ready, Requesting, Judging, Running))
 
 
@@ -64,17 +64,17 @@ def inside(state: State, path: Path) -> list[tuple[Path, Loop]]:
 
 
 def driven(state: State) -> list[tuple[Path, Loop]]:
-    """Return the outermost loop and those inside calls of open rounds: parents first, calls in the model's order."""
+    """Return the outermost loop and the loops inside calls of open rounds: parents first, then in the model's order."""
     return list(_walk(state, (), only_open=True)) if len(state.loops) > 1 else [((), state.root)]
 
 
 def everywhere(state: State) -> list[tuple[Path, Loop]]:
-    """Return the same, and the loops inside calls of a round with which a failed or limited loop may continue."""
+    """Return the loops of `driven`, and those in calls of a round with which a failed or limited loop may resume."""
     return list(_walk(state, (), only_open=False))
 
 
 def driven_at(state: State, path: Path) -> Loop | None:
-    """Return the loop at a path; None where there is none, or where a loop above it is not Running."""
+    """Return the loop at a path; None if there is none, or if a loop above it is not Running."""
     for depth in range(len(path)):
         above = state.at(path[:depth])
         if above is None or not isinstance(above.phase, Running):
@@ -83,7 +83,7 @@ def driven_at(state: State, path: Path) -> Loop | None:
 
 
 def led_to(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
-    """Return how far a path leads. Ids may repeat, so `runs` may say which run of each call on it is meant."""
+    """Return the part of a path at which loops exist. Ids may repeat, so `runs` may name the run of each call on it."""
     for depth in range(len(path)):
         above, below = path[:depth], path[: depth + 1]
         if below not in state.loops:
@@ -94,7 +94,7 @@ def led_to(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
 
 
 def run_of(loop: Loop, call_id: str) -> tuple[int, int]:
-    """Return which run of which call a call is in: its iteration, and how many times it was started."""
+    """Return the current run of a call: its iteration, and how many times it was started."""
     round_ = round_of(loop)
     call = round_.find(call_id) if round_ else None
     return (round_.iteration, call.attempts) if round_ and call else (0, 0)
@@ -107,7 +107,7 @@ def _walk(state: State, path: Path, *, only_open: bool) -> Iterator[tuple[Path, 
         yield from _walk(state, below, only_open=only_open)
 
 
-# --- what they wait for ----------------------------------------------------------------------------------------------
+# --- waits and deadlines ---------------------------------------------------------------------------------------------
 
 
 def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
@@ -121,19 +121,19 @@ def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
 
 
 def under_way(state: State) -> bool:
-    """Return whether something was begun whose end is not known yet: a request, or a call, anywhere in the tree."""
+    """Return whether a request or a call is in progress, anywhere in the tree."""
     return any(isinstance(loop.phase, Requesting) or runs_calls(loop) for _, loop in driven(state))
 
 
 def runs_calls(loop: Loop) -> bool:
-    """Return whether a loop has calls that run and have no loop inside."""
+    """Return whether a loop has running calls without a loop inside."""
     if loop.round is None or not isinstance(loop.phase, Running):
         return False
     return any(not call.has_loop for call in loop.round.having(Status.RUNNING))
 
 
 def room_for_requests(state: State, path: Path) -> int | None:
-    """Return how many more requests the loop at `path` allows inside its calls; None means any number."""
+    """Return how many more requests the loop at `path` allows inside its calls; None means no limit."""
     in_progress = sum(isinstance(each.phase, Requesting) for _, each in inside(state, path))
     return limits.room_for_requests(state.loops[path], in_progress)
 
@@ -142,9 +142,9 @@ def status_of(state: State, *, is_handed_over: bool = True) -> Standing:
     """Return the status by which a store lists loops.
 
     Args:
-        state: where the loop is.
-        is_handed_over: a loop that waits for a command waits for the caller of its driver. False: any driver continues
-            it.
+        state: the state of the loop.
+        is_handed_over: whether a loop that waits for a command waits for the caller of its driver. If False, any
+            driver may continue it.
 
     """
     if waiting(state):
@@ -156,26 +156,26 @@ def status_of(state: State, *, is_handed_over: bool = True) -> Standing:
             return "failed"
         case Finished() | TooDeep():
             return "ended"
-    if is_empty(state.root):  # somebody begins the conversation
+    if is_empty(state.root):  # a caller must begin the conversation
         return "needs_command"
     return "running" if under_way(state) else "runnable"
 
 
 def next_deadline(state: State) -> float | None:
-    """Return when the first of the waiting calls expires, in seconds since the epoch; None if none ever does."""
+    """Return when the first waiting call expires, in seconds since the epoch; None if none expires."""
     return min((call.expires_at for _, call in waiting(state) if call.expires_at is not None), default=None)
 
 
 def is_due(state: State, now: float) -> bool:
-    """Return whether time alone changes something by then: a wait is over, or a grant by which a call was to start."""
+    """Return whether a waiting call, or the grant of a call that has not started, has expired by then."""
     later = [loop._replace(now=max(loop.now, now)) for _, loop in driven(state) if open_round(loop)]
     return any(expire(loop) is not loop for loop in later)
 
 
 def time_left(state: State, path: Path = ()) -> float | None:
-    """Return in how many seconds the next loop at work has used up its time; None if none ever does."""
+    """Return the seconds until the first loop at work reaches its timeout; None if none has one."""
     loop = state.loops[path]
-    if not is_at_work(loop):  # time stands still for the loops inside its calls, too
+    if not is_at_work(loop):  # time does not count for the loops inside its calls either
         return None
     timeout = loop.setup.limits.timeout
     own = None if timeout is None or timeout <= loop.active else timeout - loop.active
@@ -184,23 +184,23 @@ def time_left(state: State, path: Path = ()) -> float | None:
 
 
 def is_empty(loop: Loop) -> bool:
-    """Return whether the conversation has not begun: there is nothing to ask the model."""
+    """Return whether the conversation has not begun: it has no messages."""
     return isinstance(loop.phase, Ready) and not (loop.messages or loop.queued)
 
 
 def implied(event: ev.Event, following: ev.Event) -> bool:
-    """Return whether a journal may leave an event out, because the one that follows it implies it."""
+    """Return whether a journal may omit an event, because the next event implies it."""
     match event, following:
         case ev.Judged(results=(), stop=False, at=0, seconds=0), ev.Started() | ev.Opened():
             return event.path == (following.path[:-1] if isinstance(following, ev.Opened) else following.path)
     return False
 
 
-# --- what came of a loop inside a call -------------------------------------------------------------------------------
+# --- the end of a loop inside a call ---------------------------------------------------------------------------------
 
 
 def is_over(loop: Loop) -> bool:
-    """Return whether a loop inside a call has ended. After a failure that can be retried it has not."""
+    """Return whether a loop inside a call has ended. A failure that can be retried is not an end."""
     match loop.phase:
         case Failed(failure=failure):
             return not failure.retryable
@@ -210,9 +210,9 @@ def is_over(loop: Loop) -> bool:
 
 
 def answer_of(loop: Loop, texts: Texts) -> Result:
-    """Return the result of a call whose loop is over: its last text, or why there is none.
+    """Return the result of a call whose loop is over: its last text, or the reason why there is none.
 
-    What a loop said before an end that it did not choose is not its answer: the result says so, and is an error.
+    If the loop was cut short, its last text is not an answer: the result is an error that includes the text.
     """
     text = _last_text(loop)
     chosen = isinstance(loop.phase, Finished) and isinstance(loop.phase.termination, (NaturalEnd, StopCondition))
@@ -247,4 +247,4 @@ def _last_text(loop: Loop) -> str:
         return ""
     blocks = decode(loop.response)["content"]
     texts = (block["text"] for block in blocks if block["type"] == "text" and block["text"].strip())
-    return well_formed("\n".join(texts))  # the model may write what the API does not take back
+    return well_formed("\n".join(texts))  # the model may write text that the API refuses in a request

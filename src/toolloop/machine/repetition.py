@@ -1,8 +1,7 @@
-"""Detection of a model that repeats the same round.
+"""Detect a model that repeats the same round.
 
-A round repeats the one before it if it has the same calls, in any order, with the same results. A tool whose results
-change is therefore never a repetition. Of the newest round only the calls are known: it is compared before any of its
-calls runs.
+A round repeats the one before it if it has the same calls, in any order, with the same results. So a tool whose results
+change is never a repetition. The newest round is compared by its calls alone, before any of them runs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from toolloop.machine.values import Call, Status
 
 
 def repeated(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Call]) -> LoopDetected | None:
-    """Return the repetition that these calls make as the newest round, if it is to be reported.
+    """Return the repetition by these calls as the newest round, if it must be reported.
 
     A round is compared once, before any of its calls is judged.
     """
@@ -34,7 +33,7 @@ def repeated(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Cal
 
 
 def count_round(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Call]) -> Repetition:
-    """Return what is known of repetitions after a round of these calls was closed."""
+    """Return the repetition state after a round of these calls has closed."""
     if wanted is None:
         return Repetition()
     asked, ended = _digest_of_calls(calls), _digest_of_results(calls)
@@ -43,10 +42,10 @@ def count_round(wanted: LoopDetection | None, last: Repetition, calls: Sequence[
 
 
 def warn(loop: Loop, found: LoopDetected) -> Loop:
-    """Return the loop after a repetition was found. A warning to the model comes first in the queue.
+    """Return the loop after a repetition was found. If it is configured, a warning to the model is queued first.
 
-    The caller's messages may end in a system message, and only a reply may follow that (rule 21 of the Messages API).
-    A newer warning replaces a queued one.
+    The caller's queued messages may end in a system message, and only a reply may follow that (rule 21 of the Messages
+    API). A new warning replaces a queued one.
     """
     wanted = loop.setup.loop_detection
     if wanted is None or wanted.action != "inject_warning":
@@ -58,7 +57,7 @@ def warn(loop: Loop, found: LoopDetected) -> Loop:
 
 
 def without_warning(loop: Loop) -> tuple[str, ...]:
-    """Return the queued messages without a warning, for a model that no longer repeats itself."""
+    """Return the queued messages without the warning, for a model that no longer repeats itself."""
     warning = loop.repetition.warning
     return loop.queued if warning is None else tuple(text for text in loop.queued if text != warning)
 

@@ -1,9 +1,9 @@
-"""Replies: reading them, and making messages of the history from their blocks.
+"""Read replies, and make messages of the history from their blocks.
 
-A reply joins verbatim: every block, known or not, keeps its type, place, key order and integer sizes. The exceptions
-are blocks that the API would refuse (source: rules 12 to 14 and 23 of the Messages API): blank text, thinking at the
-end, and, once the turn is closed, server calls without a result. Ids of calls that it would refuse are replaced;
-the given ones are kept beside them, as `given_ids` of the reply.
+A reply joins the history verbatim: each block, known or unknown, keeps its type, position, key order and integers.
+Blocks that the API would refuse are left out (source: rules 12 to 14 and 23 of the Messages API): blank text, thinking
+at the end, and, once the turn is closed, server calls without a result. Call ids that it would refuse are replaced; the
+original ids are kept as `given_ids` of the reply.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from toolloop.machine.values import Call
 
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SERVER_WORDS = tuple(f'"{kind}"' for kind in sorted(_SERVER_CALLS))
-_RESUMED = ('_tool_use"', '"code_execution')  # one of them is in each message that only a resumption may follow
+_RESUMED = ('_tool_use"', '"code_execution')  # each message that only a resumption may follow contains one of them
 _CALLS = _SERVER_CALLS | {"tool_use"}
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ASSISTANT = '{"role":"assistant","content":'
 _ID, _SERVER_ID = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 _CLIENT_IDS = frozenset({"tool_use", "mcp_tool_use", "mcp_tool_result"})
-_KEPT_OF_ID = 40  # characters of an id that is replaced
+_KEPT_OF_ID = 40  # how many characters of a replaced id are kept
 
 
 @frozen
@@ -38,8 +38,8 @@ class Reply:
 
     Attributes:
         text: the whole reply as JSON text, verbatim.
-        blocks: its content, decoded; read it, never change it.
-        container: the id of the container in which its code ran.
+        blocks: its content, decoded; do not change it.
+        container: the id of the container that ran its code.
 
     """
 
@@ -53,16 +53,16 @@ class Reply:
     container: str | None = None
 
     def entry(self, iteration: int, seconds: float) -> IterationUsage:
-        """Return its entry of the usage log."""
+        """Return the entry for the usage log."""
         return IterationUsage(iteration, self.model, self.stop_reason, self.request_id, self.usage, seconds)
 
     def calls(self) -> tuple[Call, ...]:
-        """Return its client calls in the model's order. The server runs its own calls."""
+        """Return the client calls in the model's order. The server runs its own calls."""
         return calls_in(self.blocks)
 
 
 def calls_in(blocks: Iterable[JSON]) -> tuple[Call, ...]:
-    """Return the client calls in blocks of a reply, in their order."""
+    """Return the client calls in the blocks of a reply, in order."""
     return tuple(
         Call(
             id=block["id"],
@@ -81,12 +81,12 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
 
     Args:
         body: the message.
-        text: its JSON text as received; without it the message is encoded.
+        text: its JSON text as received; if None, the message is encoded.
         request_id: the API's id of the request, for the record.
 
     Raises:
-        ProtocolError: it is not a message. Fields that are only recorded (model, usage, details) are left out if they
-            are malformed; they stay in the text.
+        ProtocolError: it is not a message. Malformed fields that are only recorded (model, usage, details) are left
+            out, but stay in the text.
 
     """
     given = _checked(body.get("content") if isinstance(body, Mapping) else None)
@@ -96,7 +96,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         body, text = {**body, "content": blocks, "given_ids": replaced}, None
     stop_reason = body.get("stop_reason")
     if not (stop_reason is None or isinstance(stop_reason, str)):
-        raise ProtocolError("the reply has a stop reason that is not a string", retryable=True)
+        raise ProtocolError("the stop reason of the reply is not a string", retryable=True)
     try:
         whole = encode(dict(body)) if text is None else text
     except (TypeError, ValueError, RecursionError) as error:
@@ -123,21 +123,21 @@ def _checked(blocks: JSON) -> list[JSON]:
         kind = block["type"]
         if kind == "text":
             if not isinstance(block.get("text"), str):
-                raise ProtocolError("the reply has a text block without a text", retryable=True)
+                raise ProtocolError("the reply has a text block without text", retryable=True)
         elif kind in _CALLS:
             named = _filled(block.get("id")) and _filled(block.get("name"))
             if not (named and isinstance(block.get("input"), Mapping)):
                 raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
         elif not isinstance(block.get("tool_use_id"), str | None):
-            raise ProtocolError("the reply has a result of a call whose id is not a string", retryable=True)
+            raise ProtocolError("the reply has a result block whose call id is not a string", retryable=True)
     return blocks
 
 
 def with_accepted_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
-    """Return a block of a reply with an id that the API accepts back: its own, or one that is made of it.
+    """Return a block of a reply with an id that the API accepts in a request: its own, or one derived from it.
 
-    Other servers that speak the protocol give ids such as `functions.pay:0` (source: rule 20). The new id depends on
-    the given one alone, so that a result in a later reply names the same call.
+    Other servers that implement the protocol send ids such as `functions.pay:0` (source: rule 20). The new id depends
+    only on the given one, so a result in a later reply names the same call.
     """
     kind, given = block["type"], _id_of(block)
     pattern, prefix = (_ID, "") if kind in _CLIENT_IDS else (_SERVER_ID, "srvtoolu_")
@@ -193,12 +193,12 @@ def _filled(value: object) -> TypeGuard[str]:
 
 
 def assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool = True) -> str | None:
-    """Return the text of the assistant message made of a reply's blocks; None if none of them may be sent back.
+    """Return the text of the assistant message with a reply's blocks; None if no block may be sent back.
 
     Args:
         blocks: the reply's content.
-        calls: False leaves out client calls, for a reply in which they may be cut off.
-        ends: False keeps thinking at the end, for a paused reply, which the next one continues.
+        calls: if False, leave out client calls, for a reply that was cut off.
+        ends: if False, keep thinking at the end, for a paused reply that the next one continues.
 
     """
     kept = acceptable([block for block in blocks if calls or block["type"] != "tool_use"], ends=ends)
@@ -206,7 +206,7 @@ def assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool 
 
 
 def acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
-    """Return the blocks that the API accepts back: no blank text, no thinking at the end of the model's turn."""
+    """Return the blocks that the API accepts in a request: without blank text, and without thinking at the end."""
     kept = [block for block in blocks if block["type"] != "text" or str(block.get("text", "")).strip()]
     while ends and kept and kept[-1]["type"] in _THINKING:
         kept.pop()
@@ -214,7 +214,7 @@ def acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
 
 
 def ended(messages: Sequence[str]) -> list[str]:
-    """Return the messages of a finished turn. If a paused reply is last, they lack the thinking at its end."""
+    """Return the messages of a finished turn. If a paused reply is last, the thinking at its end is left out."""
     kept = list(messages)
     while ends_in_reply(kept):
         blocks = _blocks(kept[-1])
@@ -226,12 +226,12 @@ def ended(messages: Sequence[str]) -> list[str]:
 
 
 def ends_in_reply(messages: Sequence[str]) -> bool:
-    """Return whether the last message is the model's: a paused reply that must be resumed."""
+    """Return whether the last message is a reply: a paused one, which must be resumed."""
     return bool(messages) and messages[-1].startswith(_ASSISTANT)
 
 
 def ends_in_server_call(message: str) -> bool:
-    """Return whether the last block of a message is a server call; the API accepts a paused reply that ends so."""
+    """Return whether the last block of a message is a server call. The API accepts a paused reply that ends so."""
     blocks = _blocks(message)
     return bool(blocks) and blocks[-1]["type"] in _SERVER_CALLS
 
@@ -239,7 +239,7 @@ def ends_in_server_call(message: str) -> bool:
 def open_server_calls(messages: Iterable[str]) -> set[str]:
     """Return the ids of the server calls without a result in these messages."""
     texts = list(messages)
-    if not any(word in text for text in texts for word in _SERVER_WORDS):  # the usual case decodes nothing
+    if not any(word in text for text in texts for word in _SERVER_WORDS):  # the usual case, without decoding
         return set()
     blocks = [block for text in texts for block in _blocks(text)]
     done = {block.get("tool_use_id") for block in blocks if block["type"] != "tool_result"}
@@ -249,8 +249,9 @@ def open_server_calls(messages: Iterable[str]) -> set[str]:
 def drop_unfinished(unjoined: Sequence[str]) -> list[str]:
     """Return the unjoined messages that may join the history when a turn is over.
 
-    A paused reply that was not resumed may not: it is the beginning of an answer. Nor may open server calls, nor calls
-    made by them, with their results: the API accepts only the resumption after them (source: rules 23 and 25).
+    A paused reply that was not resumed is left out, because it is an incomplete answer. Open server calls, and calls
+    made by code with their results, are left out too: the API accepts only a resumption after them (source: rules 23
+    and 25).
     """
     kept = list(unjoined)
     while ends_in_reply(kept):
@@ -259,8 +260,8 @@ def drop_unfinished(unjoined: Sequence[str]) -> list[str]:
 
 
 def without_open_calls(messages: Sequence[str]) -> list[str]:
-    """Return the messages without calls that only a resumption may follow, and without messages that are then empty."""
-    if not any(word in text for text in messages for word in _RESUMED):  # nearly always, and nothing is decoded
+    """Return the messages without calls that only a resumption may follow, and without messages left empty by that."""
+    if not any(word in text for text in messages for word in _RESUMED):  # the usual case, without decoding
         return list(messages)
     kept = _without(messages, open_server_calls(messages))
     while lost := _answered_code_calls(kept):
@@ -291,7 +292,7 @@ def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
 
 
 def _answered_code_calls(messages: Sequence[str]) -> set[str]:
-    """Return the ids of calls made by code if their results come last: only the next reply may follow those."""
+    """Return the ids of calls made by code if their results are last. Only a reply may follow these."""
     if not messages or ends_in_reply(messages):
         return set()
     last_reply = next((text for text in reversed(messages) if text.startswith(_ASSISTANT)), None)
@@ -311,14 +312,14 @@ def _own_id(block: JSON) -> str | None:
 
 
 def action_of(reply: Reply) -> ReplyAction:
-    """Return what becomes of a reply. An unknown stop reason ends the loop, and no call runs.
+    """Return the action for a reply. An unknown stop reason ends the loop, and no call runs.
 
     Raises:
         ProtocolError: the stop reason is missing, or it is `tool_use` without a call.
 
     """
     if reply.stop_reason is None:
-        raise ProtocolError("the reply has no stop reason: it was cut off on the way", retryable=True)
+        raise ProtocolError("the reply has no stop reason, so it is incomplete", retryable=True)
     action = STOP_REASONS.get(reply.stop_reason, END)
     if action is not RUN and action is not PAUSE:
         return action
@@ -326,5 +327,5 @@ def action_of(reply: Reply) -> ReplyAction:
         if block["type"] == "tool_use":
             return RUN
     if action is RUN:
-        raise ProtocolError("the reply stopped for tool_use and has no tool_use block", retryable=True)
+        raise ProtocolError("the stop reason is tool_use, but the reply has no tool_use block", retryable=True)
     return action

@@ -1,4 +1,4 @@
-"""The setup of a loop: its limits, its parameters, the texts that the model sees, and facts about its tools."""
+"""The setup of a loop: its limits, parameters, texts for the model, and facts about its tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 Execution = Literal["barrier", "ready"]
 LoopAction = Literal["warn", "stop", "inject_warning"]
-# Whether a tool may be run again: "once" must not, because its effects would be repeated.
+# Whether a tool may run again. A "once" tool must not, because its effects would be repeated.
 ToolEffect = Literal["pure", "keyed", "once"]
 # Which calls of a tool wait for a decision.
 Approval = Literal["never", "predicate", "always"]
@@ -16,14 +16,14 @@ Approval = Literal["never", "predicate", "always"]
 
 @frozen
 class Budget:
-    """How much a loop may use; None is unlimited. Each part is checked before a request, `tool_calls` before tools too.
+    """How much a loop may use; None means no limit. All are checked before a request, `tool_calls` also before tools.
 
     Args:
         requests: answered model requests.
-        tool_calls: tools started.
-        input_tokens: uncached, written to the cache and read from it together.
-        output_tokens: thinking included.
-        total_tokens: input and output.
+        tool_calls: started tools.
+        input_tokens: the sum of uncached input, cache writes and cache reads.
+        output_tokens: output, including thinking.
+        total_tokens: input plus output.
 
     """
 
@@ -36,12 +36,12 @@ class Budget:
 
 @frozen
 class LoopDetection:
-    """Detect a model that makes the same calls in round after round, with the same results.
+    """Detect a model that repeats the same calls, with the same results, in consecutive rounds.
 
     Args:
-        threshold: how many times in a row the same round is a repetition. It is reported then, and at each multiple.
-        action: `warn` emits an event and a line in the log. `stop` also ends the loop before any call of the round is
-            judged or run. `inject_warning` also tells the model, after the results of the round.
+        threshold: how many equal rounds in a row are a repetition. It is reported then, and at each multiple.
+        action: `warn` emits an event and logs it. `stop` also ends the loop before any call of the round is judged or
+            run. `inject_warning` also sends the model a warning, after the results of the round.
 
     """
 
@@ -63,10 +63,10 @@ class Limits:
 
 @frozen
 class Texts:
-    """The texts the model sees. Each is a format string; only its own names in braces are filled in.
+    """The texts that the model gets. Each is a format string with its own names in braces.
 
-    Give another one as `LoopConfig(texts=Texts(denied="Not allowed: {reason}"))`. None may be blank: the API refuses an
-    error without a text.
+    Replace one with `LoopConfig(texts=Texts(denied="Not allowed: {reason}"))`. A text must not be blank, because the
+    API refuses an error without text.
     """
 
     denied: str = "This call was denied and did not run. Reason: {reason}"
@@ -94,12 +94,12 @@ class Texts:
 
 @frozen
 class ToolFacts:
-    """Facts about a tool, which are compared when another driver takes a loop over.
+    """Facts about a tool, compared when another driver takes a loop over.
 
     Attributes:
-        digest: of its definition.
-        input_schema: JSON text, also for those who decide without the tool; None if it has none.
-        inside: of a tool whose calls are loops.
+        digest: the digest of its definition.
+        input_schema: its schema as JSON text, also for decisions without the tool; None if it has none.
+        inside: facts about the loops in its calls, for a tool whose calls are loops.
 
     """
 
@@ -113,7 +113,7 @@ class ToolFacts:
 
 @frozen
 class LoopFacts:
-    """Facts about the loops inside the calls of a tool, as in `Setup`. `params`: digest of their parameters."""
+    """Facts about the loops inside the calls of a tool, as in `Setup`. `params`: the digest of their parameters."""
 
     params: str
     tools: tuple[ToolFacts, ...]
@@ -125,16 +125,16 @@ class Setup:
     """The setup of a loop.
 
     Attributes:
-        params: JSON text of the request parameters without `messages` and without secrets.
+        params: the JSON text of the request parameters, without `messages` and secrets.
         gone: the names of tools that the loop had before it was reopened without them.
-        tool_timeout: seconds that a tool without its own limit may take; None means no limit.
-        within: the calls inside which this loop runs, from the outermost down: the iteration and the id of each, and
-            which run of it this is, counted from 1.
+        tool_timeout: the limit in seconds for a tool without its own; None means no limit.
+        within: the calls that this loop runs inside, from the outermost down: for each its iteration, its id, and the
+            number of its run, counted from 1.
         callables: the names of the callables that the configuration set (`on_tool_call`, `stop_when`,
             `result_filters`).
-        decision_timeout: seconds that a call may wait for a decision, unless its policy says otherwise; None is no
-            limit.
-        loop_detection: how a model that repeats the same round is handled; None does not look for it.
+        decision_timeout: the limit in seconds for the wait for a decision, unless its policy sets another; None means
+            no limit.
+        loop_detection: the handling of a model that repeats the same round; None turns detection off.
 
     """
 
@@ -164,5 +164,5 @@ class Setup:
         return tuple([(iteration, run) for iteration, _, run in self.within]) if self.within else ()
 
     def repeatable(self, name: str) -> bool:
-        """Return whether a tool may be run again without asking."""
+        """Return whether a tool may run again without a decision."""
         return any(facts.name == name and facts.effect != "once" for facts in self.tools)

@@ -1,4 +1,4 @@
-"""An edit of a list as its changes, so that a journal stores only the new messages of an edit."""
+"""Edits of a list as splices, so that a journal stores only the new messages of an edit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from toolloop.machine.errors import IllegalCommand
 
 @frozen
 class Splice:
-    """Messages that replace others.
+    """A replacement of some messages by others.
 
     Attributes:
-        start, stop: which messages go, as the list was before any splice.
+        start, stop: the range of the replaced messages, in the list before any splice.
         messages: the texts that replace them.
 
     """
@@ -29,10 +29,10 @@ class Splice:
 
 
 def splices_between(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...]:
-    """What turns one list into another, from the front; nothing for equal lists.
+    """Return the splices that turn one list into another, in order; none for equal lists.
 
-    What is the same at both ends stays, and between them what is in each list once, in the same order, with what is
-    the same beside it. This takes no longer than sorting the lists.
+    Items that are the same at both ends are kept. Between them, items that are in each list once and in the same order
+    are kept, with equal neighbors. The cost is at most that of sorting the lists.
     """
     front, back = _ends(old, new)
     stays = _in_order(old[front : len(old) - back], new[front : len(new) - back])
@@ -48,24 +48,24 @@ def splices_between(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...
 
 
 def _ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many items are the same from the front, and of the others from the back."""
+    """Return the number of equal items at the front, and that of equal items at the back of the rest."""
     front = common(old, new)
     return front, common(old[front:][::-1], new[front:][::-1])
 
 
 def common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many items are the same from the front."""
+    """Return the number of equal items at the front."""
     return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
 def _in_order(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """The places, in both lists, of the most items that are in each once and in the same order."""
+    """Return the positions, in both lists, of the most items that are in each once and in the same order."""
     in_old, in_new = Counter(old), Counter(new)
     places = {text: place for place, text in enumerate(old) if in_old[text] == 1}
     pairs = [(places[text], place) for place, text in enumerate(new) if in_new[text] == 1 and text in places]
-    # The longest rising run of places in the old list, found by patience sorting.
+    # Find the longest increasing subsequence of positions in the old list, by patience sorting.
     tops: list[int] = []
-    piles: list[int] = []  # the number of the pair on each pile
+    piles: list[int] = []  # the index of the top pair of each pile
     before: list[int] = []
     for number, (place, _) in enumerate(pairs):
         pile = bisect_left(tops, place)
@@ -81,10 +81,10 @@ def _in_order(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def spliced(messages: Sequence[str], splices: Sequence[Splice]) -> list[str]:
-    """The list after splices.
+    """Return the list after splices.
 
     Raises:
-        IllegalCommand: they do not fit the list: one is out of it, or they are not in order.
+        IllegalCommand: a splice is out of range, or they are not in order.
 
     """
     kept: list[str] = []
@@ -92,7 +92,7 @@ def spliced(messages: Sequence[str], splices: Sequence[Splice]) -> list[str]:
     for splice in splices:
         if not at <= splice.start <= splice.stop <= len(messages):
             raise IllegalCommand(
-                f"a splice of the messages {splice.start} to {splice.stop} does not fit a history of {len(messages)}",
+                f"the splice from {splice.start} to {splice.stop} does not fit a history of {len(messages)} messages",
                 state="an edit of the history",
                 asked="a splice",
                 allowed=(),

@@ -1,4 +1,4 @@
-"""The state of a loop and of the loops inside its calls: a flat map, by the path of call ids that leads to each."""
+"""The state of a loop and of the loops inside its calls: a flat map by path of call ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[str, ...]
 
 @frozen
 class State:
-    """A tree of loops as one value. `loops`: by path, parents before children; () is the outermost. Never changed."""
+    """A tree of loops as one immutable value. `loops`: by path, parents before children; () is the outermost loop."""
 
     loops: Mapping[Path, Loop] = field(repr=False)
 
@@ -23,5 +23,5 @@ class State:
         return self.loops[()]
 
     def at(self, path: Path) -> Loop | None:
-        """Return the loop at a path, if there is one."""
+        """Return the loop at a path, or None."""
         return self.loops.get(path)

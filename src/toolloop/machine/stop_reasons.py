@@ -1,7 +1,7 @@
-"""The stop reasons: all of the API's words in one table, and what each means for the loop.
+"""The stop reasons of the API, and the action of the loop for each.
 
-Source: `StopReason` and `BetaStopReason` of anthropic-sdk; a test compares the table with them, so that a new reason
-fails the build instead of a user's loop.
+Source: `StopReason` and `BetaStopReason` of anthropic-sdk. A test compares the table with them, so a new reason fails
+the build and not a user's loop.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from enum import Enum
 
 
 class ReplyAction(Enum):
-    """What is done with a reply."""
+    """How the loop handles a reply."""
 
     RUN = "run its calls"
     END = "end the loop"
     PAUSE = "send it back, so that the server continues"
     CUT = "end the loop: it was cut off, and no call in it may run"
-    REFUSE = "end the loop: it is a refusal, and nothing of it joins the history"
+    REFUSE = "end the loop: it is a refusal, and does not join the history"
 
 
 RUN, END, PAUSE, CUT, REFUSE = ReplyAction

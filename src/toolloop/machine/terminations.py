@@ -1,4 +1,4 @@
-"""How a loop ends. A failure is not an end: it is reported as an `Error`, and in a result as `Failed`."""
+"""The ways in which a loop ends. A failure is not an end: it is reported as an `Error`, and in a result as `Failed`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import frozen
 
 @frozen
 class NaturalEnd:
-    """The model had nothing more to ask for."""
+    """The model ended its turn without a call."""
 
     kind: ClassVar[str] = "complete"
 
@@ -24,7 +24,7 @@ class StopCondition:
 
 @frozen
 class MaxIterations:
-    """As many requests were answered in this user turn as `max_iterations` allows."""
+    """The number of answered requests in this user turn reached `max_iterations`."""
 
     kind: ClassVar[str] = "max_iterations"
     limit: int
@@ -32,7 +32,7 @@ class MaxIterations:
 
 @frozen
 class PauseLimit:
-    """The model paused, and was resumed, as many times in a row as `max_pauses` allows."""
+    """The model paused, and was resumed, `max_pauses` times in a row."""
 
     kind: ClassVar[str] = "pause_limit"
     limit: int
@@ -49,7 +49,7 @@ class LoopDetected:
 
 @frozen
 class Timeout:
-    """The loop was active for as many seconds, in this user turn, as `timeout` allows."""
+    """The active time in this user turn reached `timeout`, in seconds."""
 
     kind: ClassVar[str] = "timeout"
     limit: float
@@ -57,7 +57,7 @@ class Timeout:
 
 @frozen
 class BudgetExceeded:
-    """A part of the budget is spent. `what` names the field of `Budget`."""
+    """A part of the budget is spent. `what`: the name of the field of `Budget`."""
 
     kind: ClassVar[str] = "budget_exceeded"
     what: str
@@ -75,7 +75,7 @@ class Truncated:
 
 @frozen
 class Refused:
-    """The model refused. `category` and `explanation` are the API's words, where it gave any."""
+    """The model refused. `category` and `explanation`: as the API gave them, or None."""
 
     kind: ClassVar[str] = "refused"
     category: str | None = None
@@ -91,13 +91,13 @@ class Unfinished:
 
 @frozen
 class Failed:
-    """The last turn was an `Error`. Only in what `into_result()` returns: a failed loop may still go on."""
+    """The last turn was an `Error`. Used only by `into_result()`, because a failed loop may still continue."""
 
     kind: ClassVar[str] = "failed"
     error: Exception
 
 
-# How a loop ends. `Failed` is not among them: it is never stored.
+# `Failed` is not included, because it is never stored.
 Termination = (
     NaturalEnd
     | StopCondition
@@ -111,5 +111,5 @@ Termination = (
     | Unfinished
 )
 
-# The ends that a limit caused: after one of these, `extend` lets the loop go on where it stopped.
+# The ends caused by a limit. After one of these, `extend` continues the loop where it stopped.
 LIMITS = (MaxIterations, PauseLimit, Timeout, BudgetExceeded)

@@ -1,11 +1,11 @@
-"""The texts that the model gets for a call without a result of its tool: those of the setup, filled in."""
+"""Fill in the texts of the setup, which the model gets for calls without a result of their tools."""
 
 from __future__ import annotations
 
 from toolloop.machine.jsontext import well_formed
 from toolloop.machine.setup import Texts
 
-# The places in braces that each text may have, with what might stand there.
+# The names in braces that each text may have, with sample values.
 PLACES: dict[str, dict[str, str]] = {
     "denied": {"reason": "not today"},
     "not_run": {},
@@ -26,7 +26,7 @@ PLACES: dict[str, dict[str, str]] = {
 
 
 def say(texts: Texts, which: str, /, **places: object) -> str:
-    """Return one of the texts, filled in. If it would be blank, or cannot be filled in, return the default one."""
+    """Return one of the texts, filled in. Return the default text if it is blank or cannot be filled in."""
     try:
         text: str = getattr(texts, which).format(**places)
     except (LookupError, ValueError, AttributeError):

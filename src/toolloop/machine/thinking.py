@@ -1,9 +1,9 @@
 """Stale thinking: thinking blocks whose prefix has changed since the model produced them.
 
 Newer models accept a thinking block only after exactly the system prompt, tools and messages that preceded it when it
-was produced (source: rule 29 of the Messages API). A loop records this as one mark, `Loop.stale_thinking`: thinking in
-messages before that place is stale. It stays stale if the old prefix comes back. The driver decides what to do about
-it, because that depends on the model.
+was produced (source: rule 29 of the Messages API). A loop records one mark, `Loop.stale_thinking`: thinking in messages
+before that position is stale. It stays stale even if the old prefix is restored. The driver decides whether to send
+stale thinking, because that depends on the model.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MARK = 'thinking"'  # in the type of both kinds of blocks
 
 
 def mark_stale(loop: Loop, start: int = 0) -> Loop:
-    """Return the loop after something changed before the message at this place: thinking from there on is stale.
+    """Return the loop after a change before the message at `start`: thinking from there on is stale.
 
-    The reply to a request in progress is stale too, because the request was made with the old prefix.
+    The reply to a request in progress is stale too, because the request has the old prefix.
     """
     rows = _rows(loop)
     if isinstance(loop.phase, Requesting):
@@ -33,12 +33,12 @@ def mark_stale(loop: Loop, start: int = 0) -> Loop:
 
 
 def all_messages(loop: Loop) -> list[str]:
-    """Return the messages of the history, the unjoined ones and the open reply, in which places are counted."""
+    """Return the messages in which positions are counted: the history, the unjoined messages and the open reply."""
     return [*loop.messages, *loop.unjoined, *_reply(loop.round)]
 
 
 def _rows(loop: Loop) -> list[Sequence[str]]:
-    """Return all messages of the loop; after a limit, also those with which it resumes."""
+    """Return all messages of the loop, and after a limit, also those with which it resumes."""
     rows: list[Sequence[str]] = [all_messages(loop)]
     if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
         rows.append([*loop.messages[: point.kept], *point.parted, *point.unjoined, *_reply(point.round)])
@@ -50,10 +50,10 @@ def _reply(round_: Round | None) -> tuple[str, ...]:
 
 
 def same_prefix(one: Setup, other: Setup, *, is_stale: bool) -> bool:
-    """Return whether requests with these setups begin alike: with the same system prompt and the same tools.
+    """Return whether requests with these setups have the same prefix: the same system prompt and tools.
 
-    If thinking is stale already (`is_stale`), the model and the thinking parameter decide whether it is sent, so newer
-    thinking depends on them too.
+    If some thinking is already stale (`is_stale`), the model and the thinking parameter decide whether it is sent. Then
+    the prefix of newer thinking depends on them too.
     """
     if _tools(one) != _tools(other):
         return False

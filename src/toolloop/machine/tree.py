@@ -1,23 +1,23 @@
-"""A tree of loops: events by the paths of their loops; time, usage, budgets and decisions over all of them.
+"""A tree of loops: route events by path, and apply time, usage, budgets and decisions to the whole tree.
 
 Law
-    `step(state, event)` is the only way a state changes. It raises, and nothing has changed; or it returns the state
-    that follows. `outstanding(state)` is derived from the state each time, so another process
-    that takes the loop over knows what to do without being told.
+    `step(state, event)` is the only way a state changes. It returns the next state, or raises and changes nothing.
+    `outstanding(state)` is derived from the state each time and never stored, so another process can continue from the
+    state alone.
 
 Theory
-    The loops of a tree are one flat map; the path of call ids that leads to a loop is its key. A loop is in the map as
-    long as the call that it runs inside is running. The rules of one loop (`machine`) never see a path. Here is what
-    passes between loops:
+    The loops of a tree are one flat map; the key of a loop is the path of call ids that leads to it. A loop is in the
+    map as long as the call that it runs inside is running. The rules of one loop (`machine`) never see a path. This
+    module has the rules between loops:
 
-    - time passes in each; it counts for those at work;
-    - what a loop uses and starts is counted in every loop above it, so a budget of one covers what is below it;
-    - while a loop stands still, so do the loops inside its calls; what ends late, or is taken back, is recorded there
-      all the same;
-    - a loop inside a call continues without a command. It stands still while its calls wait for the caller, or after
-      its request failed. Once nothing else can be done, the loop above stands still too, and its caller decides;
-    - the caller's commands are for the outermost loop. Decisions name calls by path; "continue" reaches every
-      loop that stands still.
+    - time passes in every loop, and counts as active for those at work;
+    - the usage and the starts of a loop are also counted in every loop above it, so a budget covers all loops below;
+    - while a loop is stopped, the loops inside its calls are stopped too; late ends and revoked grants are still
+      recorded in them;
+    - a loop inside a call continues without a command. It stops while its calls wait for the caller, or after its
+      request failed. Once nothing else can run, the loop above stops too, and its caller decides;
+    - the caller's commands are for the outermost loop. Decisions name calls by path; "continue" applies to every
+      stopped loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from toolloop.machine.queries import (
 from toolloop.machine.state import Path, State
 from toolloop.machine.values import DecisionRecord, Result, Status
 
-# The events of a loop inside a call. All others are for the outermost loop, and reach down from there.
+# The events of a loop inside a call. All others are for the outermost loop, which passes them on.
 _BELOW = (
     ev.Opened,
     ev.Requested,
@@ -67,14 +67,14 @@ _BELOW = (
     ev.GrantRevoked,
     ev.Woken,
 )
-_ANY_TIME = (ev.Ended, ev.GrantRevoked, ev.Woken)  # also while a loop above stands still
+_ANY_TIME = (ev.Ended, ev.GrantRevoked, ev.Woken)  # also while a loop above is stopped
 
 
 # --- the law ---------------------------------------------------------------------------------------------------------
 
 
 def begin(first: ev.Opened | ev.Adopted) -> State:
-    """Return the first state of a tree: that of a new loop, or the one that was taken over."""
+    """Return the first state of a tree: that of a new loop, or the adopted one."""
     if isinstance(first, ev.Adopted):
         return first.state
     return State({(): Loop(first.setup, Chain(first.messages), now=first.at)})
@@ -84,16 +84,16 @@ def step(state: State, event: ev.Event) -> State:
     """Return the state after an event.
 
     Raises:
-        CallerError: the event is not possible here; the state is as before.
+        CallerError: the state does not accept the event; nothing has changed.
 
     """
-    if len(state.loops) == 1 and not event.path:  # no loop inside a call: nothing passes between loops
+    if len(state.loops) == 1 and not event.path:  # no loop inside a call, so no rules between loops
         return State({(): take(advance_time(state.root, event.at, event.seconds), event)})
     state = _advance_time(state, event.at, event.seconds)
     if not event.path:
         return _take(state, event)
     if not isinstance(event, _BELOW) or (isinstance(event, ev.HistoryEdited) and event.strategy is None):
-        raise not_possible(state.root, event, "it is for the outermost loop, and reaches down from there")
+        raise not_possible(state.root, event, "it is only for the outermost loop")
     if isinstance(event, ev.Opened):
         return _open(state, event)
     runs = event.above if isinstance(event, ev.Ended) else ()
@@ -113,7 +113,7 @@ def fold(events: Iterable[ev.Event]) -> State:
     if not isinstance(first, (ev.Opened, ev.Adopted)) or first.path:
         where = "" if first is None or not first.path else " inside a call"
         raise IllegalCommand(
-            f"a journal starts with Opened or Adopted, and this one with {type(first).__name__}{where}",
+            f"a journal must start with Opened or Adopted; this one starts with {type(first).__name__}{where}",
             state="none",
             asked=type(first).__name__,
             allowed=("Opened", "Adopted"),
@@ -128,7 +128,7 @@ def fold(events: Iterable[ev.Event]) -> State:
 
 
 def _advance_time(state: State, at: float, seconds: float) -> State:
-    """Let time pass in the outermost loop and in those inside calls of open rounds; it counts for those at work."""
+    """Advance the time of the outermost loop and of those in calls of open rounds. It is active time if at work."""
     loops = dict(state.loops)
     now = max(at, state.root.now)
 
@@ -143,19 +143,19 @@ def _advance_time(state: State, at: float, seconds: float) -> State:
 
 
 def _end_too_late(state: State, path: Path, event: ev.Ended) -> State:
-    """The end of a run that was given up changes nothing; what it spent counts in the loop at `path`."""
+    """Count the usage of a run that was given up, in the loop at `path`. Its end changes nothing else."""
     below = (*event.path[len(path) :], event.call_id)
     return _changed(state, path, spend(state.loops[path], event.spent, below=below))
 
 
 def _check_above(state: State, path: Path, event: ev.Event) -> None:
-    """Refuse what the loops above do not allow: they stand still, or their limits forbid it."""
+    """Refuse an event if a loop above is stopped, or if its limits forbid the event."""
     starts = isinstance(event, (ev.Started, ev.Opened))
     for above in (path[:depth] for depth in range(len(path))):
         loop = state.loops[above]
         if not isinstance(loop.phase, Running):
             if not isinstance(event, _ANY_TIME):
-                raise not_possible(loop, event, "the loop above does not run")
+                raise not_possible(loop, event, "the loop above is not running")
         elif (
             (limits.out_of_time(loop) and (starts or isinstance(event, ev.Requested)))
             or (isinstance(event, ev.Requested) and room_for_requests(state, above) == 0)
@@ -165,7 +165,7 @@ def _check_above(state: State, path: Path, event: ev.Event) -> None:
 
 
 def _take(state: State, event: ev.Event) -> State:
-    """Let the loop at the path of an event take it, with what that means for the loops inside its calls."""
+    """Apply an event to the loop at its path, and to the loops inside its calls."""
     path = event.path
     loop = state.loops[path]
     match event:
@@ -188,10 +188,10 @@ def _take(state: State, event: ev.Event) -> State:
 
 
 def _changed(state: State, path: Path, after: Loop) -> State:
-    """Return the state with a loop that has changed: what it used counts above it, and what ended below it is gone."""
+    """Return the state with a changed loop: add its usage to the loops above it, and remove loops that ended below."""
     before, loops = state.loops[path], dict(state.loops)
     if path and isinstance(after.phase, Waiting) and after.phase.reason != "decision_required":
-        after = after._replace(phase=Ready())  # a loop inside a call waits for no command
+        after = after._replace(phase=Ready())  # a loop inside a call does not wait for a command
     loops[path] = after
     used, started = after.usage_log[len(before.usage_log) :], after.started[len(before.started) :]
     for depth in range(len(path)):
@@ -206,12 +206,12 @@ def _changed(state: State, path: Path, after: Loop) -> State:
         if call is None or not call.has_loop:
             del loops[each]
         elif rests and isinstance(loop.phase, Requesting):
-            loops[each] = loop._replace(phase=Ready())  # that request is no longer waited for
+            loops[each] = loop._replace(phase=Ready())  # the loop does not wait for that request any more
     return State(loops)
 
 
 def _open(state: State, event: ev.Opened) -> State:
-    """Begin a loop inside a call, which starts with it."""
+    """Begin a loop inside a call, and start the call."""
     path, call_id = event.path[:-1], event.path[-1]
     if path not in state.loops:
         raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
@@ -219,7 +219,7 @@ def _open(state: State, event: ev.Opened) -> State:
     loop = take(state.loops[path], ev.Started(call_id))
     round_, (iteration, attempt) = loop.round, run_of(loop, call_id)
     if round_ is None or event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
-        raise not_possible(loop, event, f"the loop that begins is not of the call {call_id!r}")
+        raise not_possible(loop, event, f"the setup of the new loop is not for the call {call_id!r}")
     calls = [call._replace(has_loop=True) for call in (round_.find(call_id),) if call]
     loop = loop._replace(round=replace_calls(round_, calls))
     child = Loop(event.setup, Chain(event.messages), now=loop.now)
@@ -232,7 +232,7 @@ Decisions = Iterable[tuple[str, DecisionRecord]]
 
 
 def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> State:
-    """Apply decisions on calls of the loop at `path`, and on those of loops inside its calls, named by their paths."""
+    """Apply decisions on calls of the loop at `path`, and of the loops inside its calls, by their paths."""
     rounds = {below[-1]: inner for below, child in children(state, path, round_) if (inner := open_round(child))}
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
@@ -252,7 +252,7 @@ def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> St
 
 
 def _continue(state: State, event: ev.Continued) -> State:
-    """Continue the outermost loop, or retry its request, and do so in the loops below that stand still."""
+    """Continue the outermost loop, or retry its request, and do the same in the stopped loops below."""
     undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
     if undecided and state.root.setup.execution == "barrier":
         raise undecided_calls(undecided)
@@ -260,7 +260,7 @@ def _continue(state: State, event: ev.Continued) -> State:
 
 
 def _proceed_below(state: State, path: Path) -> dict[Path, Loop]:
-    """Return the loops inside the calls of a loop that go on with it: decided ones, and failed ones that try again."""
+    """Return the loops below that continue with a loop: those with all calls decided, and failed ones that retry."""
     after: dict[Path, Loop] = {}
     for below, child in children(state, path, state.loops[path].round):
         has_failed = isinstance(child.phase, Failed) and not is_over(child)
@@ -271,7 +271,7 @@ def _proceed_below(state: State, path: Path) -> dict[Path, Loop]:
 
 
 def _take_history(state: State, event: ev.HistoryTaken) -> State:
-    """Replace the history by that of a runner's caller. The rest of the open round goes on, unless calls wait."""
+    """Replace the history with that of a runner's caller. The open round continues, unless calls wait."""
     was = state.root.phase
     state = _changed(state, (), take(state.root, event))
     if isinstance(was, (Judging, Running)):
@@ -282,10 +282,10 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
 
 
 def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
-    """End the turn of a loop with loops inside its calls: it waits for the caller, a limit was met, or they failed."""
+    """End the turn of a loop with loops inside its calls: it waits, a limit was reached, or a loop below failed."""
     loop, found = state.loops[path], _look(state, path)
     if found.effects != (EndTurn(path),):
-        raise not_possible(loop, event, "something may be done yet, or is in progress")
+        raise not_possible(loop, event, "something can still be done, or is in progress")
     loops = children(state, path, loop.round)
     unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in loops) or _may_start(loop)
     if unfinished and (late := limits.out_of_time(loop)):
@@ -294,22 +294,22 @@ def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
     if spent := limits.over_budget(loop, parts):
         return end(loop, spent)
     failures = [(below[-1], child.phase.failure) for below, child in loops if isinstance(child.phase, Failed)]
-    if not failures or waiting(state, path):  # the caller decides first; continuing then also retries the request
+    if not failures or waiting(state, path):  # the caller decides first; continuing also retries the request
         return loop._replace(phase=Waiting("decision_required"))
     call_id, failure = failures[0]
     return loop._replace(phase=Failed(evolve(failure, path=(call_id, *failure.path))))
 
 
-# --- what is to be done ----------------------------------------------------------------------------------------------
+# --- effects ---------------------------------------------------------------------------------------------------------
 
 
 @frozen
 class _Found:
-    """What is to be done in a loop and inside its calls.
+    """The effects to perform in a loop and inside its calls.
 
     Attributes:
-        busy: something is in progress.
-        held: the parts of the budgets of this loop or of those above that keep something from being done.
+        busy: whether something is in progress.
+        held: the parts of the budgets, of this loop or of those above, that forbid an effect.
 
     """
 
@@ -319,12 +319,12 @@ class _Found:
 
 
 def outstanding(state: State) -> tuple[Effect, ...]:
-    """Return what is to be done now, in the whole tree; nothing if it is the caller's turn, or all is in progress."""
+    """Return the effects to perform now in the whole tree; none if it is the caller's turn, or all are in progress."""
     return _look(state, ()).effects if len(state.loops) > 1 else effects_of(state.root)
 
 
 def _look(state: State, path: Path, room: limits.Room = limits.ANY) -> _Found:
-    """Return what is to be done in the loop at `path` and inside its calls."""
+    """Return the effects to perform in the loop at `path` and inside its calls."""
     loop = state.loops[path]
     if isinstance(loop.phase, Running):
         return _look_inside(state, path, room)
@@ -368,7 +368,7 @@ def _may_start(loop: Loop) -> bool:
 
 
 def fork(state: State, loop_id: str, at: float) -> State:
-    """Return a tree of its own: what was started is uncertain in it, every open call asks again, it has no grants."""
+    """Return an independent copy: started calls are uncertain in it, open calls wait again, and it has no grants."""
     state = _advance_time(state, at, 0.0)
     return State({path: _copied(loop, loop_id) for path, loop in state.loops.items()})
 

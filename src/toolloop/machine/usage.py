@@ -1,8 +1,8 @@
 """Token counts and their sums.
 
-Source: reference of the Messages API, "Usage". The usage of a reply covers its own request only, so requests are added.
-Where a reply breaks its usage down into `iterations`, their sum is billed: the top level leaves out the tokens of a
-compaction or an advisor, and all but the last attempt where another model took over.
+Source: reference of the Messages API, "Usage". The usage of a reply covers only its own request, so requests are added.
+If a reply breaks its usage down into `iterations`, their sum is billed: the top level omits the tokens of a compaction
+or an advisor, and, if another model took over, all attempts but the last.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from attrs import evolve, field, frozen
 
-_MOST = 2**63  # a larger number is not a count, and could not be written as JSON
+_MOST = 2**63  # a larger number is not a plausible count
 
 
 def _count(value: object) -> int:
-    """Return a count of the API; zero where it is absent, null or not a count."""
+    """Return a count of the API; zero if it is absent, null or not a count."""
     return value if type(value) is int and 0 <= value <= _MOST else 0
 
 
@@ -30,7 +30,7 @@ class Usage:
     """The tokens and server tools that one or more requests used. A count that the API left out is zero.
 
     `cache_creation_5m_input_tokens` and `cache_creation_1h_input_tokens` split `cache_creation_input_tokens`, and
-    `thinking_tokens` is a part of `output_tokens`: they are not added to the totals again.
+    `thinking_tokens` is a part of `output_tokens`, so they are not added to the totals again.
     """
 
     input_tokens: int = 0
@@ -45,12 +45,12 @@ class Usage:
 
     @property
     def total_input_tokens(self) -> int:
-        """Return all input: uncached, written to the cache, read from it."""
+        """Return all input tokens: uncached, written to the cache, and read from it."""
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
     @property
     def total_tokens(self) -> int:
-        """Return all input and all output."""
+        """Return all input and output tokens."""
         return self.total_input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -70,7 +70,7 @@ class Usage:
 
     @classmethod
     def read(cls, usage: object) -> Usage:
-        """Read the `usage` of a reply. Its `iterations` are added up; details may be in them or at the top level."""
+        """Read the `usage` of a reply, and add up its `iterations`. Details may be in them or at the top level."""
         if not isinstance(usage, Mapping):
             return cls()
         top, parts = _plain(usage), iterations_in(usage)
@@ -90,7 +90,7 @@ _DETAILS = (
 
 
 def iterations_in(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the breakdown of a reply's usage; empty where it has none."""
+    """Return the breakdown of a reply's usage; empty if it has none."""
     parts = usage.get("iterations")
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
@@ -115,9 +115,9 @@ class IterationUsage:
     """The usage of one answered request.
 
     Attributes:
-        seconds: how long the request took.
+        seconds: the duration of the request.
         path: the ids of the calls that lead to its loop in a tree of loops.
-        kind: "summary" where the request was for a summary of the history; else "reply".
+        kind: "summary" if the request was for a summary of the history; else "reply".
 
     """
 

@@ -1,4 +1,4 @@
-"""The values of a loop: calls, results, decisions, commands. All frozen; inputs and contents are JSON texts."""
+"""The values of a loop: calls, results, decisions, commands. All are frozen; inputs and contents are JSON texts."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from toolloop.machine.jsontext import JSON, canonical, decode
 
 
 class Status(StrEnum):
-    """Where a call is on its way to its one result."""
+    """The status of a call."""
 
-    PROPOSED = "proposed"  # the model asks for it; no policy has judged it
-    WAITING = "waiting"  # for a decision of the caller
-    DECIDED = "decided"  # the caller lets it run; it may start once the loop continues
+    PROPOSED = "proposed"  # the model asked for it; no policy has judged it
+    WAITING = "waiting"  # it waits for a decision of the caller
+    DECIDED = "decided"  # the caller allowed it; it may start once the loop continues
     CLEARED = "cleared"  # it may start
     RUNNING = "running"  # it was started
     SETTLED = "settled"  # it has its one result
 
 
 class Why(StrEnum):
-    """What a waiting call waits for."""
+    """Why a call waits."""
 
-    APPROVAL = "approval"  # may it run?
+    APPROVAL = "approval"  # it needs approval
     EXTERNAL = "external"  # its result comes from the caller
-    UNCERTAIN = "uncertain"  # it was started, and its end is not known
+    UNCERTAIN = "uncertain"  # it was started, and its end is unknown
 
 
 class Outcome(StrEnum):
@@ -53,7 +53,7 @@ class Result:
 
     Attributes:
         content: the JSON text of a string or of a list of blocks.
-        plain: the text for hosts, if it is not that of the content.
+        plain: the text for hosts, if it differs from that of the content.
         mark: the JSON text of the cache mark of its block.
         after: the JSON text of a list of blocks that follow the results in the user message.
 
@@ -73,7 +73,7 @@ class Result:
 
 
 def text_of_content(content: JSON) -> str:
-    """Return the content of a result as text; blocks that are not text are named by their type in brackets."""
+    """Return the content of a result as text, with other blocks as their type in brackets."""
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content)
@@ -84,10 +84,10 @@ class GrantSpec:
     """The grant that a person gives with an approval: a `Grant` in the machine's form.
 
     Attributes:
-        tool: which tool; None is that of the call.
-        match: JSON text that the input must match; None is exactly the input of the call.
-        uses: how many later calls it lets run; None means no limit.
-        expires_at: until when, in seconds since the epoch; None means without end.
+        tool: the name of the tool; None means the tool of the call.
+        match: JSON text that the input must match; None means exactly the input of the call.
+        uses: how many later calls may run; None means no limit.
+        expires_at: in seconds since the epoch; None means never.
 
     """
 
@@ -102,11 +102,11 @@ class StandingGrant:
     """A grant that was given: matching calls run without approval. It has either `match` or `exact`.
 
     Attributes:
-        id: names it in its loop.
+        id: its id, unique in its loop.
         exact: JSON text of the only input that it covers.
-        uses: how many more calls it lets run; 0 is used up, None means no limit.
+        uses: how many more calls may run; None means no limit.
         by, reason, at: who gave it, why, and when.
-        call_id: of the call with whose approval it was given.
+        call_id: the id of the call whose approval included it.
 
     """
 
@@ -129,10 +129,10 @@ class DecisionRecord:
     Attributes:
         kind: `approve`, `deny`, `answer` or `rerun`.
         content: JSON text: the edited input of an approval, or the content of an answer.
-        digest: binds the decision to the call that was shown; None binds to the id alone.
-        by_policy: a policy decided, not a person.
+        digest: the digest of the call that was shown; None binds the decision to the id alone.
+        by_policy: whether a policy decided, not a person.
         remember: the grant that a person gave with it.
-        grant: the id of the grant by which the call runs without approval.
+        grant: the id of the grant that allowed the call without approval.
 
     """
 
@@ -149,16 +149,16 @@ class DecisionRecord:
 
     @property
     def by_person(self) -> bool:
-        """Return whether a person decided on this very call."""
+        """Return whether a person decided this call itself."""
         return not self.by_policy and self.grant is None
 
     def same_as(self, other: DecisionRecord) -> bool:
-        """Return whether two decisions are the same: kind, input and content, but not by whom and why."""
+        """Return whether two decisions have the same kind, input and content. `by` and `reason` may differ."""
         return (self.kind, self.is_error) == (other.kind, other.is_error) and same_json(self.content, other.content)
 
 
 def same_json(one: str | None, other: str | None) -> bool:
-    """Return whether two JSON texts have the same value, whatever the order of keys."""
+    """Return whether two JSON texts have the same value. The order of keys does not matter."""
     if one is None or other is None:
         return one is other
     return canonical(decode(one)) == canonical(decode(other))
@@ -169,9 +169,9 @@ class Wait:
     """A result of a policy: the call waits for the caller.
 
     Attributes:
-        fresh: no standing grant satisfies it.
-        expires_in: for how many seconds; None takes the timeout of the setup.
-        preview: what the call would do, for the person who decides.
+        fresh: whether to ignore standing grants.
+        expires_in: the limit in seconds; None means the timeout of the setup.
+        preview: a description of the call's effect, for the person who decides.
 
     """
 
@@ -184,40 +184,40 @@ class Wait:
 
 @frozen
 class Reject:
-    """A result of a policy: the call cannot run, and its error text says why."""
+    """A result of a policy: the call cannot run, and gets this error text."""
 
     outcome: Outcome
     text: str
 
 
-# What the policies decided about a call. A call without a result may run.
+# The result of the policies for a call. A call without one may run.
 PolicyResult = Wait | Reject | DecisionRecord
 
 
-class Call(NamedTuple):  # as `Loop`: it is copied at each step of its life
+class Call(NamedTuple):  # a named tuple, as `Loop`, because it is copied often
     """A `tool_use` block, and its state."""
 
     id: str
     name: str
     input: str
-    by_code: bool = False  # made by code execution: its user turn may hold results only
-    toolset: str | None = None  # of which it is a member: its result names it too
+    by_code: bool = False  # made by code execution: its user turn may only contain results
+    toolset: str | None = None  # the toolset of the tool, which the result must name too
     status: Status = Status.PROPOSED
     judged: bool = False  # a policy has judged the effective input since it was proposed, edited or woken
     why: Why | None = None
     reason: str | None = None  # why a policy asks
-    attempts: int = 0  # how many times it was started, ever
+    attempts: int = 0  # how many times it was started
     edited: str | None = None
     decision: DecisionRecord | None = None
     result: Result | None = None
-    expires_at: float | None = None  # until when it waits, or waited, for a decision
+    expires_at: float | None = None  # the deadline for a decision
     has_loop: bool = False  # a loop runs inside it
-    preview: str | None = None  # what it would do, as its tool said when it began to wait
-    run: int = 1  # the number of the run; the caller of a runner asked for each one above 1
+    preview: str | None = None  # its tool's description of its effect, made when it began to wait
+    run: int = 1  # the number of the run; a runner's caller asked for each one above 1
 
     @property
     def started(self) -> bool:
-        """Return whether it was started at least once, ever."""
+        """Return whether it was started at least once."""
         return self.attempts > 0
 
     @property
@@ -228,18 +228,18 @@ class Call(NamedTuple):  # as `Loop`: it is copied at each step of its life
 
 @frozen
 class Grant:
-    """Let later calls run without approval. Without arguments: calls of the same tool with exactly the same input.
+    """Let later calls run without approval. By default, it covers calls of the same tool with exactly the same input.
 
     Args:
-        tool: the name of the tool; None is that of the call. Another one needs a `match`.
-        match: what the input must match, by key; keys that are not named are free, so `{}` takes any input. In a
-            string, `*` stands for one or more characters but slashes and backslashes, `**` for one or more of any kind,
-            and `?` for one character but slashes. These never stand for a shell's control characters
-            (`; & | < > $ ( )`, backticks, newlines), for `%`, or for characters that Unicode normalization changes; in
-            the host of an address they stand for letters, digits, `-`, `.` and `_`. A string with such a place never
-            matches a path with `.`, `..` or nothing between two slashes. Any other value must be equal.
-        uses: how many calls it lets run; None means no limit.
-        expires_at: until when, aware; None means for ever.
+        tool: the name of the tool; None means the tool of the call. A grant for another tool needs a `match`.
+        match: the values that the input must have, by key. Other keys are not compared, so `{}` matches any input.
+            Strings may have wildcards: `*` matches one or more characters except slashes and backslashes, `**` matches
+            one or more characters, and `?` matches one character except slashes and backslashes. Wildcards never match
+            a shell's control characters (`; & | < > $ ( )`, backticks, newlines), `%`, or characters that Unicode
+            normalization changes. In the host of an address, they match letters, digits, `-`, `.` and `_`. A string
+            with wildcards never matches a path with `.`, `..` or an empty part. Other values must be equal.
+        uses: how many calls may run; None means no limit.
+        expires_at: an aware datetime; None means never.
 
     """
 
@@ -254,11 +254,11 @@ class Approve:
     """Run the call, with the proposed input or with another.
 
     Args:
-        input: what runs instead of the proposed input; None runs it as proposed.
+        input: the input to run instead of the proposed one; None keeps the proposed input.
         by: who decides, for the record.
         reason: why, for the record.
-        digest: of the call as it was shown; if the call has changed since, the decision is refused.
-        remember: let later calls that match run without approval.
+        digest: the digest of the call as it was shown. If the call has changed since, the decision is refused.
+        remember: a grant that lets later matching calls run without approval.
 
     """
 
@@ -271,7 +271,7 @@ class Approve:
 
 @frozen
 class Deny:
-    """Do not run the call, and tell the model why. For an uncertain call: its end stays unknown."""
+    """Do not run the call, and send the reason to the model. An uncertain call keeps the outcome `uncertain`."""
 
     reason: str
     by: str | None = None
@@ -280,12 +280,12 @@ class Deny:
 
 def _is_given(_answer: object, _attribute: object, content: JSON) -> None:
     if content is None:
-        raise TypeError('the content of an answer is None; give a string or a list of content blocks, such as "ok"')
+        raise TypeError('the content of an answer is None; give a string such as "ok", or a list of content blocks')
 
 
 @frozen
 class Answer:
-    """Do not run the call, and use this result. For an uncertain call: this is how it ended.
+    """Do not run the call, and use this result. For an uncertain call, it is the result of the run.
 
     `content` is a string, or a list of content blocks.
 
@@ -316,9 +316,9 @@ class Ask:
     """A result of a policy: let the caller decide.
 
     Args:
-        reason: shown with the call.
-        fresh: grants that were given before do not satisfy it.
-        expires_in: how many seconds the call may wait; None is `decision_timeout` of the configuration.
+        reason: why it asks; shown with the call.
+        fresh: whether to ask even if an earlier grant covers the call.
+        expires_in: how many seconds the call may wait; None means `LoopConfig.decision_timeout`.
 
     """
 
@@ -334,7 +334,7 @@ class Continue:
 
 @frozen
 class InjectMessages:
-    """Add messages, and continue the loop if it waits for a command. `by`: who says so, for the record."""
+    """Add messages, and continue the loop if it waits for a command. `by`: who sent it, for the record."""
 
     messages: Sequence[JSON]
     by: str | None = None
@@ -342,7 +342,7 @@ class InjectMessages:
 
 @frozen
 class Stop:
-    """End the loop. `by`: who says so, for the record."""
+    """End the loop. `by`: who sent it, for the record."""
 
     reason: str | None = None
     by: str | None = None
