@@ -49,7 +49,7 @@ def _targets(state: Any, event: Any) -> str:
 
 def stop_reasons() -> str:
     """The stop reasons, and what becomes of a reply."""
-    lines = ["| stop reason | what becomes of the reply | action |", "|---|---|---|"]
+    lines = ["| stop reason | what happens to the reply | action |", "|---|---|---|"]
     lines += [f"| `{reason}` | {action.value} | `{action.name}` |" for reason, action in STOP_REASONS.items()]
     return "\n".join(lines)
 

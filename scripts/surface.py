@@ -36,7 +36,7 @@ CONSTANTS = {
     "RULES": "The rules of a history, by id; see [the rules of a history](../history-rules.md).",
     "SUMMARY_PROMPT": "What `Summarize` asks the model, after the messages that it is to summarize.",
     "SECRET_OPTIONS": "The parameters that never enter a snapshot.",
-    "STOP_REASONS": "What becomes of a reply, by its stop reason; see [stop reasons](../stop-reasons.md).",
+    "STOP_REASONS": "How a loop handles a reply, by its stop reason; see [stop reasons](../stop-reasons.md).",
     "TRANSITIONS": "The table: phase, event, rule; see [the phases of a loop](../concepts.md#the-phases-of-a-loop).",
 }
 # Made by a handle, never by a caller: their constructors are no part of the contract.

@@ -6,13 +6,13 @@ fake(
     reply("Three."),
 )
 
-# %% before "Approvals come up to you"
+# %% before "Approvals of nested calls"
 fake(
     reply(calls=[call("clerk", {"prompt": "Shred letter 7."}, id="toolu_clerk")]),
     reply(calls=[call("shred", {"letter": "7"}, id="toolu_shred")]),
 )
 
-# %% before "Approvals come up to you" 2
+# %% before "Approvals of nested calls" 2
 fake(reply("Letter 7 is gone."), reply("Done."))
 
 # %% before "Parameters that depend on the input"

@@ -31,13 +31,13 @@ fake(reply(calls=[("remove", {"path": "/data/g"})]))
 # %% before "Deadlines" 3
 fake(reply("Then I leave it."))
 
-# %% before "Grants: ask no more"
+# %% before "Grants: approve later calls, too"
 fake(
     reply(calls=[("remove", {"path": "/data/x"})]),
     reply(calls=[("remove", {"path": "/data/x"}), ("remove", {"path": "/"})]),
 )
 
-# %% before "Grants: ask no more" 3
+# %% before "Grants: approve later calls, too" 3
 fake(
     reply(
         calls=[

@@ -1,7 +1,7 @@
 # %% before "When you deploy"
 fake(reply(calls=[("pay", {"to": "Ben", "euros": 30})]))
 
-# %% before "What raises, and what is adopted" 2
+# %% before "Changes that raise, and changes that are adopted" 2
 fake(reply("Paid."))
 
 # %% before "Drain"

@@ -1,4 +1,4 @@
-# %% before "Set limits, and go on after one"
+# %% before "Set limits, and continue after one"
 fake(*(reply(calls=[("step", {"number": number})]) for number in (1, 2, 3)), reply("There."))
 
 # %% before "Limits where loops run inside of calls"

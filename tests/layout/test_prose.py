@@ -1,0 +1,41 @@
+"""The house style of the prose: which phrases it finds, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scripts.prose import of_module, of_page
+
+PAGE = """# A page
+
+This is
+no error, and `is no error` is code.
+
+```python
+# whoever reads this
+```
+
+- A list item. <!-- prose: ok -->
+- Whoever <!-- prose: ok -->
+"""
+
+
+def test_a_phrase_is_found_in_prose_and_not_in_code(tmp_path: Path) -> None:
+    """Also over the end of a line; a line can be excused."""
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert [(line, finding.partition(":")[0]) for line, finding in of_page(page)] == [(3, "'is no error'")]
+
+
+def test_a_long_sentence_is_found(tmp_path: Path) -> None:
+    """A list item counts as a sentence."""
+    page = tmp_path / "page.md"
+    page.write_text("Short.\n\n" + "word " * 40 + "\n" + "- item\n" * 40)
+    assert [(line, finding.partition(":")[0]) for line, finding in of_page(page)] == [(3, "a sentence of 40 words")]
+
+
+def test_docstrings_and_texts_of_code_are_read(tmp_path: Path) -> None:
+    """Names and comments are not."""
+    module = tmp_path / "module.py"
+    module.write_text('def whoever():\n    """Ask\n\n    whoever is there."""\n    raise ValueError("x is no call")\n')
+    assert sorted(line for line, _ in of_module(module)) == [4, 5]
