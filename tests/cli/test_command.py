@@ -148,11 +148,11 @@ def test_an_answer_and_words_are_taken_and_a_loop_is_stopped(filled: Desk, tooll
 @pytest.mark.parametrize(
     ("code", "arguments", "said"),
     [
-        (2, ("approve", "loop", "c1", "--input", "[1]"), "not a JSON object"),
+        (2, ("approve", "loop", "c1", "--input", "[1]"), "expected a JSON object"),
         (2, ("approve", "loop", "c1", "--input", '{"to": 5}'), "does not fit the schema of pay"),
         (2, ("approve", "loop", "c1", "--input", '{"to": "ana", "euros": NaN}'), "NaN is not JSON"),
         (2, ("approve", "loop", "c1", "--input", r'{"to": "\ud800"}'), "lone surrogate"),
-        (2, ("approve", "loop", "c1", "--input", "[" * 9999), "is not JSON"),
+        (2, ("approve", "loop", "c1", "--input", "[" * 9999), "not JSON"),
         (2, ("deny", "loop", "c1"), "--reason"),
         (2, ("list", "--metadata", "owner"), "has no '='"),
         (3, ("show", "other"), "'other'"),

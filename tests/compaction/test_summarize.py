@@ -197,7 +197,7 @@ def test_what_is_of_the_wrong_kind_is_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"provider": "claude"}, "provider: expected a client of the anthropic SDK, a provider, a function"),
         ({"provider": ScriptedProvider}, "got the class ScriptedProvider"),
-        ({"params": [1]}, "params is a list; give the keyword arguments"),
+        ({"params": [1]}, "params: expected the keyword arguments"),
     ]
     for settings, said in cases:
         with pytest.raises(TypeError, match=said):

@@ -90,7 +90,7 @@ def test_a_call_shows_what_a_person_needs_to_decide() -> None:
     assert first.metadata == {"owner": "ana"}
     at.inbox.decide("loop", {first: Approve(by="ana")})
     assert '"digest"' in at.store.load("loop").entries[-1].body
-    with pytest.raises(UnknownCall, match="of the loop 'loop'"):
+    with pytest.raises(UnknownCall, match="belongs to loop 'loop'"):
         at.inbox.decide("other", {first: Approve()})
 
 

@@ -56,7 +56,7 @@ def test_what_waits_is_decided_on_the_first_page(filled: Visitor) -> None:
     filled.open("/")
     assert filled.send("deny", reason="too much").status_code == 303
     filled.open("/")
-    assert "Nothing waits" in filled.text
+    assert "No calls are waiting" in filled.text
     assert kinds(filled) == [("approve", "ana", None), ("deny", "ana", "too much")]
     filled.desk.drive()
     filled.open("/loop", id="loop")
@@ -79,7 +79,12 @@ def test_an_edit_is_a_form_made_of_the_schema(filled: Visitor) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "said"),
-    [("six", "euros: 'six' is not a number"), ("6.5", "does not fit"), ("NaN", "not a number"), ("[" * 9999, "not a")],
+    [
+        ("six", "euros: expected a number, got 'six'"),
+        ("6.5", "does not fit"),
+        ("NaN", "expected a number"),
+        ("[" * 9999, "expected a"),
+    ],
 )
 def test_an_edit_that_does_not_fit_is_shown_again(filled: Visitor, typed: str, said: str) -> None:
     """422: the form is open, with what was typed, and the reason; nothing is decided."""
@@ -535,7 +540,7 @@ def test_an_uncertain_call_is_run_again(tmp_path: Path) -> None:
         handle.run()
     visitor = Visitor(found)
     visitor.open("/loop", id="loop")
-    assert "may have had its effects" in visitor.text
+    assert "may already have had effects" in visitor.text
     assert 'value="approve"' not in visitor.text
     assert visitor.send("rerun").status_code == 303
     with ToolLoopHandle.open(found.store, "loop", script, tools=[pay]) as handle:

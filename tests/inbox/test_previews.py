@@ -71,5 +71,5 @@ def test_an_async_handle_awaits_a_preview() -> None:
 
 def test_a_preview_is_a_function() -> None:
     """Anything else is refused where the tool is made."""
-    with pytest.raises(BadTool, match="preview of write is 5"):
+    with pytest.raises(BadTool, match="preview of write: expected a function"):
         tool(lambda: None, name="write", preview=5)  # type: ignore[call-overload]

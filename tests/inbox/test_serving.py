@@ -75,8 +75,8 @@ def test_a_function_names_the_person(tmp_path: Path) -> None:
         (("--host", "0.0.0.0"), "can be reached from other machines"),
         (("--host", "::"), "can be reached from other machines"),
         (("--host", "example.org"), "can be reached from other machines"),
-        (("--who", "nomodule:who"), "cannot be imported"),
-        (("--who", "json:"), "cannot be imported"),
+        (("--who", "nomodule:who"), "cannot import"),
+        (("--who", "json:"), "cannot import"),
         (("--who", "json:__name__"), "is not a function"),
     ],
 )

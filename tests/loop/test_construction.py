@@ -189,7 +189,7 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "params has 'max_token', which is not a parameter of messages.create. Did you mean 'max_tokens'?",
     ),
-    "a parameter of no API": (lambda: made(params=params(zzz=3)), ValueError, "goes into extra_body"),
+    "a parameter of no API": (lambda: made(params=params(zzz=3)), ValueError, "newer than this library in extra_body"),
     "the store is a path": (
         lambda: made(store="x.db"),
         TypeError,

@@ -1,4 +1,4 @@
-"""The command `toolloop`: look at stored loops and decide their calls in a terminal."""
+"""The command `toolloop`: show stored loops and decide their calls in a terminal."""
 
 import sys
 from importlib.metadata import version
@@ -17,7 +17,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name not in {"click", "rich"}:
             raise
-        sys.exit(f"toolloop: the command needs click and rich ({missing}): pip install 'toolloop[cli]'")
+        sys.exit(f"toolloop: the command needs the extra 'cli' ({missing}): pip install 'toolloop[cli]'")
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # its encoding may lack what a model writes
+        sys.stdout.reconfigure(errors="backslashreplace")  # the encoding may not support all characters
     sys.exit(run(sys.argv[1:]))

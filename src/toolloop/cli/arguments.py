@@ -1,4 +1,4 @@
-"""The arguments of the command: stores, loops and calls, and how a shell completes them."""
+"""The arguments of the command: stores, loops and calls, with shell completion."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _SCHEME = "sqlite:///"
 
 
 class StoreNotFoundError(Exception):
-    """A command was given a store that is not there."""
+    """The store that was passed to a command does not exist."""
 
 
 class StoreType(click.ParamType[Store]):
-    """A store that exists: a path or `sqlite:///path`."""
+    """An existing store: a path or `sqlite:///path`."""
 
     name = "store"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Store:
-        """Open a store; it is never created."""
-        from toolloop.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is loaded when it is needed
+        """Open a store, without creating it."""
+        from toolloop.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is imported when it is needed
 
         if "://" in value and not value.startswith(_SCHEME):
-            self.fail(f"{value!r} is not a store; give a path, or sqlite:///path", param, ctx)
+            self.fail(f"{value!r} is not a store: expected a path or sqlite:///path", param, ctx)
         path = Path(value.removeprefix(_SCHEME))
-        if not path.is_file() or not path.stat().st_size:  # SQLite would make a store of an empty file
-            raise StoreNotFoundError(f"there is no store at {visible(str(path))!r}; a command does not create one")
+        if not path.is_file() or not path.stat().st_size:  # SQLite would turn an empty file into a store
+            raise StoreNotFoundError(f"there is no store at {visible(str(path))!r}. Commands do not create stores")
         return SqliteStore(path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
@@ -46,14 +46,14 @@ class StoreType(click.ParamType[Store]):
 
 
 def complete_loop(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of loops that begin so; of no store, none."""
-    with suppress(Exception):  # a completion fails in silence
+    """Return the loop ids with this prefix; an empty list without a store."""
+    with suppress(Exception):  # a completion must not print errors
         return [each.loop_id for each in ctx.params["store"].list(limit=1000) if each.loop_id.startswith(incomplete)]
     return []
 
 
 def complete_call(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the calls of a loop that wait, and begin so."""
+    """Return the waiting calls of a loop with this prefix."""
     with suppress(Exception):
         names = ["/".join(each.path) for each in ctx.params["store"].head(ctx.params["loop"]).pending]
         return [name for name in names if name.startswith(incomplete)]
@@ -61,28 +61,28 @@ def complete_call(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def os_user() -> str:
-    """Return the name of the user of the operating system."""
+    """Return the name of the operating system user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a container may run a user without a name
-        raise click.UsageError("the user of the operating system has no name: give --by") from error
+        raise click.UsageError("the operating system user has no name. Pass --by") from error
 
 
 def as_object(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dict[str, JSON] | None:
-    """Read an option that is a JSON object."""
+    """Parse an option as a JSON object."""
     if text is None:
         return None
     try:
         value = typed(text)
     except ValueError as error:
-        raise click.BadParameter(f"it is not JSON: {error}") from error
+        raise click.BadParameter(f"not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise click.BadParameter('it is not a JSON object; write it like {"path": "other.txt"}')
+        raise click.BadParameter('expected a JSON object, for example {"path": "other.txt"}')
     return value
 
 
 def as_function(_ctx: click.Context, _param: click.Parameter, name: str | None) -> Callable[..., Any] | None:
-    """Import a function that is named `module:function`, also from the current folder."""
+    """Import a function given as `module:function`, also from the current directory."""
     if name is None:
         return None
     module, _, function = name.partition(":")
@@ -90,21 +90,21 @@ def as_function(_ctx: click.Context, _param: click.Parameter, name: str | None) 
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise click.BadParameter(f"{name!r} cannot be imported: {error}; write it like mylogin:who") from error
+        raise click.BadParameter(f"cannot import {name!r}: {error}. Expected MODULE:FUNCTION") from error
     if not callable(found):
         raise click.BadParameter(f"{name!r} is not a function")
     return found
 
 
 def as_metadata(_ctx: click.Context, _param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
-    """Read options of the form `key=value`."""
+    """Parse options of the form `key=value`."""
     if bad := [pair for pair in pairs if "=" not in pair]:
-        raise click.BadParameter(f"{bad[0]!r} has no '='; write it like owner=ana")
+        raise click.BadParameter(f"{bad[0]!r} has no '='. Expected KEY=VALUE, e.g. owner=ana")
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
 store_argument = click.argument("store", type=StoreType())
 loop_argument = click.argument("loop", shell_complete=complete_loop)
 call_argument = click.argument("call", shell_complete=complete_call)
-by_option = click.option("--by", default=os_user, show_default="the user of the operating system", help="Who decides.")
+by_option = click.option("--by", default=os_user, show_default="the operating system user", help="Your name.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -1,4 +1,4 @@
-"""The commands, each a few lines over `toolloop.Inbox`."""
+"""The commands, which call `toolloop.Inbox`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Command = Callable[..., Any]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="toolloop")
 def toolloop() -> None:
-    """Look at stored loops and decide their calls.
+    """Show stored loops and decide their calls.
 
-    STORE is a path or sqlite:///path; it has to exist. LOOP is the id of a loop, CALL the id of a call (or its path,
-    joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed as things are.
+    STORE is a path or sqlite:///path of an existing store. LOOP is the id of a loop, CALL the id of a call (or its
+    path, joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed now.
     """
 
 
@@ -48,7 +48,7 @@ def toolloop() -> None:
 )
 @json_option
 def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit: int, as_json: bool) -> None:
-    """List the loops, the last created first."""
+    """List the loops, newest first."""
     loops = store.list(status or None, metadata=metadata or None, limit=limit)
     if as_json:
         output.print_json([output.loop_as_json(loop) for loop in loops])
@@ -59,10 +59,10 @@ def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit
 @toolloop.command()
 @store_argument
 @loop_argument
-@click.option("--wait", is_flag=True, help="Wait while the loop is driven, with a line that shows how far it is.")
+@click.option("--wait", is_flag=True, help="Wait while the loop is driven, and show its progress.")
 @json_option
 def show(store: Store, loop: str, wait: bool, as_json: bool) -> None:
-    """Show the conversation of a loop, and the calls that wait."""
+    """Show the conversation of a loop, and its waiting calls."""
     look = functools.partial(Inbox(store).show, loop)
     shown = output.wait_for(look) if wait else look()
     if as_json:
@@ -76,7 +76,7 @@ def show(store: Store, loop: str, wait: bool, as_json: bool) -> None:
 @loop_argument
 @json_option
 def history(store: Store, loop: str, as_json: bool) -> None:
-    """Show who decided and said what, when and why."""
+    """Show the decisions and messages of people, with time and reason."""
     entries = Inbox(store).history(loop)
     if as_json:
         output.print_json([asdict(entry) for entry in entries])
@@ -84,7 +84,7 @@ def history(store: Store, loop: str, as_json: bool) -> None:
         output.print_history(entries)
 
 
-# --- what a person says ----------------------------------------------------------------------------------------------
+# --- commands --------------------------------------------------------------------------------------------------------
 
 
 def _done(store: Store, loop: str, as_json: bool) -> None:
@@ -102,7 +102,7 @@ def _done(store: Store, loop: str, as_json: bool) -> None:
 @by_option
 @json_option
 def stop(store: Store, loop: str, reason: str | None, by: str, as_json: bool) -> None:
-    """End a loop for good."""
+    """End a loop permanently."""
     Inbox(store).stop(loop, reason, by)
     _done(store, loop, as_json)
 
@@ -114,7 +114,7 @@ def stop(store: Store, loop: str, reason: str | None, by: str, as_json: bool) ->
 @by_option
 @json_option
 def say(store: Store, loop: str, text: str, by: str, as_json: bool) -> None:
-    """Say TEXT to the model; "-" reads it from the standard input. After the end, the conversation goes on with it."""
+    """Send TEXT to the model; "-" reads standard input. An ended loop continues with it."""
     Inbox(store).say(loop, _read(text), by)
     _done(store, loop, as_json)
 
@@ -125,7 +125,7 @@ def say(store: Store, loop: str, text: str, by: str, as_json: bool) -> None:
 @by_option
 @json_option
 def retry(store: Store, loop: str, by: str, as_json: bool) -> None:
-    """Let a failed request be tried again."""
+    """Retry a failed request."""
     Inbox(store).retry(loop, by)
     _done(store, loop, as_json)
 
@@ -134,14 +134,14 @@ def retry(store: Store, loop: str, by: str, as_json: bool) -> None:
 
 
 def _decision(make: Callable[..., Decision]) -> Command:
-    """Make a command of a function that makes a decision of its own options, `digest` and `by`."""
+    """Make a command from a function that returns a decision for its options, `digest` and `by`."""
 
     @functools.wraps(make)
     def command(store: Store, loop: str, call: str, as_json: bool, **parts: Any) -> None:
         Inbox(store).decide(loop, {call: make(**parts)})
         _done(store, loop, as_json)
 
-    digest = click.option("--digest", help="Decide only if the call is still the one with this digest.")
+    digest = click.option("--digest", help="Decide only if the call still has this digest.")
     wrapped: Command = command
     for part in (json_option, by_option, digest, call_argument, loop_argument, store_argument):
         wrapped = part(wrapped)
@@ -150,16 +150,16 @@ def _decision(make: Callable[..., Decision]) -> Command:
 
 @_decision
 @click.option("--input", "given", callback=as_object, help="Run this JSON object instead of the proposed input.")
-@click.option("--reason", help="Why, for the record.")
+@click.option("--reason", help="The reason, for the audit trail.")
 def approve(given: dict[str, Any] | None, reason: str | None, digest: str | None, by: str) -> Decision:
     """Let a call run."""
     return Approve(given, by=by, reason=reason, digest=digest)
 
 
 @_decision
-@click.option("--reason", required=True, help="Why; the model is told.")
+@click.option("--reason", required=True, help="The reason, which the model sees.")
 def deny(reason: str, digest: str | None, by: str) -> Decision:
-    """Do not let a call run."""
+    """Deny a call; it does not run."""
     return Deny(reason, by=by, digest=digest)
 
 
@@ -167,13 +167,13 @@ def deny(reason: str, digest: str | None, by: str) -> Decision:
 @click.argument("text")
 @click.option("--error", is_flag=True, help="The result is an error.")
 def answer(text: str, error: bool, digest: str | None, by: str) -> Decision:
-    """Do not run a call; TEXT is its result. "-" reads it from the standard input."""
+    """Answer a call with TEXT, without running it; "-" reads standard input."""
     return Answer(_read(text), is_error=error, by=by, digest=digest)
 
 
 @_decision
 def rerun(digest: str | None, by: str) -> Decision:
-    """Run a call again whose end was not seen."""
+    """Run a call again if its end is unknown."""
     return Rerun(by=by, digest=digest)
 
 
@@ -182,12 +182,12 @@ def rerun(digest: str | None, by: str) -> Decision:
 
 @toolloop.command()
 @store_argument
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
-@click.option("--who", callback=as_function, help="MODULE:FUNCTION that takes a request and names the person.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 selects a free port.")
+@click.option("--who", callback=as_function, help="MODULE:FUNCTION that takes a request and returns the person's name.")
 @by_option
 def serve(store: Store, host: str, port: int, who: Callable[..., Any] | None, by: str) -> None:
-    """Serve the approval page. Without --who only on this machine, with a link that has a token."""
+    """Serve the approval page. Without --who, only on this machine, through a link with a token."""
     from toolloop.inbox.page.serving import serve as serving  # noqa: PLC0415 - of the extra `inbox`
 
     serving(store, host=host, port=port, who=who, name=by, announce=lambda at: click.echo(f"Approve at {at}"))

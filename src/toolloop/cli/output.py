@@ -1,4 +1,4 @@
-"""What the command prints: tables and conversations for people, JSON for programs."""
+"""The output of the command: tables and conversations for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKS = {"user": ("you", "bold green"), "assistant": ("model", "bold blue"), "s
 
 
 def print_json(value: object) -> None:
-    """Print JSON, in ASCII. Fields are only ever added to it."""
+    """Print JSON, in ASCII. The format is stable: only new fields may be added."""
     click.echo(json.dumps(value, indent=2, default=_plain))
 
 
@@ -48,7 +48,7 @@ def print_loops(loops: Sequence[StoredLoop]) -> None:
 
 
 def loop_as_json(loop: StoredLoop) -> dict[str, Any]:
-    """Return a row of the list for programs."""
+    """Return a loop of the list as JSON."""
     return {
         "loop_id": loop.loop_id,
         "status": loop.status,
@@ -76,7 +76,7 @@ def loop_as_json(loop: StoredLoop) -> dict[str, Any]:
 
 
 def wait_for(look: Callable[[], ShownLoop]) -> ShownLoop:
-    """Look at a loop until nobody has to drive it. On a terminal, a line shows how far it is."""
+    """Poll a loop until it does not need a driver. On a terminal, a line shows the progress."""
     with Console(stderr=True).status("") as line:
         while (shown := look())["status"] in _DRIVEN:
             line.update(_text(f"{shown['status']} · {_figures(shown)}"))
@@ -85,7 +85,7 @@ def wait_for(look: Callable[[], ShownLoop]) -> ShownLoop:
 
 
 def print_loop(shown: ShownLoop) -> None:
-    """Print a loop: its conversation, the calls that wait, and its figures."""
+    """Print a loop: its conversation, its waiting calls, and its usage."""
     console = Console()
     console.print(_text(shown["loop_id"], "bold"), _text(shown["status"], _STATUS_STYLES.get(shown["status"], "")))
     for key, value in shown["metadata"].items():
@@ -114,7 +114,7 @@ def print_loop(shown: ShownLoop) -> None:
 
 
 def print_history(entries: Iterable[HistoryEntry]) -> None:
-    """Print who decided and said what."""
+    """Print the decisions and messages of people."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("when", "who", "what", "call", "reason", "content"):
         table.add_column(name, overflow="fold")
@@ -128,12 +128,12 @@ def print_history(entries: Iterable[HistoryEntry]) -> None:
 
 
 def moment(seconds: float) -> str:
-    """Return a time of the epoch for people, in UTC."""
+    """Format seconds since the epoch for people, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def iso(seconds: float | None) -> str | None:
-    """Return a time of the epoch for programs."""
+    """Format seconds since the epoch for programs."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
@@ -171,18 +171,18 @@ def _print_fields(console: Console, given: Mapping[str, Any]) -> None:
 
 
 def _preview(text: str) -> Text:
-    """Return what a call would do; the lines of a diff are coloured."""
+    """Return the preview of a call, with colored lines if it is a diff."""
     lines = visible(text).split("\n")
     colours = {"+": "green", "-": "red", "@": "cyan"} if any(line.startswith("@@ ") for line in lines) else {}
     return Text("\n").join([Text(line, colours.get(line[:1], "")) for line in lines])
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Return text in which markup means nothing."""
+    """Return text without markup."""
     return Text(visible(text), style)
 
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
-    raise TypeError(f"{value!r} has no JSON")
+    raise TypeError(f"{value!r} cannot be converted to JSON")

@@ -1,4 +1,4 @@
-"""The exit codes of the command: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed as things are."""
+"""The exit codes of the command: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolloop.machine.errors import (
 )
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED = 1, 2, 3, 4, 130
-_CODES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
+_CODES: tuple[tuple[type[Exception], int], ...] = (  # the first match counts
     (StoreNotFoundError, NOT_FOUND),
     (LoopNotFound, NOT_FOUND),
     (UnknownCall, NOT_FOUND),
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:  # the reader has left, as in `toolloop list ... | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `toolloop list ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except tuple(kind for kind, _ in _CODES) as error:

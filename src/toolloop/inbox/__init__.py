@@ -1,4 +1,4 @@
-"""Look at stored loops and decide their calls, without a client, tools or parameters."""
+"""Show stored loops and decide their calls, without a client, tools or parameters."""
 
 import sys
 from importlib import import_module
@@ -20,13 +20,13 @@ _ORIGIN = {
 }
 
 
-if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "every name exists"
+if not TYPE_CHECKING:  # with a module-level `__getattr__`, a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        """Import a public name at its first use (PEP 562)."""
+        """Import a public name on first use (PEP 562)."""
         for module, names in _ORIGIN.items():
             if name in names:
-                import_module("toolloop.machine")  # as a whole: threads that import parts of it may wait for each other
+                import_module("toolloop.machine")  # all of it: threads that import parts could deadlock
                 value = globals()[name] = getattr(import_module(module), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""The inbox for asyncio and trio: the calls of the store run in threads."""
+"""The inbox for asyncio and trio. Store operations run in threads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from toolloop.stores.protocol import Store
 
 
 class AsyncInbox:
-    """The same as `Inbox`, with `await` before each method. What is being stored is not cancelled half-way."""
+    """`Inbox` with async methods. A store operation that has begun is not interrupted by cancellation."""
 
     def __init__(self, store: Store, secret: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        """Look at a store. See `Inbox`."""
+        """Open a store. See `Inbox`."""
         self._inbox = Inbox(store, secret, clock=clock)
 
     async def pending(

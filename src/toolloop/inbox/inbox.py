@@ -1,4 +1,4 @@
-"""The inbox: what waits in a store, and what a person decides and says about it."""
+"""The inbox: list the waiting calls of a store, decide them, and send messages and commands."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ _KINDS = ("approve", "deny", "answer", "rerun")
 
 
 class Inbox:
-    """The loops of a store, for people who decide: no client, no tools, no parameters, and nothing is driven.
+    """Decide calls in a store without a client, tools or parameters. It never drives a loop.
 
-    Its methods may be called from any thread. Decisions have the guarantees and the errors of `handle.decide`.
+    You may call its methods from any thread. Decisions have the guarantees and the errors of `handle.decide`.
     """
 
     def __init__(self, store: Store, secret: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        """Look at a store.
+        """Open a store.
 
         Args:
-            store: where the loops are.
-            secret: signs links. None: a random one that the store keeps.
+            store: the store with the loops.
+            secret: the key that signs links; None means a random key that the store keeps.
             clock: seconds since the epoch.
 
         """
@@ -74,14 +74,14 @@ class Inbox:
     def pending(
         self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
     ) -> InboxPage:
-        """Return the calls that wait, over all loops: the earliest deadline first, then those of the oldest loops.
+        """Return the waiting calls of all loops: earliest deadline first, then oldest loop first.
 
-        Calls that have expired are not among them.
+        Expired calls are left out.
 
         Args:
-            metadata: only calls of loops with all of these among their metadata.
+            metadata: return only calls of loops whose metadata has all these entries.
             limit: the maximum number of calls.
-            cursor: of an earlier page: the calls behind it. It stays valid when loops are deleted.
+            cursor: the `cursor` of an earlier page, to get the next page. It stays valid when loops are deleted.
 
         """
         check_integer("limit", limit, least=1)
@@ -90,14 +90,14 @@ class Inbox:
         return InboxPage(loops, self._clock(), limit, cursor)
 
     def show(self, loop_id: str) -> ShownLoop:
-        """Return a loop as JSON: the conversation so far, whole inputs, usage, what is left of the limits.
+        """Return a loop as JSON: the conversation so far, whole inputs, usage, and what is left of the limits.
 
         Raises:
-            LoopNotFound: it is not there.
+            LoopNotFound: the loop does not exist.
 
         """
         row = safely(loop_id, partial(self._store.head, loop_id))
-        state, _ = load_state(self._store, loop_id, row.rev)  # a driver may have gone on since the head was read
+        state, _ = load_state(self._store, loop_id, row.rev)  # a driver may have continued since the head was read
         messages = [decode(text) for text in all_messages(state.root)]
         return {
             **view_of(state),
@@ -109,49 +109,49 @@ class Inbox:
         }
 
     def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
-        """Return who decided and said what, when and why, from the journal; the oldest first.
+        """Return the audit trail from the journal, oldest entry first: decisions and commands, with name and reason.
 
         Raises:
-            LoopNotFound: it is not there.
+            LoopNotFound: the loop does not exist.
 
         """
         return tuple(trail(safely(loop_id, partial(self._store.load, loop_id)).entries))
 
     def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
-        """Decide calls of a loop: all of them, or none. Once no call waits, the loop is continued, too.
+        """Decide calls of a loop: all apply, or none does. If no call waits after that, the loop continues.
 
         Args:
             loop_id: the loop.
-            decisions: by call: an `InboxCall`, which binds the decision to what was shown, or a name as for
-                `handle.decide`.
+            decisions: the decisions by call. An `InboxCall` as key binds the decision to the call as shown; a name is
+                as for `handle.decide`.
 
         Raises:
-            LoopNotFound: the loop is not there.
-            UnknownCall: a call that is not there.
-            AlreadyDecided: a call that has its result, unless the decision says the same again.
-            DecisionConflict: another call than the one shown, or decided otherwise already.
-            IllegalCommand: a call that does not wait, or does not take such a decision, or an input that does not fit.
+            LoopNotFound: the loop does not exist.
+            UnknownCall: a call does not exist.
+            AlreadyDecided: a call already has its result, unless the decision is the same.
+            DecisionConflict: a call differs from the one shown, or another decision was made.
+            IllegalCommand: a call does not wait or does not accept the decision, or an edited input is invalid.
 
         """
         if not isinstance(decisions, Mapping):
-            raise TypeError(f"decide() got {a_type(decisions)}; give a mapping of calls to decisions")
+            raise TypeError(f"decide(): expected a mapping of calls to decisions, got {a_type(decisions)}")
         for call in decisions:
             if isinstance(call, InboxCall) and call.loop_id != loop_id:
                 raise UnknownCall(
-                    f"the call {call.id!r} is of the loop {call.loop_id!r}, not of {loop_id!r}", call=call.id, known=()
+                    f"the call {call.id!r} belongs to loop {call.loop_id!r}, not to {loop_id!r}", call=call.id, known=()
                 )
         pairs = [bound(call, decision) for call, decision in decisions.items()]
         self._decide(loop_id, pairs)
 
     def stop(self, loop_id: str, reason: str | None = None, by: str | None = None) -> None:
-        """End a loop for good, also after a failed request. After its end this does nothing.
+        """End a loop permanently, also after a failed request. It has no effect on an ended loop.
 
         Raises:
-            LoopNotFound: it is not there.
+            LoopNotFound: the loop does not exist.
 
         """
         if not isinstance(reason, str | None):
-            raise TypeError(f"stop(): the reason is {a_type(reason)}; give a string, or None")
+            raise TypeError(f"stop(): reason: expected a str or None, got {a_type(reason)}")
         who = name_of(by)
 
         def said(state: State, commands: Commands) -> Event | None:
@@ -161,10 +161,10 @@ class Inbox:
         self._say(loop_id, said)
 
     def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | None = None) -> None:
-        """Say something to the model. After the end, and after a failed request, it begins a further user turn.
+        """Send messages to the model. After the end or a failed request, they begin a new user turn.
 
         Raises:
-            LoopNotFound: the loop is not there.
+            LoopNotFound: the loop does not exist.
             UndecidedCalls: calls wait for a decision.
             InvalidHistory: the API would refuse the messages there.
 
@@ -179,18 +179,18 @@ class Inbox:
         self._say(loop_id, said)
 
     def retry(self, loop_id: str, by: str | None = None) -> None:
-        """Let a loop that failed be tried again, at once. The attempts are counted from zero again.
+        """Make a failed loop runnable again at once. Its attempts are counted from zero.
 
         Raises:
-            LoopNotFound: it is not there.
-            IllegalCommand: it has not failed.
+            LoopNotFound: the loop does not exist.
+            IllegalCommand: the loop has not failed.
 
         """
         who = name_of(by)
         has_failed = safely(loop_id, partial(self._store.head, loop_id)).status == "failed"
 
         def said(state: State, commands: Commands) -> Event | None:
-            # A worker that cannot drive a loop says so in its head alone.
+            # If a worker cannot drive a loop, only the loop's head shows it.
             is_in_head = has_failed and not isinstance(state.root.phase, Failed)
             return None if is_in_head else commands.retry(state, who)
 
@@ -198,7 +198,7 @@ class Inbox:
         row = safely(loop_id, partial(self._store.head, loop_id))
         head = evolve(row.head, attempts=0, retry_at=self._clock() if row.status == "failed" else None)
         write = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
-        with suppress(Conflict):  # a driver was quicker
+        with suppress(Conflict):  # a driver was faster
             safely(loop_id, write)
 
     # --- links -------------------------------------------------------------------------------------------------------
@@ -211,33 +211,33 @@ class Inbox:
         expires_in: float = _A_DAY,
         base_url: str | None = None,
     ) -> str:
-        """Return a signed link. A person who has it may decide a call once. It needs the extra `inbox`.
+        """Return a signed link, with which a person may decide a call once. It needs the extra `inbox`.
 
         Args:
             loop_id: the loop.
             call: the call, as for `decide`.
-            allow: the decisions that it may be used for.
-            expires_in: seconds from now. A link never outlives the wait of its call.
-            base_url: the address of the page that serves links. None: return the token alone.
+            allow: the decisions that the link allows.
+            expires_in: seconds from now. The link is also invalid once its call no longer waits.
+            base_url: the URL of the page that serves links. None: return only the token.
 
         Raises:
-            ValueError: `allow` or `expires_in` is not of these, or `base_url` has characters that could end a header.
-            LoopNotFound: the loop is not there.
-            UnknownCall: no such call waits.
+            ValueError: `allow` or `expires_in` is invalid, or `base_url` contains control characters.
+            LoopNotFound: the loop does not exist.
+            UnknownCall: there is no such waiting call.
 
         """
         if isinstance(allow, str) or not allow or not set(allow) <= set(_KINDS):
-            raise ValueError(f"allow is {allow!r}; give some of {', '.join(_KINDS)}")
+            raise ValueError(f"allow: expected one or more of {', '.join(_KINDS)}, got {allow!r}")
         check_seconds("expires_in", expires_in)
         if base_url is not None and not base_url.isprintable():
-            raise ValueError(f"base_url is {base_url!r}; give an address without control characters")
+            raise ValueError(f"base_url: expected a URL without control characters, got {base_url!r}")
         state, journal = load_state(self._store, loop_id)
         name = call if isinstance(call, str) else call.path
         calls = [each for each in _pending(state) if name in (each.path, "/".join(each.path), each.id)]
         if len(calls) != 1:
             known = tuple("/".join(each.path) for each in _pending(state))
             raise UnknownCall(
-                f"link(): {name!r} is not one call that waits; those are: {', '.join(known) or 'none'}",
+                f"link(): {name!r} is not a waiting call; waiting: {', '.join(known) or 'none'}",
                 call=str(name),
                 known=known,
             )
@@ -249,10 +249,10 @@ class Inbox:
         return token if base_url is None else f"{base_url.rstrip('/')}/link/{token}"
 
     def linked(self, token: str) -> InboxCall:
-        """Return the call that a link is for, without using it. It `takes` what the link allows.
+        """Return the call of a link, without using the link. `takes` has the decisions that the link allows.
 
         Raises:
-            BadLink, LinkExpired, LinkUsed: the link is dead.
+            BadLink, LinkExpired, LinkUsed: the link is not valid.
 
         """
         link = Link.of(token, self._key(), self._clock())
@@ -270,19 +270,19 @@ class Inbox:
         return evolve(call, takes=tuple(kind for kind in call.takes if kind in link.allow))
 
     def redeem(self, token: str, decision: Decision) -> None:
-        """Decide a call with a link. A use that is refused does not spend it.
+        """Decide a call with a link. After a refused decision, the link stays valid.
 
         Raises:
-            BadLink: it is forged, or the call has changed since it was made.
-            LinkExpired: its time is over.
-            LinkUsed: the call is decided; by whom, how and when.
-            IllegalCommand: the link does not allow this decision, or the call does not take it.
+            BadLink: the link is forged, or the call has changed since the link was made.
+            LinkExpired: the link has expired.
+            LinkUsed: the call is already decided. The error has the decision, its author and its time.
+            IllegalCommand: the link does not allow this decision, or the call does not accept it.
 
         """
         link = Link.of(token, self._key(), self._clock())
         if (kind := type(decision).__name__.lower()) not in link.allow:
             raise IllegalCommand(
-                f"this link does not allow {kind}; it allows {', '.join(link.allow)}",
+                f"this link does not allow {kind}; it allows: {', '.join(link.allow)}",
                 state="Waiting",
                 asked=kind,
                 allowed=link.allow,
@@ -295,7 +295,7 @@ class Inbox:
     def _key(self) -> str:
         return self._secret or self._store.secret()
 
-    # --- what is said ------------------------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------------------------------
 
     def _decide(self, loop_id: str, pairs: Sequence[tuple[Named, Decision]], link: Link | None = None) -> None:
         def said(state: State, commands: Commands) -> Event | None:
@@ -311,11 +311,11 @@ class Inbox:
     def _say(
         self, loop_id: str, said: Callable[[State, Commands], Event | None], *, first_id: str | None = None
     ) -> None:
-        """Store what a person says, and that the loop continues if nothing of it waits any more."""
+        """Store a person's command, and continue the loop if none of its calls waits."""
         state, stored = load_state(self._store, loop_id)
         found = stored.entries[0].id
         if first_id not in (None, found):
-            raise LoopNotFound(f"the loop {loop_id!r} was deleted, and created again", loop_id=loop_id)
+            raise LoopNotFound(f"the loop {loop_id!r} was deleted and created again", loop_id=loop_id)
         journal = StoredJournal(
             state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
         )
@@ -327,28 +327,28 @@ class Inbox:
         journal.tell()
 
     def _told(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
-        """Return the error with the decision that stands, also if the round of the call is closed."""
+        """Return the error with the recorded decision, even if the round of the call is closed."""
         if error.decision is None:
             entries = [entry for entry in self.history(loop_id) if entry.path and "/".join(entry.path) == error.call]
             if entries:
                 last = entries[-1]
                 by = "" if last.by is None else f" by {last.by}"
                 when = last.at.isoformat(timespec="seconds")
-                text = f"the call {error.call!r} was decided already ({last.kind}{by} at {when})"
+                text = f"the call {error.call!r} is already decided ({last.kind}{by} at {when})"
                 parts = {"call": error.call, "decision": last.kind, "by": last.by, "at": last.at}
-                return type(error)(f"{text}; nothing is left to decide", **parts)
+                return type(error)(text, **parts)
         return error
 
 
 def _continued(commands: Commands, state: State) -> Continued | None:
-    """Continue a loop whose calls are all decided."""
+    """Return the command to continue a loop whose calls are all decided."""
     phase = state.root.phase
     is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
     return commands.go_on(state) if is_decided else None
 
 
 def _schemas(state: State) -> Iterator[tuple[str, JSON]]:
-    """Yield the schemas of the tools of the calls that wait, by their paths."""
+    """Yield the schemas of the tools of waiting calls, by path."""
     for path, call in waiting(state):
         for facts in state.loops[path].setup.tools:
             if facts.name == call.name and facts.input_schema is not None:
@@ -360,15 +360,15 @@ def _pending(state: State) -> tuple[PendingCall, ...]:
 
 
 def _linked(link: Link, state: State) -> PendingCall:
-    """Return the call of a link; refuse the link if that does not wait any more as it did when the link was made."""
+    """Return the call of a link. Refuse the link if the call no longer waits or has changed."""
     call = next((each for each in _pending(state) if each.path == link.path), None)
     name = "/".join(link.path)
     if call is None:
-        raise LinkUsed(f"the call {name!r} does not wait any more", call=name, decision=None, by=None, at=None)
+        raise LinkUsed(f"the call {name!r} no longer waits", call=name, decision=None, by=None, at=None)
     if call.digest != link.digest:
-        raise BadLink(f"the call {name!r} has changed since this link was made: ask for a new one")
+        raise BadLink(f"the call {name!r} has changed since this link was made. Request a new link")
     return call
 
 
 def _gone(link: Link) -> BadLink:
-    return BadLink(f"the loop {link.loop_id!r} of this link was deleted")
+    return BadLink(f"this link is not valid: its loop {link.loop_id!r} was deleted")

@@ -1,4 +1,4 @@
-"""What an inbox shows: calls that wait, a page of them, a loop, and who decided what."""
+"""The values that an inbox returns: waiting calls, a page of them, a loop, and entries of the audit trail."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _Place = tuple[float, float, str, tuple[str, ...]]
 
 
 class ShownLoop(LoopView):
-    """A loop as JSON, for a page: a `LoopView`, and what only the store and the journal know.
+    """A loop as JSON, for a page: a `LoopView` with additional fields from the store and the journal.
 
     Attributes:
-        messages: the conversation as far as it went: the history, then messages that have not joined it yet.
-        metadata: what its creator gave.
-        created: when it was created, a time by ISO 8601.
-        schemas: the JSON Schemas of the tools of the calls that wait, by the path of the call joined with "/". A tool
-            that only the API knows has none.
+        messages: the conversation so far: the history, then messages that have not joined it yet.
+        metadata: the metadata that the loop was created with.
+        created: the time of creation, in ISO 8601.
+        schemas: the JSON Schemas of the tools of waiting calls, by the path of the call joined with "/". A tool that
+            only the API knows has none.
 
     """
 
@@ -42,23 +42,22 @@ class ShownLoop(LoopView):
 
 @frozen
 class InboxCall:
-    """A call that waits for a decision. It is a key of `Inbox.decide`, and binds the decision to what is shown here.
+    """A call waiting for a decision. As a key of `Inbox.decide`, it binds the decision to the call as shown here.
 
     Attributes:
-        loop_id: of its loop.
+        loop_id: the id of the loop.
         path: the ids from the outermost call down to this one.
-        names: of their tools.
-        why: what it waits for: `approval`, `external` or `uncertain`.
-        takes: the decisions that it takes: `approve`, `deny`, `answer`, `rerun`.
-        digest: binds a decision to it.
-        reason: why a policy asks, if it said so.
-        expires_at: when it expires, an aware UTC time; None: never.
-        input: the input; above 1,000 characters as JSON it is shortened.
+        names: the tool names of the calls in `path`.
+        why: the reason that the call waits: `approval`, `external` or `uncertain`.
+        takes: the decisions that it accepts: `approve`, `deny`, `answer`, `rerun`.
+        digest: the hash that binds a decision to the call.
+        reason: the policy's reason to ask, if it gave one.
+        expires_at: the time at which the call expires, an aware UTC datetime; None if it never does.
+        input: the input; shortened if its JSON has more than 1,000 characters.
         truncated: whether the input or the preview is shortened.
-        metadata: what the creator of the loop gave.
-        notification_id: names this wait of the call. It is another one once the call waits for something else.
-        preview: what the call would do, as the `preview` of its tool said, or None; above 2,000 characters its
-            beginning.
+        metadata: the metadata that the loop was created with.
+        notification_id: identifies this wait of the call. It changes when the call waits for another reason.
+        preview: the effects of the call, as described by the tool's `preview`, or None; at most 2,000 characters.
 
     """
 
@@ -78,7 +77,7 @@ class InboxCall:
 
     @classmethod
     def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
-        """Return a call of a loop."""
+        """Return the item for a call of a loop."""
         expires_at = None if call.expires_at is None else datetime.fromtimestamp(call.expires_at, UTC)
         parts = (call.path, call.names, call.why, call.takes, call.digest, call.reason)
         wait = notification_id(loop, call)
@@ -91,26 +90,26 @@ class InboxCall:
 
     @property
     def name(self) -> str:
-        """The name of its tool."""
+        """The name of the tool."""
         return self.names[-1]
 
 
 def notification_id(loop: StoredLoop, call: PendingCall) -> str:
-    """Return the name of a wait of a call."""
-    # The digest says how often the call was started; a loop that was created again may have the same calls.
+    """Return the id of this wait of a call."""
+    # The digest includes the number of starts. A loop that was created again may have the same calls.
     return sha256(f"{loop.created} {call.why} {call.digest}".encode()).hexdigest()[:_ID_LENGTH]
 
 
 class InboxPage(Sequence[InboxCall]):
-    """Some of the calls that wait.
+    """A page of waiting calls.
 
     Attributes:
-        cursor: gives the page after this one; None: this is the last one.
+        cursor: the cursor of the next page; None on the last page.
 
     """
 
     def __init__(self, loops: Iterable[StoredLoop], now: float, limit: int, cursor: str | None) -> None:
-        """Take the first calls of loops behind a cursor: the earliest deadline first, then those of the oldest loop."""
+        """Select the first calls after a cursor: earliest deadline first, then oldest loop first."""
         after = None if cursor is None else _from_cursor(cursor)
         places = [(_place(loop, call), loop, call) for loop in loops for call in loop.pending]
         found = [each for each in places if each[0][0] > now and (after is None or each[0] > after)]
@@ -145,23 +144,23 @@ def _from_cursor(cursor: str) -> _Place:
         expires_at, created, loop_id, path = json.loads(base64.urlsafe_b64decode(cursor))
         return float(expires_at), float(created), str(loop_id), tuple(map(str, path))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"cursor is {cursor[:80]!r}; give the `cursor` of a page that pending() returned") from error
+        raise ValueError(f"cursor: expected the `cursor` of a page from pending(), got {cursor[:80]!r}") from error
 
 
 @frozen
 class HistoryEntry:
-    """Something that a person said about a loop, or a policy decided.
+    """A command of a person, or a decision of a person or a policy.
 
     Attributes:
         kind: `approve`, `deny`, `answer`, `rerun`, `stop`, `say`, `retry` or `revoke`.
-        at: when, an aware UTC time.
-        by: who, as far as that is known.
-        reason: why, if they said so.
-        path: of the call that was decided; empty for anything else.
-        name: of its tool.
-        input: as the model proposed it.
+        at: the time, an aware UTC datetime.
+        by: the name of the person, if known.
+        reason: the reason, if given.
+        path: the path of the decided call; empty for commands.
+        name: the name of its tool.
+        input: the input as the model proposed it.
         content: the edited input, the answer, or the messages; None if there is none.
-        by_policy: a policy decided.
+        by_policy: whether a policy decided.
 
     """
 

@@ -1,4 +1,4 @@
-"""Signed links to a call: a text that nobody can forge or change."""
+"""Signed links to a call, which cannot be forged or changed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SALT = "toolloop.link"
 
 @frozen
 class Link:
-    """What a link is bound to.
+    """The call and the decisions that a link is bound to.
 
     Attributes:
         first_id: identifies the creation of the loop.
-        allow: the decisions that it may be used for.
-        until: when it expires, in seconds since the epoch.
+        allow: the decisions that the link allows.
+        until: the time at which it expires, in seconds since the epoch.
 
     """
 
@@ -31,17 +31,17 @@ class Link:
     until: float
 
     def to_token(self, secret: str) -> str:
-        """Return the link as a signed text for an address."""
+        """Return the link as a signed token for a URL."""
         parts = [self.loop_id, self.first_id, self.path, self.digest, self.allow, self.until]
         return str(_serializer(secret).dumps(parts))
 
     @classmethod
     def of(cls, token: str, secret: str, now: float) -> Link:
-        """Read a signed text.
+        """Read a signed token.
 
         Raises:
-            BadLink: it is not one, or was changed.
-            LinkExpired: its time is over.
+            BadLink: the token is invalid, or was changed.
+            LinkExpired: the link has expired.
 
         """
         from itsdangerous import BadData  # noqa: PLC0415 - of an extra
@@ -49,10 +49,10 @@ class Link:
         try:
             loop_id, first_id, path, digest, allow, until = _serializer(secret).loads(token)
         except (BadData, UnicodeEncodeError) as error:
-            raise BadLink("this link was changed or cut off, or it was made with another secret") from error
+            raise BadLink("this link is incomplete or changed, or was signed with another secret") from error
         if now >= until:
             at = datetime.fromtimestamp(until, UTC)
-            raise LinkExpired(f"this link expired at {at.isoformat(timespec='seconds')}: ask for a new one", at=at)
+            raise LinkExpired(f"this link expired at {at.isoformat(timespec='seconds')}. Request a new link", at=at)
         return cls(loop_id, first_id, tuple(path), digest, tuple(allow), until)
 
 

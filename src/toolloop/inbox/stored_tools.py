@@ -1,4 +1,4 @@
-"""The tools of stored loops, as far as a journal keeps them: names and schemas. None of them can run."""
+"""The tools of stored loops as the journal keeps them: names and schemas. They cannot run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from toolloop.tools import Tool, ToolRegistry
 
 
 class StoredTools:
-    """Knows the tools of each loop of a tree from its setup. See `ToolsOfLoops`."""
+    """Provide the tools of each loop of a tree from its setup. See `ToolsOfLoops`."""
 
     def __init__(self, state: State) -> None:
-        """Look at a tree. The tools of its outermost loop change only with a driver."""
+        """Store a tree. Only a driver changes the tools of its root."""
         self._state = state
 
     @property
@@ -36,7 +36,7 @@ class StoredTools:
 
 @frozen
 class _StoredSchema:
-    """The intake of a tool whose schema is stored."""
+    """The intake of a tool with a stored schema."""
 
     _facts: ToolFacts
 
@@ -48,12 +48,12 @@ class _StoredSchema:
         if self._facts.input_schema is None:
             return dict(given)
         try:
-            from toolloop.tools.json_schema import JsonSchema  # noqa: PLC0415 - of an extra, for edited inputs only
+            from toolloop.tools.json_schema import JsonSchema  # noqa: PLC0415 - an extra, only for edited inputs
 
             schema = JsonSchema.of(self._facts.name, "", decode(self._facts.input_schema))
         except ImportError as missing:
             raise ImportError(
-                f"an edited input is checked with jsonschema ({missing}): pip install 'toolloop[inbox]'",
+                f"an edited input needs jsonschema ({missing}): pip install 'toolloop[inbox]'",
                 name=missing.name,
             ) from missing
         return schema.fit(given)
@@ -69,4 +69,4 @@ def _tool(facts: ToolFacts) -> Tool[..., Any]:
 
 
 def _never() -> None:
-    raise RuntimeError("a stored tool cannot run: it is known by its schema alone")
+    raise RuntimeError("a stored tool cannot run: only its schema is stored")

@@ -1,4 +1,4 @@
-"""Who decided what: the audit trail in a journal."""
+"""The audit trail in a journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolloop.stores.protocol import Entry
 
 
 def trail(entries: Iterable[Entry]) -> Iterator[HistoryEntry]:
-    """Yield what people said and policies decided, in order."""
+    """Yield the commands of people and the decisions of people and policies, in order."""
     state: State | None = None
     for entry in entries:
         event = decode_event(entry)

@@ -1,4 +1,4 @@
-"""A conversation for a person to read: its blocks in order, as text in which nothing is hidden."""
+"""A conversation for people: its blocks in order, as text without hidden characters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Part:
     Attributes:
         role: `user`, `assistant` or `system`.
         kind: `text`, `thinking`, `call`, `result` or `other`.
-        text: what it says; of a call the empty text.
-        name: of the tool of a call or result; of another block, its type.
-        id: of the call.
-        input: of a call.
+        text: the text; empty for a call.
+        name: the tool name of a call or result; for other blocks, the type.
+        id: the id of the call.
+        input: the input of a call.
         is_error: whether a result is an error.
 
     """
@@ -37,7 +37,7 @@ class Part:
 
 
 def parts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
-    """Yield the blocks of a conversation. Blocks that people do not read are shown as JSON."""
+    """Yield the blocks of a conversation. Blocks without readable text are shown as JSON."""
     names: dict[str, str] = {}
     for message in messages:
         role, content = message["role"], message["content"]
@@ -61,7 +61,7 @@ def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> Part:
 
 
 def fields_of(given: Mapping[str, JSON]) -> list[tuple[str, str]]:
-    """Return the fields of an input as texts: strings as they are, other values as JSON."""
+    """Return the fields of an input as texts: strings unchanged, other values as JSON."""
     return [(visible(name), readable(value)) for name, value in given.items()]
 
 
@@ -71,5 +71,5 @@ def readable(value: JSON) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text with escapes for characters that could hide or move a part of it, line ends and tabs aside."""
+    """Return a text with escapes for characters that could hide or move parts of it, except line ends and tabs."""
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)

@@ -1,1 +1,1 @@
-"""Model requests: parameters, and messages that are encoded once."""
+"""Make model requests from parameters, and from messages that are encoded once."""

@@ -1,4 +1,4 @@
-"""Request parameters: what is stored with the loop, what stays with the process, and the request made of both."""
+"""Request parameters: split them into stored and secret ones, and make requests from both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolloop.providers.protocol import Request, given
 from toolloop.requests.thinking import ThinkingFilter, leaves_out, without_thinking
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
-# The loop reads these, so they are to be where it looks for them.
+# The loop reads these parameters, so they must be at the top level.
 _OWNED = frozenset(
     {
         "cache_control",
@@ -36,8 +36,8 @@ _OWNED = frozenset(
         "tools",
     }
 )
-# Those of anthropic-sdk 2.12, its beta interface included; the last four only older models or versions of the API take.
-# A test compares them with the SDK. The API refuses any other name; what is newer goes into `extra_body`.
+# The parameters of anthropic-sdk 2.12, including its beta interface. Only older models or API versions accept the last
+# four. A test compares them with the SDK. The API refuses any other name; newer parameters go into `extra_body`.
 _KNOWN = OPTION_NAMES | {
     *("billing_policy", "cache_control", "compaction", "container", "context_management", "diagnostics"),
     *("fallback_credit_token", "fallbacks", "inference_geo", "max_tokens", "mcp_servers", "messages", "metadata"),
@@ -46,76 +46,76 @@ _KNOWN = OPTION_NAMES | {
     *("output_format", "temperature", "top_k", "top_p"),
 }
 _CACHE_MARK = b'"cache_control":{'
-_MOST_BYTES = 32 * 1024 * 1024  # of a request (source: rule 1 of the Messages API)
-_AROUND = 1024  # bytes for what else goes along: the key of the messages, a container, `stream`
+_MOST_BYTES = 32 * 1024 * 1024  # per request (source: rule 1 of the Messages API)
+_AROUND = 1024  # bytes for the rest of the body: the key of the messages, a container, `stream`
 _REFUSED = {
-    "stream": "streaming is a way to drive a turn, not a parameter; leave it out",
-    "thread": "the history lives in the handle and goes out whole; leave it out",
+    "stream": "streaming is a way to drive a turn, not a parameter. Remove it, and use handle.stream_turn()",
+    "thread": "the handle keeps the history and sends it whole. Remove it",
 }
 
 
 @define
 class Secrets:
-    """What never enters a state or a snapshot: headers, timeouts, authorization tokens of MCP servers."""
+    """Parameters that are never part of a state or a snapshot: headers, timeouts, tokens of MCP servers."""
 
     options: dict[str, Any] = field(factory=dict, repr=False)
     mcp_tokens: dict[tuple[str, str], str] = field(factory=dict, repr=False)
 
     def joined(self, other: Secrets) -> Secrets:
-        """Return these and others, which come first."""
+        """Return these merged with others, which take precedence."""
         return Secrets(self.options | other.options, self.mcp_tokens | other.mcp_tokens)
 
 
 def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
-    """Return the parameters that were really given.
+    """Return the parameters that have a value.
 
     Raises:
-        TypeError: they are not a mapping.
-        ValueError: the loop sets one of them itself, or the API has no parameter of that name.
+        TypeError: the parameters are not a mapping.
+        ValueError: the loop sets a parameter itself, or the API has no parameter with that name.
 
     """
     if not isinstance(params, Mapping):
-        raise TypeError(f"{asked}: params is {a_type(params)}; give the keyword arguments of messages.create")
+        raise TypeError(f"{asked}: params: expected the keyword arguments of messages.create, got {a_type(params)}")
     for name, why in _REFUSED.items():
         if name in params:
             raise ValueError(f"{asked}: params has {name!r}: {why}")
     if isinstance(extra := params.get("extra_body"), Mapping) and (owned := _OWNED & extra.keys()):
-        raise ValueError(f"{asked}: extra_body has {', '.join(sorted(owned))}; give it as a parameter of its own")
+        raise ValueError(f"{asked}: extra_body has {', '.join(sorted(owned))}. Pass it as a separate parameter instead")
     found = given(params)
     for name in found:
         if name not in _KNOWN:
             near = get_close_matches(str(name), _KNOWN, n=1)
             meant = f"Did you mean {near[0]!r}? " if near else ""
             raise ValueError(
-                f"{asked}: params has {name!r}, which is not a parameter of messages.create. {meant}One that is newer "
-                "than this library goes into extra_body"
+                f"{asked}: params has {name!r}, which is not a parameter of messages.create. {meant}Pass a parameter "
+                "that is newer than this library in extra_body"
             )
     return found
 
 
 def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
-    """Split parameters into what is stored, as JSON, and what stays with the process.
+    """Split parameters into those that are stored, as JSON, and those that are kept only in the process.
 
     Raises:
-        TypeError: a stored one is not JSON; the message says where.
+        TypeError: a stored parameter is not JSON; the message has its path.
 
     """
     secrets = Secrets({name: value for name, value in params.items() if name in SECRET_OPTIONS})
     stored = {name: plain(value, f"params[{name!r}]") for name, value in params.items() if name not in SECRET_OPTIONS}
     for name in ("tools", "mcp_servers"):
         if not isinstance(stored.get(name), list | None):
-            raise TypeError(f"params[{name!r}] is {a_type(stored[name])}; give a list")
+            raise TypeError(f"params[{name!r}]: expected a list, got {a_type(stored[name])}")
     for server in stored.get("mcp_servers") or ():
         if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
             token = server.pop(_MCP_TOKEN)
             if not isinstance(token, str):
-                raise TypeError(f"the {_MCP_TOKEN} of an MCP server is {a_type(token)}; give a string")
+                raise TypeError(f"the {_MCP_TOKEN} of an MCP server: expected a str, got {a_type(token)}")
             secrets.mcp_tokens[_server_key(server)] = token
     return stored, secrets
 
 
 def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozenset[str]:
-    """Return the names of tools that only the parameters define: their results come from the caller."""
+    """Return the names of tools that only the parameters define. The caller supplies their results."""
     named = {tool.get("name") for tool in stored.get("tools") or () if isinstance(tool, dict)}
     return frozenset(name for name in named if isinstance(name, str)) - frozenset(known)
 
@@ -126,12 +126,12 @@ def _with_token(server: JSON, secrets: Secrets) -> JSON:
 
 
 def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
-    """A token is for this name at this address, and for no other."""
+    """Return the key of a server's token: its name and URL."""
     return str(server.get("name")), str(server.get("url"))
 
 
 def _is_compacted(texts: Sequence[str]) -> bool:
-    """Whether the last message is a compaction of the API, so that there is nothing to compact."""
+    """Return whether the last message is a compaction of the API, so that there is nothing to compact."""
     if not texts or '"compaction"' not in texts[-1]:
         return False
     content = decode(texts[-1])["content"]
@@ -139,9 +139,9 @@ def _is_compacted(texts: Sequence[str]) -> bool:
 
 
 def without_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return the parameters of a request whose reply is a summary: without those that only shape an answer.
+    """Return the parameters for a summary request, without those that only shape an answer.
 
-    Source: the tool runner of anthropic 2.12, which leaves out the same.
+    Source: the tool runner of anthropic 2.12, which omits the same parameters.
     """
     kept = {name: value for name, value in params.items() if name not in _ONLY_OF_ANSWERS}
     choice, output = kept.get("tool_choice"), kept.get("output_config")
@@ -167,9 +167,9 @@ class _Prepared:
     """Stored parameters, ready to be sent.
 
     Attributes:
-        body: with all tools and tokens.
-        compacting: the body of a request that only compacts; None if the parameters do not ask for that.
-        marks, size: of the body, in cache marks and bytes.
+        body: the JSON text, with all tools and tokens.
+        compacting: the body of a request that only compacts; None if the parameters do not enable it.
+        marks, size: the number of cache marks and bytes in the body.
 
     """
 
@@ -187,21 +187,22 @@ class EncodedMessages:
 
     Attributes:
         marks: the number of cache marks in its messages.
-        size: the number of bytes of its messages, with a comma for each.
+        size: the number of bytes of its messages, including a comma for each.
 
     """
 
     def __init__(self) -> None:
         """Start without a request."""
-        # The history, its bytes, and their marks and size: replaced together, so that an interrupt leaves them equal.
+        # The history, its bytes, and their marks and size. They are replaced together, so an interrupt cannot leave
+        # them inconsistent.
         self._known: tuple[Chain[str], Chain[bytes], int, int] = (Chain(), Chain(), 0, 0)
         self.marks, self.size = 0, 0
 
     def take(self, history: Chain[str], unjoined: Sequence[str] = ()) -> Sequence[bytes]:
-        """Return the bytes of these messages; do not change the list."""
+        """Return the bytes of these messages. Do not modify the list."""
         known, ready, marks, size = self._known
         new = history.since(known)
-        if new is None:  # it was replaced
+        if new is None:  # the history was replaced
             new, ready, marks, size = list(history), Chain[bytes](), 0, 0
         joined, unjoined_bytes = _encode(new), _encode(unjoined)
         ready = ready.extend(joined)
@@ -212,7 +213,7 @@ class EncodedMessages:
 
 
 def cache_marks(message: bytes) -> int:
-    """Count the cache marks that a message, or the parameters, may have."""
+    """Return an upper bound for the number of cache marks in a message or in parameters."""
     return message.count(_CACHE_MARK)
 
 
@@ -229,10 +230,10 @@ def _length(messages: Sequence[bytes]) -> int:
 
 
 class RequestMaker:
-    """Makes the requests of a loop. The parameters are encoded once for each change of them, each message once."""
+    """Make the requests of a loop. Each message is encoded once; the parameters are encoded again after a change."""
 
     def __init__(self, definitions: Sequence[JSON], secrets: Secrets) -> None:
-        """`definitions`: of the loop's own tools; they go before those that the parameters define."""
+        """Store the definitions of the loop's own tools, which precede those in the parameters, and the secrets."""
         self.secrets = secrets
         self._definitions = list(definitions)
         self._prepared: _Prepared | None = None
@@ -251,16 +252,16 @@ class RequestMaker:
         """Return the request for these stored parameters and messages, all JSON texts.
 
         Args:
-            stored: the parameters but `messages`.
-            messages: what goes out; of a `Chain` that has grown since the last request, only what is new is looked at.
-            unjoined: what goes out behind them, and is not of the history yet. With it a paused turn goes on,
-                so the server is not asked to compact instead. Nor is it where nothing follows its last compaction.
-            stale_thinking: of the loop; see `leaves_out`.
-            container: the id of the container in which the code of the open turn runs; it takes the place of another
-                that the parameters name, and their skills stay (source: rule 25 of the Messages API).
+            stored: the parameters without `messages`.
+            messages: the history. If a `Chain` has grown since the last request, only its new messages are processed.
+            unjoined: messages to send after the history. They resume a paused turn, so the server is not asked to
+                compact instead. Neither is it if no message follows its last compaction.
+            stale_thinking: the loop's count; see `leaves_out`.
+            container: the id of the container that runs the code of the open turn. It replaces a container in the
+                parameters; the skills there are kept (source: rule 25 of the Messages API).
 
         Raises:
-            InvalidHistory: it is larger than the API takes.
+            InvalidHistory: the request is larger than the API accepts.
 
         """
         prepared, resumes = self._prepare(stored), bool(unjoined)
@@ -279,12 +280,12 @@ class RequestMaker:
         return Request(body, texts, prepared.options, encoded)
 
     def may_have_too_many_marks(self) -> bool:
-        """Return whether the last request may have too many cache marks; a check of the whole request tells."""
+        """Return whether the last request may have too many cache marks. Then the whole request must be checked."""
         marks = 0 if self._prepared is None else self._prepared.marks
         return marks + self._encoded.marks > MOST_CACHE_MARKS
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
-        """Take other secrets from the next request on, instead of those of the changed parameters."""
+        """Replace the secrets of the changed parameters, from the next request on."""
         for name in changed:
             self.secrets.options.pop(name, None)
         if "mcp_servers" in changed:
@@ -294,11 +295,11 @@ class RequestMaker:
         self._prepared = None
 
     def parameters(self, stored: str) -> str:
-        """Return the text of the parameters, with all tools; the same object until they change."""
+        """Return the text of the parameters with all tools. It is the same object until they change."""
         return self._prepare(stored).body
 
     def given(self, stored: str) -> dict[str, Any]:
-        """Return the parameters as the caller gave them, but for `messages`: with what no store holds."""
+        """Return the parameters as the caller gave them, with the secrets, but without `messages`."""
         params = decode(stored)
         if servers := params.get("mcp_servers"):
             params["mcp_servers"] = [_with_token(server, self.secrets) for server in servers]
@@ -307,13 +308,13 @@ class RequestMaker:
     def alone(
         self, params: Mapping[str, JSON], messages: Sequence[str], stale_thinking: int, secrets: Secrets | None = None
     ) -> Request:
-        """Return a request beside the loop's own.
+        """Return a request that is independent of the loop's own requests.
 
         Args:
-            params: the stored parameters, or others in their place.
-            messages: what goes out.
+            params: the stored parameters, or others instead.
+            messages: the messages to send.
             stale_thinking: as for `make`.
-            secrets: what no store holds; None: those of the loop.
+            secrets: the secret parameters; None means those of the loop.
 
         """
         secrets = self.secrets if secrets is None else secrets
@@ -358,7 +359,7 @@ def _too_large(size: int, texts: Sequence[str], encoded: Sequence[bytes]) -> Inv
     largest = max(range(len(encoded)), key=lambda index: len(encoded[index]))
     rule = RULES["request-size"]
     own = len(encoded[largest])
-    what = f"the request has {size:,} bytes, {own:,} of them in this message; the API takes {_MOST_BYTES:,}"
+    what = f"the request has {size:,} bytes, {own:,} of them in this message; the API accepts {_MOST_BYTES:,}"
     problem = Problem(f"messages[{largest}]", "request-size", rule.level, what, rule.remedy)
     return InvalidHistory(
         f"the next request: the API would refuse it: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",

@@ -1,7 +1,7 @@
-"""Thinking that newer models bind to its prefix: which of it a request leaves out.
+"""Select the stale thinking that a request leaves out. Newer models bind thinking to its prefix.
 
-The mark of a loop, `Loop.stale_thinking`, counts the messages whose thinking was produced after other words than those
-before it now. Whether a request leaves that thinking out depends on the model.
+`Loop.stale_thinking` counts the messages whose thinking was generated after a different prefix. The model determines
+whether a request leaves that thinking out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from toolloop.messages.reading import THINKING
 def leaves_out(params: Mapping[str, Any]) -> bool:
     """Return whether requests with these parameters leave stale thinking out.
 
-    That is so for models that bind thinking, and for those of which nothing is known, unless the caller has said what
-    the API is to do about it. With manual thinking nothing is left out: the API asks for it, and no model has both
-    (source: rules 27, 29 and 31 of the Messages API).
+    They do for models that bind thinking and for unknown models, unless the caller has told the API how to handle it.
+    With manual thinking, all thinking is sent: the API requires it, and no model supports both (source: rules 27, 29
+    and 31 of the Messages API).
     """
     thinking = params.get("thinking")
     thinking = thinking if isinstance(thinking, Mapping) else {}
@@ -35,9 +35,9 @@ def leaves_out(params: Mapping[str, Any]) -> bool:
 
 
 def hangs_on_thinking(loop: Loop) -> bool:
-    """Return whether a paused reply goes out only with its thinking: then no other words may come before that.
+    """Return whether a paused reply can be sent only with its thinking, so that its prefix must not change.
 
-    No server call ends it: without all that it had, the API would not know it as its own, and takes no other last.
+    Such a reply does not end in a server call. The API accepts it as the last message only if it is complete.
     """
     texts = loop.unjoined
     if loop.round is not None:
@@ -50,12 +50,12 @@ def hangs_on_thinking(loop: Loop) -> bool:
 
 
 def has_lost_its_pause(loop: Loop) -> bool:
-    """Return whether other words came before a paused reply that goes out only with its thinking."""
+    """Return whether the prefix of a paused reply that can be sent only with its thinking has changed."""
     return loop.stale_thinking > len(loop.messages) and hangs_on_thinking(loop)
 
 
 def newly_left_out(before: Loop, after: Loop) -> int:
-    """Return how many thinking blocks requests leave out from now on that they did not leave out before."""
+    """Return the number of thinking blocks that requests leave out after an event, but did not before."""
     if not after.stale_thinking:
         return 0
     known = set(_left_out(before))
@@ -63,7 +63,7 @@ def newly_left_out(before: Loop, after: Loop) -> int:
 
 
 def _left_out(loop: Loop) -> Iterator[str]:
-    """Yield each thinking block that requests leave out, as a text."""
+    """Yield the thinking blocks that requests leave out, as texts."""
     if not loop.stale_thinking or not leaves_out(decode(loop.setup.params)):
         return
     for text in all_messages(loop)[: loop.stale_thinking]:
@@ -71,15 +71,15 @@ def _left_out(loop: Loop) -> Iterator[str]:
 
 
 class ThinkingFilter:
-    """Leaves stale thinking out of messages. Of a history that has grown, only what is new is looked at."""
+    """Remove stale thinking from messages. If a history has grown, only its new messages are processed."""
 
     def __init__(self) -> None:
         """Start without a history."""
-        # Of the last request: the mark, the history, and what was left of it.
+        # Of the last request: the count, the history, and the history without stale thinking.
         self._last: tuple[int, Chain[str], Chain[str]] = (0, Chain(), Chain())
 
     def take(self, history: Chain[str], unjoined: Sequence[str], stale: int) -> tuple[Chain[str], list[str]]:
-        """Return both without the thinking of the first `stale` messages, counted over both."""
+        """Return both lists without the thinking of the first `stale` messages, counted over both."""
         mark, known, kept = self._last
         new = history.since(known) if mark == stale <= len(known) else None
         kept = Chain(without_thinking(history, stale)) if new is None else kept.extend(new)
@@ -88,7 +88,7 @@ class ThinkingFilter:
 
 
 def without_thinking(texts: Sequence[str], stale: int) -> list[str]:
-    """Return messages, the first `stale` of them without thinking; one in which nothing is left is left out."""
+    """Return messages, the first `stale` of them without thinking. Messages that become empty are removed."""
     kept = (_without_thinking(text) for text in texts[:stale])
     return [*(text for text in kept if text is not None), *texts[stale:]]
 

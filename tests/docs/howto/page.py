@@ -3,4 +3,4 @@ from starlette.testclient import TestClient
 
 page = TestClient(doc.app)
 assert page.get("/approvals/").status_code == 403
-assert "Nothing waits" in page.get("/approvals/", headers={"x-user": "ana"}).text
+assert "No calls are waiting" in page.get("/approvals/", headers={"x-user": "ana"}).text

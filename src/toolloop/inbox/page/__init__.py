@@ -1,4 +1,4 @@
-"""The approval page: a small web application over a store, rendered on the server."""
+"""The approval page: a small server-rendered web application for a store."""
 
 try:
     from toolloop.inbox.page.app import inbox_app

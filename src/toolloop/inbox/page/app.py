@@ -1,4 +1,4 @@
-"""The approval page as an application of Starlette."""
+"""The approval page as a Starlette application."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 _STATIC = Path(__file__).with_name("static")
 _CONFLICT = 409
-_PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette takes the one nearest to an error's class
+_PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette uses the closest class of an error
     (ForbiddenError, 403, "Not allowed"),
     (LoopNotFound, 404, "Not found"),
     (UnknownCall, 404, "Not found"),
-    (CallerError, _CONFLICT, "Not possible any more"),
-    (Conflict, _CONFLICT, "Not possible any more"),
-    (BadLink, 410, "This link is dead"),
-    (LinkExpired, 410, "This link is dead"),
-    (LinkUsed, 410, "This link is dead"),
+    (CallerError, _CONFLICT, "No longer possible"),
+    (Conflict, _CONFLICT, "No longer possible"),
+    (BadLink, 410, "This link is not valid"),
+    (LinkExpired, 410, "This link is not valid"),
+    (LinkUsed, 410, "This link is not valid"),
     (BadForm, 422, "This form is incomplete"),
-    (ValueError, 422, "This address is wrong"),
-    (StoreError, 503, "The store cannot be read"),
+    (ValueError, 422, "This address is not valid"),
+    (StoreError, 503, "Cannot read the store"),
 )
 
 
@@ -60,23 +60,23 @@ def inbox_app(
     refresh: float = 1.0,
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
-    """Return the approval page of a store as an application, to be served or mounted in another one.
+    """Return the approval page of a store as an ASGI application. Serve it, or mount it in your application.
 
     Args:
-        store: where the loops are.
-        who: names the person of a request, from a session or a header that a proxy sets; None is answered with 403.
-            It may be async. Pages of signed links are shown to anybody who has the link.
-        secret: signs links and forms. None: the one that the store keeps.
-        refresh: seconds between two looks at the store for an open page.
+        store: the store with the loops.
+        who: returns the name of the person of a request, for example from a session or a header that a proxy sets. It
+            may be async. None results in a 403 response. A signed link works for everyone who has it.
+        secret: the key that signs links and forms; None means the key that the store keeps.
+        refresh: the poll interval of the store for an open page, in seconds.
         clock: seconds since the epoch.
 
     Raises:
-        TypeError: the store is not one, or `who` cannot be called.
+        TypeError: `store` is not a store, or `who` is not callable.
 
     """
     inbox = AsyncInbox(store, secret, clock=clock)
     if not callable(who):
-        raise TypeError(f"who is {who!r}; give a function of the request that names the person")
+        raise TypeError(f"who: expected a function that takes a request and returns the person's name, got {who!r}")
     views = Views(store, inbox, who, FormTokens(secret or store.secret()), refresh)
     app = Starlette(
         routes=[
@@ -111,5 +111,5 @@ def _page(status: int, title: str) -> Callable[[Request, Exception], Awaitable[R
 async def _refused(request: Request, error: Any) -> Response:
     status, title, text = error.status_code, "Refused", error.detail
     if status == HTTPStatus.NOT_FOUND:
-        title, text = "Not found", "There is no such page."
+        title, text = "Not found", "This page does not exist."
     return rendered(request, "message.html", status=status, by=None, title=title, text=text, back=None)

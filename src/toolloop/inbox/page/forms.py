@@ -1,4 +1,4 @@
-"""Inputs as forms: the fields that a JSON Schema makes, and the input that a person typed into them."""
+"""Forms for inputs: make fields from a JSON Schema, and read the input that a person typed into them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABSENT = ""
 
 
 class BadForm(ValueError):
-    """What a person typed is not an input."""
+    """The submitted form does not contain a valid input."""
 
 
 @frozen
@@ -24,12 +24,12 @@ class FormField:
     """A field of a form.
 
     Attributes:
-        name: of the property.
+        name: the name of the property.
         kind: `text`, `number`, `choice`, or `json` for anything else.
-        text: what it holds before a person types.
-        choices: JSON texts, of a choice.
-        required: whether the property may not be left out.
-        description: of the property.
+        text: the initial text.
+        choices: the JSON texts of a choice.
+        required: whether the property is required.
+        description: the description of the property.
 
     """
 
@@ -43,7 +43,7 @@ class FormField:
     is_given: bool = False
 
     def typed(self, text: str) -> tuple[bool, JSON]:
-        """Return whether the property is given, and its value. What was not changed stays as it was, to the digit.
+        """Return whether the property is given, and its value. An unchanged value is kept exactly, to the digit.
 
         Raises:
             BadForm: the text is not a value of this kind.
@@ -59,17 +59,17 @@ class FormField:
         try:
             return True, jsontext.typed(text)
         except ValueError as error:
-            what = "a number" if self.kind == "number" else "JSON"
-            raise BadForm(f"{self.name}: {text!r} is not {what}") from error
+            kind = "a number" if self.kind == "number" else "JSON"
+            raise BadForm(f"{self.name}: expected {kind}, got {text!r}") from error
 
 
 def line_ends(text: str) -> str:
-    """Return a text with the line ends of the model. Browsers send others."""
+    """Return a text with Unix line ends, because browsers send CRLF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def form_fields(schema: Mapping[str, Any], given: Mapping[str, JSON]) -> list[FormField]:
-    """Return the fields for an input: the properties of its schema, then what else it holds."""
+    """Return the fields for an input: the properties of its schema, then its other properties."""
     known = _object(schema.get("properties"))
     properties: dict[str, Any] = {**known, **{name: {} for name in given if name not in known}}
     required = schema.get("required")
@@ -84,10 +84,11 @@ def typed_input(fields: list[FormField], typed: Mapping[str, str]) -> dict[str, 
 
     Args:
         fields: the fields, in order.
-        typed: what was sent, by `field.N`; N counts from 1. A browser changes line ends in names, so they are not used.
+        typed: the submitted texts, by `field.N`; N counts from 1. Names are not used, because browsers change line
+            ends in them.
 
     Raises:
-        BadForm: it is not one; says which fields are wrong.
+        BadForm: the input is invalid; the message names the fields.
 
     """
     result: dict[str, JSON] = {}
@@ -127,7 +128,7 @@ def _field(name: str, rule: Mapping[str, Any], given: Mapping[str, JSON], *, is_
 
 
 def _plain(rule: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a property's rule with a reference replaced, and without an alternative that is null."""
+    """Return the schema of a property with its reference resolved, and without the alternative null."""
     found = _object(rule)
     for branch in _branches(found):
         found = {**{key: value for key, value in found.items() if key == "description"}, **branch}
@@ -139,7 +140,7 @@ def _plain(rule: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _branches(rule: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the one branch of an alternative with null."""
+    """Yield the only other branch of an alternative with null."""
     match rule:
         case {"anyOf": [*branches]}:
             branches = [each for each in branches if each != {"type": "null"}]
@@ -148,5 +149,5 @@ def _branches(rule: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return a part of a schema that should be an object; one of a foreign server may be anything."""
+    """Return a part of a schema if it is an object, else an empty one. Schemas of MCP servers may be invalid."""
     return dict(value) if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The templates of the page, and how they show texts and times. Everything is escaped."""
+"""Render the templates of the page, with filters for texts and times. Everything is escaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANY = 14  # lines
 
 
 def rendered(request: Request, template: str, /, **values: Any) -> HTMLResponse:
-    """Return a page with these values; `status` is that of the response."""
+    """Return a page with these values. `status` is the status of the response."""
     base = request.scope.get("root_path", "")
     html = _templates.get_template(template).render(base=base, **values)
     return HTMLResponse(html, values.get("status", 200))
@@ -31,12 +31,12 @@ def _is_long(text: str) -> bool:
 
 
 def _diff_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a unified diff, each with what it is."""
+    """Yield the lines of a unified diff, each with its kind."""
     kinds = {"@@": "hunk", "+": "added", "-": "removed"}
     files = {"+++": "file", "---": "file"}
     for line in text.rstrip("\n").split("\n"):
         if line.startswith("@@"):
-            files = {}  # from here on, such a line may be an added or removed one
+            files = {}  # from here on, such a line may be added or removed text
         yield next((kind for sign, kind in {**files, **kinds}.items() if line.startswith(sign)), "same"), line
 
 
@@ -46,7 +46,7 @@ def _is_diff(text: str) -> bool:
 
 
 def _time(value: float | str | datetime | None) -> Markup:
-    """Return a moment as an element: seconds since the epoch, ISO 8601, or a datetime."""
+    """Return a time as an HTML element, from seconds since the epoch, ISO 8601 or a datetime."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     moment = value if isinstance(value, datetime) else datetime.fromtimestamp(value or 0.0, UTC)

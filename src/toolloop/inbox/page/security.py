@@ -1,4 +1,4 @@
-"""What protects the page: headers on every response, tokens in forms, and where a request comes from."""
+"""Protect the page: headers on every response, tokens in forms, and a check of the origin of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Nothing inline, nothing from elsewhere, in no frame; forms go here only.
+# Only resources and form targets of this site; no inline code, no frames.
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -20,15 +20,15 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-_A_DAY = 86_400  # seconds that a form may be open
+_A_DAY = 86_400  # seconds for which a form is valid
 
 
 class ForbiddenError(Exception):
-    """A request is refused: nobody is named, or a page of another site made it."""
+    """A request is refused: its person is unknown, or a page of another site made it."""
 
 
 def with_headers(app: ASGIApp) -> ASGIApp:
-    """Return the application with the protecting headers on every response, those of its failures included."""
+    """Return the application with security headers on every response, including errors."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
@@ -42,24 +42,24 @@ def with_headers(app: ASGIApp) -> ASGIApp:
 
 
 class FormTokens:
-    """Makes and checks the tokens of forms. A token is bound to a person, so that no other site can know it."""
+    """Make and check the tokens of forms. A token is bound to a person, so another site cannot know it."""
 
     def __init__(self, secret: str) -> None:
-        """Sign with a secret."""
+        """Store the secret for signatures."""
         self._signer: Any = URLSafeTimedSerializer(secret, salt="toolloop.form")
 
     def of(self, subject: str) -> str:
-        """Return a token for the forms of a person, or of a link."""
+        """Return a token for the forms of a person or a link."""
         return str(self._signer.dumps(subject))
 
     def check(self, request: Request, token: object, subject: str) -> None:
         """Refuse a form that a page of another site has sent.
 
-        Browsers say in `Sec-Fetch-Site` which site's page sends a form; those that do not are judged by the token
-        alone. `Origin` tells nothing here: under `no-referrer` it is `null`.
+        Browsers send the origin of a form in `Sec-Fetch-Site`; without this header, only the token is checked.
+        `Origin` is not usable: with `no-referrer` it is `null`.
 
         Raises:
-            ForbiddenError: it is refused.
+            ForbiddenError: the form is refused.
 
         """
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
@@ -69,4 +69,4 @@ class FormTokens:
         except BadData:
             found = None
         if found != subject:
-            raise ForbiddenError("This form is too old, or it was not made for you. Open the page again.")
+            raise ForbiddenError("This form has expired, or it was made for another person. Reload the page.")

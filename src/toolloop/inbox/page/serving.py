@@ -1,4 +1,4 @@
-"""Serve the page by itself: on this machine with a link that has a token, elsewhere only with a login of the caller."""
+"""Serve the page: on this machine through a link with a token, elsewhere only with a login function."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from toolloop.inbox.page.security import with_headers
 from toolloop.inbox.page.views import Who
 from toolloop.stores.protocol import Store
 
-_DRAIN = 1  # seconds for open requests when the server ends; pages that update themselves have one open
+_DRAIN = 1  # seconds for open requests when the server stops; each page has one open for its updates
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
+    """Return whether an address can be reached only from this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -30,27 +30,27 @@ def is_loopback(host: str) -> bool:
 
 
 class TokenLogin:
-    """Knows the person at this machine by the token of a link, and then by a cookie."""
+    """Identify the person at this machine by the token of a link, and then by a cookie."""
 
     def __init__(self, name: str, port: int) -> None:
-        """Make a token for a person. The cookie is named after the port, because ports share cookies."""
+        """Make a token for a person. The cookie's name has the port, because ports share cookies."""
         self.token = secrets.token_urlsafe(24)
         self._name = name
         self._cookie = f"toolloop-{port}"
 
     def who(self, request: Request) -> str | None:
-        """Name the person of a request."""
+        """Return the name of the person of a request, or None."""
         return self._name if self._fits(request.cookies.get(self._cookie)) else None
 
     def around(self, app: ASGIApp) -> ASGIApp:
-        """Return the application with the login: a link with the token sets the cookie, and goes on without it."""
+        """Return the application with the login: a link with the token sets the cookie, and redirects without it."""
 
         async def login(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and scope["method"] == "GET":
                 request = Request(scope)
                 if self._fits(request.query_params.get("token")):
                     response = RedirectResponse("/", 303)
-                    # Not strict: a link in a terminal in a browser is one of another site.
+                    # Not strict: a link in a web-based terminal comes from another site.
                     response.set_cookie(self._cookie, self.token, httponly=True, samesite="lax")
                     await response(scope, receive, send)
                     return
@@ -68,22 +68,22 @@ def serve(  # noqa: PLR0913 - the options of the command
     """Serve the page of a store until it is interrupted.
 
     Args:
-        store: where the loops are.
-        host: the address to listen at.
-        port: 0 takes a free one.
-        who: names the person of a request; see `inbox_app`. None: the person who has the link with its token.
-        name: of the person who has that link.
-        announce: is told the address once the server listens.
+        store: the store with the loops.
+        host: the address to listen on.
+        port: the port; 0 selects a free port.
+        who: returns the name of the person of a request; see `inbox_app`. None: only the link with the token works.
+        name: the name of the person who uses that link.
+        announce: called with the URL once the server listens.
 
     Raises:
-        ValueError: other machines reach the address, and nobody says who a person is.
-        OSError: it cannot listen there.
+        ValueError: other machines can reach the address, but `who` is None.
+        OSError: the server cannot listen on the address.
 
     """
     if who is None and not is_loopback(host):
         raise ValueError(
-            f"{host} can be reached from other machines, and everybody there could decide: give --who module:function, "
-            "which names the person of a request, or serve on 127.0.0.1"
+            f"{host} can be reached from other machines, where everyone could decide. Pass --who module:function, "
+            "which returns the person's name, or serve on 127.0.0.1"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:

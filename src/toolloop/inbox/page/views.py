@@ -1,4 +1,4 @@
-"""The pages and forms: what they read from the inbox, and what a person's form makes it do."""
+"""The pages and forms: show data from the inbox, and apply submitted forms to it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from toolloop.machine.values import Answer, Approve, Decision, Deny, Rerun
 from toolloop.stores.protocol import Store
 
 Who = Callable[[Request], "str | Awaitable[str | None] | None"]
-_ROWS = 30  # loops on the first page
-_CALLS = 50  # calls on it
+_ROWS = 30  # loops on the home page
+_CALLS = 50  # calls on the home page
 _ALL = 2**62
-_LINKED = "link"  # decides where a link is used by somebody whom the application does not know
+_LINKED = "link"  # recorded as the person if a link is used without a login
 
 
 @frozen
@@ -39,7 +39,7 @@ class Views:
     """The pages of a store.
 
     Attributes:
-        refresh: seconds between two looks at the store for a page that updates itself.
+        refresh: the poll interval of the store for an open page, in seconds.
 
     """
 
@@ -52,7 +52,7 @@ class Views:
     # --- pages ---
 
     async def home(self, request: Request) -> Response:
-        """Show what waits, and the loops."""
+        """Show the waiting calls and the loops."""
         by = await self._person(request)
         query = request.query_params
         version = await self._version(None)
@@ -91,7 +91,7 @@ class Views:
         )
 
     async def events(self, request: Request) -> Response:
-        """Tell a page when it is no longer up to date. The stream says that something changed, never what."""
+        """Stream an event to a page when its content has changed. The event contains only the new version."""
         await self._person(request)
         loop_id, known = request.query_params.get("id"), request.query_params.get("version")
         known = request.headers.get("last-event-id", known)
@@ -109,7 +109,7 @@ class Views:
         return StreamingResponse(stream(), media_type="text/event-stream")
 
     async def _version(self, loop_id: str | None) -> str:
-        """Return a text that changes with a loop, or with the loops."""
+        """Return a text that changes whenever the loop, or any loop, changes."""
         try:
             if loop_id is None:
                 rows = await in_thread(partial(self.store.list, limit=_ROWS))
@@ -124,7 +124,7 @@ class Views:
     # --- forms ---
 
     async def decide(self, request: Request) -> Response:
-        """Take a decision on a call."""
+        """Decide a call."""
         by, form = await self._form(request)
         loop_id, name = _loop(form), _given(form, "call")
         path = tuple(name.split("/"))
@@ -141,7 +141,7 @@ class Views:
             return _decision(form, by, digest=_given(form, "digest"))
         typed = {key: str(text) for key, text in form.items() if key.startswith("field.")}
         call, schema = await self._waiting(loop_id, path)
-        # Where it does not wait any more, the inbox says who was quicker.
+        # If the call no longer waits, the error of the inbox names the person who decided.
         given: Mapping[str, Any] = typed if call is None else typed_input(form_fields(schema, call["input"]), typed)
         return Approve(given, by=by, digest=_given(form, "digest"))
 
@@ -151,19 +151,19 @@ class Views:
         return call, shown["schemas"].get("/".join(path), {})
 
     async def stop(self, request: Request) -> Response:
-        """End a loop for good."""
+        """End a loop permanently."""
         by, form = await self._form(request)
         await self.inbox.stop(_loop(form), str(form.get("reason") or "") or None, by)
         return _to(request, _loop(form))
 
     async def say(self, request: Request) -> Response:
-        """Say something to the model."""
+        """Send a message to the model."""
         by, form = await self._form(request)
         await self.inbox.say(_loop(form), line_ends(_given(form, "text")), by)
         return _to(request, _loop(form))
 
     async def retry(self, request: Request) -> Response:
-        """Let a failed request be tried again."""
+        """Retry a failed request."""
         by, form = await self._form(request)
         await self.inbox.retry(_loop(form), by)
         return _to(request, _loop(form))
@@ -171,7 +171,7 @@ class Views:
     # --- links ---
 
     async def link(self, request: Request) -> Response:
-        """Show the call of a link. Opening it decides nothing: programs that read mails open links, too."""
+        """Show the call of a link. Opening it decides nothing, because mail programs also open links."""
         token = request.path_params["token"]
         call = await self.inbox.linked(token)
         shown = await self.inbox.show(call.loop_id)
@@ -180,9 +180,9 @@ class Views:
         return rendered(request, "link.html", by=None, **values)
 
     async def redeem(self, request: Request) -> Response:
-        """Use a link."""
+        """Decide a call through a link."""
         token = request.path_params["token"]
-        await self.inbox.linked(token)  # nobody has to be named here, so a body is read for a live link only
+        await self.inbox.linked(token)  # no login is needed here, so the body is read only for a valid link
         form = await request.form()
         self.tokens.check(request, form.get("csrf"), f"link {token}")
         decision = _decision(form, await self._named(request) or _LINKED, digest=None)
@@ -190,7 +190,7 @@ class Views:
         text = f"Your decision is stored: {type(decision).__name__.lower()}. You can close this page."
         return rendered(request, "message.html", by=None, title="Thank you", text=text, back=None)
 
-    # --- who ---
+    # --- the person ---
 
     async def _named(self, request: Request) -> str | None:
         by = self.who(request)
@@ -199,7 +199,7 @@ class Views:
     async def _person(self, request: Request) -> str:
         by = await self._named(request)
         if not by:
-            raise ForbiddenError("You are not logged in, or you may not decide here.")
+            raise ForbiddenError("You are not logged in, or not allowed to decide here.")
         return by
 
     async def _form(self, request: Request) -> tuple[str, FormData]:
@@ -221,7 +221,7 @@ def _decision(form: FormData, by: str, digest: str | None) -> Decision:
             return Answer(line_ends(str(form.get("content") or "")), is_error="error" in form, by=by, digest=digest)
         case "rerun":
             return Rerun(by=by, digest=digest)
-    raise BadForm("the form names no decision")
+    raise BadForm("the form has no decision")
 
 
 def _given(form: Mapping[str, Any], name: str) -> str:
@@ -236,6 +236,6 @@ def _loop(form: Mapping[str, Any]) -> str:
 
 
 def _to(request: Request, loop_id: str | None) -> Response:
-    """Send the browser to the page of a loop, or to the first one."""
+    """Redirect the browser to the page of a loop, or to the home page."""
     there = "" if loop_id is None else f"loop?id={quote(loop_id, safe='')}"
     return RedirectResponse(f"{request.scope.get('root_path', '')}/{there}", 303)

@@ -4,7 +4,7 @@
   const live = document.getElementById("live");
   if (!live || !window.EventSource) return;
   const said = document.getElementById("said");
-  const page = live.dataset.page || location.href; // a refused form is shown at its own address, which takes no GET
+  const page = live.dataset.page || location.href; // a refused form is shown at its own address, which does not accept GET
   let running = Promise.resolve();
 
   async function refresh() {
@@ -15,7 +15,7 @@
     if (!fresh) return location.assign(page);
     const focused = document.activeElement, top = window.scrollY;
     const here = new Map([...live.querySelectorAll("[data-key]")].map((each) => [each.dataset.key, each]));
-    // What has not changed stays as it is, with what a person typed or unfolded in it.
+    // Unchanged elements are kept, with typed text and open details.
     for (const there of fresh.querySelectorAll("[data-key]")) {
       const old = here.get(there.dataset.key);
       if (old && old.dataset.version === there.dataset.version) there.replaceWith(old);
