@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from toolloop.machine.loop import Failure
+from toolloop.machine.loop import Failure, Thread
 from toolloop.machine.replies import Reply
 from toolloop.machine.setup import Limits, Setup
 from toolloop.machine.splicing import Splice
@@ -51,17 +51,31 @@ class Requested(Event):
 
 @frozen
 class Replied(Event):
-    """A request was answered. `took`: how many seconds it took."""
+    """A request was answered.
+
+    Attributes:
+        took: how many seconds it took.
+        thread: what the server holds from now on; None if the request was of no thread.
+
+    """
 
     reply: Reply
     took: float = 0.0
+    thread: Thread | None = None
 
 
 @frozen
 class RequestFailed(Event):
-    """A request was not answered. `failure`: why; None if it was cancelled."""
+    """A request was not answered.
+
+    Attributes:
+        failure: why; None if it was cancelled, or is made again without the thread that the server refused.
+        thread: what is known of that thread from now on, with the reason; None if no thread was refused.
+
+    """
 
     failure: Failure | None = None
+    thread: Thread | None = None
 
 
 @frozen

@@ -135,6 +135,7 @@ class Setup:
         decision_timeout: seconds that a call may wait for a decision, unless its policy says otherwise; None is no
             limit.
         loop_detection: how a model that repeats the same round is handled; None does not look for it.
+        threads: the server is asked to hold the conversation.
 
     """
 
@@ -152,6 +153,7 @@ class Setup:
     decision_timeout: float | None = None
     loop_detection: LoopDetection | None = None
     within: tuple[tuple[int, str, int], ...] = ()
+    threads: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
