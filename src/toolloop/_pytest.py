@@ -30,7 +30,7 @@ def fake_api(
 
     started: list[FakeMessagesAPI] = []
 
-    def start(script: APIScript, **options: bool) -> FakeMessagesAPI:
+    def start(script: APIScript, **options: Any) -> FakeMessagesAPI:
         api = FakeMessagesAPI(_scripts(script), **options)
         started.append(api)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)

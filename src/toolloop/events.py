@@ -24,6 +24,7 @@ from toolloop.face.watch_events import (
     TextDelta,
     ThinkingDelta,
     ThinkingDropped,
+    ThreadRefused,
     WatchedLoop,
     WatchEvent,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "TextDelta",
     "ThinkingDelta",
     "ThinkingDropped",
+    "ThreadRefused",
     "TurnStream",
     "WatchEvent",
     "WatchedLoop",

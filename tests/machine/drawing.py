@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from attrs import evolve
+
 from tests.machine import making as m
 from toolloop.machine import events as ev
 from toolloop.machine.calls import digest_of
 from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Loop
+from toolloop.machine.loop import Loop, Thread
 from toolloop.machine.queries import driven, next_deadline, open_round
 from toolloop.machine.replies import open_server_calls
 from toolloop.machine.setup import Budget, Limits, LoopDetection
@@ -131,7 +133,8 @@ class Drawing:
         more: dict[str, Any] = {"stop_details": {"category": "cyber"}} if stop == "refusal" else {}
         if self.chance(2):
             more["container"] = {"id": self.new("container")}
-        return m.replied(stop, *self.some_blocks(), *calls, usage=usage, model="m", **more)
+        replied = m.replied(stop, *self.some_blocks(), *calls, usage=usage, model="m", **more)
+        return evolve(replied, thread=Thread(f"msg_{round_}", round_, "f") if round_ % 3 == 1 else None)
 
     def some_content(self) -> str:
         return encode(self.rng.choice(("", "done", [], [m.text("found")], [FOUND])))

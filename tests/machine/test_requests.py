@@ -16,7 +16,7 @@ from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, EndTurn, Judge
 from toolloop.machine.errors import IllegalCommand
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failed, Failure, Requesting
+from toolloop.machine.loop import Failed, Failure, Requesting, Thread
 from toolloop.machine.setup import Limits, Texts
 from toolloop.machine.state import State
 from toolloop.machine.stop_reasons import STOP_REASONS
@@ -151,6 +151,22 @@ def test_what_is_injected_goes_out_with_the_next_request_if_this_one_is_lost(wor
     assert m.history(after)[1:] == [{"role": "user", "content": word} for word in words]
     retried = m.go(state, ev.RequestFailed(m.FAILURE), ev.Continued())
     assert m.history(retried) == m.history(after)
+
+
+def test_what_is_known_of_a_thread_is_what_came_last() -> None:
+    """With a reply of any kind, or with a refusal; a reply without a thread leaves it. A fork has none."""
+    held, gone = Thread("msg_1", 2, "f"), Thread(None, 0, "", "thread_not_found")
+    for reason in ("tool_use", "refusal", "end_turn"):
+        after = step(requesting(), evolve(m.replied(reason, m.text("so")), thread=held))
+        assert after.root.thread == held
+        assert fork(after, "copy", 0.0).root.thread is None
+    more = m.go(after, ev.FollowedUp((m.user("more"),)), ev.Requested())
+    assert m.go(more, BYE).root.thread == held
+    assert m.go(more, ev.RequestFailed(m.FAILURE)).root.thread == held
+    refused = step(more, ev.RequestFailed(thread=gone))
+    assert (m.phase(refused), refused.root.thread, m.history(refused)) == ("Ready", gone, m.history(more))
+    stopped = m.go(more, ev.Stopped("enough"), ev.RequestFailed(thread=gone))
+    assert m.termination(stopped) == StopCondition("enough")
 
 
 def test_a_stop_waits_for_the_request() -> None:

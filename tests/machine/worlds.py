@@ -15,7 +15,18 @@ from tests.machine.editing import some_compaction, some_edit, some_params, some_
 from toolloop.machine import events as ev
 from toolloop.machine.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.errors import CallerError
-from toolloop.machine.loop import Failed, Failure, Finished, Judging, Phase, Ready, Requesting, TooDeep, Waiting
+from toolloop.machine.loop import (
+    Failed,
+    Failure,
+    Finished,
+    Judging,
+    Phase,
+    Ready,
+    Requesting,
+    Thread,
+    TooDeep,
+    Waiting,
+)
 from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.queries import answer_of, driven, runs_calls, under_way, waiting
 from toolloop.machine.setup import Limits
@@ -126,7 +137,10 @@ class World(Drawing):
 
     def _failed(self) -> ev.RequestFailed:
         retryable = not self.path or not self.chance(3)
-        return ev.RequestFailed(Failure("model", "overloaded", 529, retryable=retryable) if self.chance(2) else None)
+        if self.chance(2):
+            return ev.RequestFailed(Failure("model", "overloaded", 529, retryable=retryable))
+        refused = Thread(None, 0, "f", "thread_not_found") if self.here.iterations % 2 else None
+        return ev.RequestFailed(thread=refused)
 
     def _ended(self) -> ev.Ended:
         return ev.Ended(self.a_call(Status.RUNNING), None) if self.chance(6) else self.some_end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from itertools import cycle
 from typing import Any, Literal
 
 import anyio
@@ -34,6 +35,7 @@ class Program:
     Args:
         answers: of the fake API, in order.
         moves: one for each turn; then one choice for each decision.
+        thread_faults: with which the server refuses the requests of message threads, in turn; None accepts one.
 
     """
 
@@ -48,6 +50,8 @@ class Program:
     strategies: tuple[Any, ...] = ()
     summaries: tuple[Any, ...] = ()
     result_filters: tuple[Any, ...] = ()
+    threads: bool = False
+    thread_faults: tuple[str | None, ...] = (None,)
 
     def config(self) -> LoopConfig:
         """The configuration of the handle."""
@@ -60,6 +64,7 @@ class Program:
             loop_detection=self.circles,
             compaction=self.strategies,
             result_filters=self.result_filters,
+            threads=self.threads,
         )
 
     def params(self) -> dict[str, Any]:
@@ -115,7 +120,8 @@ def live(program: Program, kind: Kind, store: Store | None = None) -> Lived:
 
 async def _live(program: Program, kind: Kind, store: Store | None) -> Lived:
     script = SummingScript(list(program.answers), list(program.summaries))
-    with FakeMessagesAPI(script) as api:
+    faults = cycle(program.thread_faults)
+    with FakeMessagesAPI(script, refuse_thread=lambda _: next(faults)) as api:
         bench, seen = Bench(), list[Any]()
         client: Any = api.client() if kind == "sync" else api.async_client()
         handle: Any = (ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle)(
@@ -145,7 +151,7 @@ async def _live(program: Program, kind: Kind, store: Store | None) -> Lived:
             await handle.close()
             await client.close()
         assert bench.wrong == []
-        assert [request.refusal for request in api.refused] == []
+        assert [text for request in api.refused if not (text := str(request.refusal)).startswith("thread: ")] == []
         bodies = [request.body for request in api.requests]
         told, kept = timeless(handle.snapshot()), _kept(program, handle, store)
         return Lived(api.requests, bodies, seen, dict(bench.starts), told, kept, handle.messages)

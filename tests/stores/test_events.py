@@ -14,7 +14,7 @@ from tests.machine import making as m
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine import events as ev
 from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failure
+from toolloop.machine.loop import Failure, Thread
 from toolloop.machine.replies import read_reply
 from toolloop.machine.setup import Budget, Limits
 from toolloop.machine.splicing import Splice
@@ -34,8 +34,10 @@ FULL: tuple[ev.Event, ...] = (
     ev.Adopted(m.after(ev.Requested(), m.replied("tool_use", m.call("a")), m.asks("a"))),
     ev.Requested(),
     ev.Replied(read_reply({"content": [m.call("a")], "stop_reason": "tool_use", "usage": {"input_tokens": 3}})),
+    ev.Replied(read_reply({"content": [], "stop_reason": "end_turn"}), 2.5, Thread("msg_1", 3, "f")),
     ev.RequestFailed(Failure("model", "overloaded", 529, "overloaded_error", True, 7.5, "req_1", ("a",))),
     ev.RequestFailed(),
+    ev.RequestFailed(thread=Thread(None, 0, "f", "thread_not_found")),
     ev.Judged(
         (
             ("a", Wait(Why.APPROVAL, "r", fresh=True, expires_in=5.0)),

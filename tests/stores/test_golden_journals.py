@@ -17,7 +17,7 @@ from tests.stores.edited_stories import EDITED
 from tests.stores.nested_stories import NESTED
 from toolloop.machine import events as ev
 from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Failure
+from toolloop.machine.loop import Failure, Thread
 from toolloop.machine.replies import read_reply
 from toolloop.machine.setup import Budget, Limits
 from toolloop.machine.splicing import Splice
@@ -130,6 +130,18 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Continued(at=103.0),
         ev.Requested(at=103.0),
         ev.RequestFailed(Failure("protocol", "cut off", retryable=True), at=104.0),
+    ),
+    "threaded": (
+        opened(threads=True),
+        ev.Requested(at=101.0),
+        ev.Replied(m.replied("end_turn", m.text("so")).reply, 1.5, Thread("msg_1", 2, "f1"), at=102.5, seconds=1.5),
+        ev.FollowedUp((m.user("and then?"),), at=103.0),
+        ev.Requested(at=103.0),
+        ev.RequestFailed(thread=Thread(None, 0, "", "thread_not_found"), at=104.0),
+        ev.Requested(at=104.0),
+        ev.Replied(
+            m.replied("end_turn", m.text("this")).reply, 1.5, Thread("msg_2", 4, "f2", "thread_not_found"), at=105.5
+        ),
     ),
     "stopped": (opened(), *asked(m.call("a")), ev.Started("a", at=103.0), ev.Stopped("enough", at=104.0)),
     "followed-up": (

@@ -169,6 +169,8 @@ class LoopConfig:
         compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request;
             None leaves the history as it is.
         texts: what the model is told of a call that has no result of its own.
+        threads: the server holds the conversation, and a request sends only what is new; see the docs on threads. A
+            client or a model without threads gets the whole history, as without this.
 
     Raises:
         ValueError: a value that makes no sense; it names the field.
@@ -196,6 +198,7 @@ class LoopConfig:
         default=None, converter=_strategies, validator=_compaction, repr=_is_set
     )
     texts: Texts = field(factory=Texts, validator=[_is(Texts, "a Texts"), _can_be_said], repr=False)
+    threads: bool = field(default=False, validator=_is(bool, "True or False"))
 
     def strategies(self) -> tuple[Strategy, ...]:
         """Return the strategies of compaction, in their order."""
@@ -212,6 +215,7 @@ class LoopConfig:
             "loop_detection": self.loop_detection,
             "texts": self.texts,
             "callables": self.callables(),
+            "threads": self.threads,
         }
 
     def limits(self) -> Limits:

@@ -58,6 +58,16 @@ class RequestFailed(WatchEvent):
 
 
 @frozen
+class ThreadRefused(WatchEvent):
+    """The server refused the message thread of a request, which is made again with the whole history.
+
+    `error_code`: why, in the API's words, such as `thread_not_found`.
+    """
+
+    error_code: str
+
+
+@frozen
 class Delta(WatchEvent):
     """A piece of a reply as it comes in, told only while a turn is streamed. `index`: of its block in the reply.
 

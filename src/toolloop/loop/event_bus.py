@@ -13,7 +13,16 @@ from weakref import ref
 
 from attrs import fields
 
-from toolloop.face.watch_events import Compacted, Delta, DriftAdopted, LoopDetected, Source, WatchedLoop, WatchEvent
+from toolloop.face.watch_events import (
+    Compacted,
+    Delta,
+    DriftAdopted,
+    LoopDetected,
+    Source,
+    ThreadRefused,
+    WatchedLoop,
+    WatchEvent,
+)
 from toolloop.machine.state import Path
 from toolloop.machine.usage import Usage
 
@@ -35,6 +44,7 @@ _LOGGED = {
     "action": "action",
     "strategy": "strategy",
     "stop_reason": "stop_reason",
+    "error_code": "error_code",
 }
 
 
@@ -151,6 +161,9 @@ class EventBus:
             LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=self._extra | found)
         elif isinstance(event, DriftAdopted):
             LOG.info("the loop goes on, and is not as it was stored: %s", "; ".join(event.changes), extra=self._extra)
+        elif isinstance(event, ThreadRefused):
+            text = "the server refused the message thread (%s): the request is made again with the whole history"
+            LOG.info(text, event.error_code, extra=self._extra | {"error_code": event.error_code})
         elif isinstance(event, Compacted) and event.problem is not None:  # which may repeat what was said
             text = "%s left the history as it is; its event Compacted says why"
             LOG.warning(text, event.strategy, extra=self._extra | {"strategy": event.strategy})

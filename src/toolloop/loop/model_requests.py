@@ -114,6 +114,8 @@ class ModelRequests:
             loop.container,
             unjoined=loop.unjoined,
             stale_thinking=loop.stale_thinking,
+            threads=loop.setup.threads and getattr(self.provider, "takes_threads", False),
+            thread=loop.thread,
         )
         if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked by itself
             refuse_unsendable(loop, runtime.tools, asked="the next request")
@@ -157,7 +159,7 @@ class ModelRequests:
 
     def ended(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
         """Record the end of a request that the loop waits for, or of one for a summary: that has its price anyway."""
-        path, took = operation.path, operation.took
+        path, took, part = operation.path, operation.took, request.request.thread
         if request.summary is not None:
             self._summary_ended(operation, request.summary, reply if error is None else error, took)
             return
@@ -171,8 +173,12 @@ class ModelRequests:
                 if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
                     what = "the stop reason %r is unknown: the loop ends, and no call runs"
                     LOG.warning(what, read.stop_reason, extra=self._progress.log_fields(path))
-                self._progress.record(ev.Replied(read, took, path=path))
+                thread = None if part is None else part.answered(reply)
+                self._progress.record(ev.Replied(read, took, thread, path=path))
                 return
+        if part is not None and (refused := part.refused(error)) is not None:
+            self._progress.record(ev.RequestFailed(thread=refused, path=path))  # then a request is due again
+            return
         if not isinstance(error, OutsideError):
             wrapped = ModelError(f"the provider raised {describe(error)}")
             wrapped.__cause__, error = error, wrapped

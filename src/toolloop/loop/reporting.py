@@ -30,6 +30,7 @@ from toolloop.face.watch_events import (
     TextDelta,
     ThinkingDelta,
     ThinkingDropped,
+    ThreadRefused,
     WatchEvent,
 )
 from toolloop.machine import events as ev
@@ -105,8 +106,10 @@ def _replied(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:
 
 
 def _request_failed(_before: Loop, event: ev.RequestFailed, after: Loop) -> list[WatchEvent]:
-    failure = event.failure
-    return [] if failure is None else [RequestFailed(after.iterations + 1, failure.message, failure.retryable)]
+    failure, thread = event.failure, event.thread
+    refused = [] if thread is None or thread.refused is None else [ThreadRefused(after.iterations + 1, thread.refused)]
+    failed = [] if failure is None else [RequestFailed(after.iterations + 1, failure.message, failure.retryable)]
+    return [*refused, *failed]
 
 
 def _continued(before: Loop, event: ev.Continued, after: Loop) -> list[WatchEvent]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from toolloop.machine.loop import Failure
+from toolloop.machine.loop import Failure, Thread
 from toolloop.machine.replies import Reply
 from toolloop.machine.setup import Limits, Setup
 from toolloop.machine.splicing import Splice
@@ -51,17 +51,31 @@ class Requested(Event):
 
 @frozen
 class Replied(Event):
-    """A request was answered. `took`: its duration in seconds."""
+    """A request was answered.
+
+    Attributes:
+        took: its duration in seconds.
+        thread: what the server holds now; None if the request did not use a thread.
+
+    """
 
     reply: Reply
     took: float = 0.0
+    thread: Thread | None = None
 
 
 @frozen
 class RequestFailed(Event):
-    """A request was not answered. `failure`: the reason; None if it was cancelled."""
+    """A request was not answered.
+
+    Attributes:
+        failure: the reason; None if it was cancelled, or if it is repeated without the thread that the server refused.
+        thread: what is known of that thread now, with the reason; None if no thread was refused.
+
+    """
 
     failure: Failure | None = None
+    thread: Thread | None = None
 
 
 @frozen

@@ -146,6 +146,27 @@ class Failure:
 
 
 @frozen
+class Thread:
+    """What the server holds of the conversation, so that a request sends only what is new (source: rule 38).
+
+    It is a claim, and changes of the history do not touch it: a request continues the thread only if it would send
+    exactly what the claim covers.
+
+    Attributes:
+        message_id: of the reply up to which the server holds it; None: what begins like this is sent without a thread.
+        covers: how many messages that are, with the reply.
+        fingerprint: of these messages, and of what a thread freezes: model, system prompt, tools and betas.
+        refused: why the server refused the thread before this one, until this one is continued.
+
+    """
+
+    message_id: str | None
+    covers: int
+    fingerprint: str
+    refused: str | None = None
+
+
+@frozen
 class Repetition:
     """How often the last closed round was repeated in this user turn.
 
@@ -258,6 +279,7 @@ class Loop(NamedTuple):
             has changed since it was produced.
         edited_at: the number of answered requests when the history was last replaced.
         compacted: the tokens left by the last run of each compaction strategy, by its name.
+        thread: what the server holds of the conversation; None if no request used a thread.
 
     """
 
@@ -282,6 +304,7 @@ class Loop(NamedTuple):
     stale_thinking: int = 0
     edited_at: int = 0
     compacted: tuple[tuple[str, int], ...] = ()
+    thread: Thread | None = None
 
 
 def round_of(loop: Loop) -> Round | None:

@@ -77,7 +77,7 @@ from toolloop.machine.loop import (
     round_of,
 )
 from toolloop.machine.repetition import count_round, repeated, warn, without_warning
-from toolloop.machine.replies import Reply, action_of, assistant_message, drop_unfinished
+from toolloop.machine.replies import action_of, assistant_message, drop_unfinished
 from toolloop.machine.setup import Setup
 from toolloop.machine.splicing import common, spliced
 from toolloop.machine.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
@@ -103,19 +103,21 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
 
 def take_reply(loop: Loop, event: ev.Replied) -> Loop:
     """Take a reply, as its stop reason requires (`stop_reasons`). Then apply a stop that came during the request."""
-    then = _read(loop, event.reply, event.took)
+    then = _read(loop, event)
     asked = loop.phase
     if isinstance(asked, Requesting) and asked.stopping and not isinstance(then.phase, Finished):
         return _stopped(then, asked.reason)
     return then
 
 
-def _read(loop: Loop, reply: Reply, seconds: float) -> Loop:
+def _read(loop: Loop, event: ev.Replied) -> Loop:
+    reply = event.reply
     counted: dict[str, Any] = {
-        "usage_log": loop.usage_log.append(reply.entry(loop.iterations + 1, seconds)),
+        "usage_log": loop.usage_log.append(reply.entry(loop.iterations + 1, event.took)),
         "total_usage": loop.total_usage + reply.usage,
         "iterations": loop.iterations + 1,
         "turn_iterations": loop.turn_iterations + 1,
+        "thread": event.thread or loop.thread,
     }
     try:
         limits.refuse_too_many_calls(loop, reply)
@@ -159,6 +161,7 @@ def _conclude(loop: Loop) -> Loop:
 
 def fail(loop: Loop, event: ev.RequestFailed) -> Loop:
     """Take the end of a request without a reply. If the caller has stopped the loop meanwhile, it ends."""
+    loop = loop._replace(thread=event.thread or loop.thread)
     if isinstance(loop.phase, Requesting) and loop.phase.stopping:
         return end(loop, StopCondition(loop.phase.reason))
     return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))

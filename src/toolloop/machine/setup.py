@@ -135,6 +135,7 @@ class Setup:
         decision_timeout: the limit in seconds for the wait for a decision, unless its policy sets another; None means
             no limit.
         loop_detection: the handling of a model that repeats the same round; None turns detection off.
+        threads: whether the server is asked to hold the conversation.
 
     """
 
@@ -152,6 +153,7 @@ class Setup:
     decision_timeout: float | None = None
     loop_detection: LoopDetection | None = None
     within: tuple[tuple[int, str, int], ...] = ()
+    threads: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:

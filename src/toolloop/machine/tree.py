@@ -374,7 +374,7 @@ def fork(state: State, loop_id: str, at: float) -> State:
 
 
 def _copied(loop: Loop, loop_id: str) -> Loop:
-    loop = loop._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=())
+    loop = loop._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=(), thread=None)
     if isinstance(loop.phase, Requesting):
         return proceed(loop)
     round_ = open_round(loop)

@@ -15,6 +15,7 @@ from toolloop.providers.protocol import (
 )
 from toolloop.providers.replies import as_sdk
 from toolloop.providers.streaming import AsyncEventStream, EventStream
+from toolloop.providers.threads import ThreadedRequest
 
 __all__ = [
     "OPTION_NAMES",
@@ -29,6 +30,7 @@ __all__ = [
     "Reply",
     "Request",
     "StreamingProvider",
+    "ThreadedRequest",
     "accumulate",
     "as_sdk",
     "given",

@@ -14,6 +14,7 @@ from toolloop.providers.failures import outside_errors
 from toolloop.providers.replies import built_reply, read_reply
 from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments
 from toolloop.providers.streaming import AsyncEventStream, EventStream, RawEvents, async_whole, whole
+from toolloop.providers.threads import sets_betas
 
 if TYPE_CHECKING:
     from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request
@@ -33,6 +34,13 @@ class AnthropicProvider:
     """
 
     client: Any = field(repr=lambda client: type(client).__name__)
+
+    @property
+    def takes_threads(self) -> bool:
+        """Whether requests may be of a message thread: the client posts ready bytes, and sets no betas itself."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
+
+        return _posts_bytes(self.client, anthropic.Anthropic) and not sets_betas(self.client)
 
     def send(self, request: Request) -> Reply:
         """Return the reply to a request: the JSON of the API's message.
@@ -84,6 +92,13 @@ class AsyncAnthropicProvider:
 
     client: Any = field(repr=lambda client: type(client).__name__)
 
+    @property
+    def takes_threads(self) -> bool:
+        """Whether requests may be of a message thread. See `AnthropicProvider.takes_threads`."""
+        import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
+
+        return _posts_bytes(self.client, anthropic.AsyncAnthropic) and not sets_betas(self.client)
+
     async def send(self, request: Request) -> Reply:
         """Return the reply to a request. See `AnthropicProvider.send`."""
         import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
@@ -111,16 +126,21 @@ class AsyncAnthropicProvider:
         return AsyncEventStream(begin)
 
 
-def _call(client: Any, first_party: Any, request: Request, *, stream_cls: Any = None) -> Callable[[], Any]:
-    """Return the SDK call that sends a request.
+def _posts_bytes(client: Any, first_party: Any) -> bool:
+    """Return whether a client can post a ready body.
 
     Subclasses, clients for other platforms and middleware edit the JSON of a request, so they cannot post a
     pre-serialized body.
     """
+    return type(client) is first_party and not client.middleware
+
+
+def _call(client: Any, first_party: Any, request: Request, *, stream_cls: Any = None) -> Callable[[], Any]:
+    """Return the SDK call that sends a request."""
     import httpx2  # noqa: PLC0415 - `import toolloop` must not load it
 
     streams = stream_cls is not None
-    if type(client) is first_party and not client.middleware:
+    if _posts_bytes(client, first_party):
         arguments = post_arguments(client, request, stream=streams)
         if streams:
             return partial(client.post, cast_to=object, stream=True, stream_cls=stream_cls, **arguments)

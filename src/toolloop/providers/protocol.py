@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from toolloop.machine.jsontext import JSON, decode
+from toolloop.providers.threads import ThreadedRequest
 
 #: The parameters of `messages.create` and `beta.messages.create` that are not part of the body, in anthropic-sdk 2.11
 #: and 2.12. A test compares them.
@@ -46,10 +47,12 @@ class Request(Mapping[str, JSON]):
         messages: the JSON text of each message, in order.
         options: the parameters that are not part of the body; see `OPTION_NAMES`.
         encoded: the messages as UTF-8 bytes; encoded for this request if left out.
+        thread: the message thread of the request. The server then holds the messages before these, and only a provider
+            whose `takes_threads` is true gets such a request. None: the request has all messages.
 
     """
 
-    __slots__ = ("_encoded", "messages", "options", "params")
+    __slots__ = ("_encoded", "messages", "options", "params", "thread")
 
     def __init__(
         self,
@@ -57,8 +60,10 @@ class Request(Mapping[str, JSON]):
         messages: Sequence[str],
         options: Mapping[str, Any] = _NO_OPTIONS,
         encoded: Sequence[bytes] | None = None,
+        thread: ThreadedRequest | None = None,
     ) -> None:
         """Store the texts."""
+        self.thread = thread
         self.params = params
         self.messages = messages
         self.options = options

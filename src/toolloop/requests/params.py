@@ -11,11 +11,14 @@ from attrs import define, field, frozen
 from toolloop.machine.chain import Chain
 from toolloop.machine.errors import InvalidHistory
 from toolloop.machine.jsontext import JSON, a_type, decode, encode, plain
+from toolloop.machine.loop import Thread
 from toolloop.messages.blocks import MOST_CACHE_MARKS
 from toolloop.messages.reading import is_summary
 from toolloop.messages.rules import RULES, Problem
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.protocol import Request, given
+from toolloop.providers.threads import ThreadedRequest, fingerprint, with_beta
+from toolloop.requests.prefixes import Prefixes
 from toolloop.requests.thinking import ThinkingFilter, leaves_out, without_thinking
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
@@ -45,12 +48,14 @@ _KNOWN = OPTION_NAMES | {
     *("tool_choice", "tools"),
     *("output_format", "temperature", "top_k", "top_p"),
 }
+# A thread is created with them, and a request that continues it may not repeat them.
+_FROZEN = ("system", "tools")
 _CACHE_MARK = b'"cache_control":{'
 _MOST_BYTES = 32 * 1024 * 1024  # per request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for the rest of the body: the key of the messages, a container, `stream`
 _REFUSED = {
     "stream": "streaming is a way to drive a turn, not a parameter. Remove it, and use handle.stream_turn()",
-    "thread": "the handle keeps the history and sends it whole. Remove it",
+    "thread": "the loop keeps the thread. Remove it, and use LoopConfig(threads=True)",
 }
 
 
@@ -169,6 +174,8 @@ class _Prepared:
     Attributes:
         body: the JSON text, with all tools and tokens.
         compacting: the body of a request that only compacts; None if the parameters do not enable it.
+        continuing: the body of a request that continues a thread: without the parts that the thread freezes.
+        frozen: the fingerprint of these parts.
         marks, size: the number of cache marks and bytes in the body.
 
     """
@@ -176,6 +183,8 @@ class _Prepared:
     stored: str
     body: str
     compacting: str | None
+    continuing: str
+    frozen: str
     options: dict[str, Any]
     leaves_out: bool
     marks: int
@@ -239,8 +248,9 @@ class RequestMaker:
         self._prepared: _Prepared | None = None
         self._encoded = EncodedMessages()
         self._filter = ThinkingFilter()
+        self._prefixes = Prefixes()
 
-    def make(
+    def make(  # noqa: PLR0913 - the parts of a loop that a request is made of
         self,
         stored: str,
         messages: Sequence[str],
@@ -248,6 +258,8 @@ class RequestMaker:
         *,
         unjoined: Sequence[str] = (),
         stale_thinking: int = 0,
+        threads: bool = False,
+        thread: Thread | None = None,
     ) -> Request:
         """Return the request for these stored parameters and messages, all JSON texts.
 
@@ -259,6 +271,10 @@ class RequestMaker:
             stale_thinking: the loop's count; see `leaves_out`.
             container: the id of the container that runs the code of the open turn. It replaces a container in the
                 parameters; the skills there are kept (source: rule 25 of the Messages API).
+            threads: whether the server is asked to hold the conversation. The request then contains only the messages
+                that the server does not hold. A request that only compacts uses no thread: another conversation
+                follows it.
+            thread: the loop's thread.
 
         Raises:
             InvalidHistory: the request is larger than the API accepts.
@@ -270,14 +286,21 @@ class RequestMaker:
             history, unjoined = self._filter.take(history, unjoined, stale_thinking)
         encoded = self._encoded.take(history, unjoined)
         texts = Chain([*history, *unjoined]) if unjoined else history
-        body = prepared.body
+        body, part = prepared.body, None
         if prepared.compacting is not None and not resumes and not _is_compacted(texts):
             body = prepared.compacting
+        elif threads:
+            part = ThreadedRequest.of(thread, self._prefixes.take(prepared.frozen, history, unjoined))
+            body = prepared.continuing if part is not None and part.continues else body
         if container is not None:
             body = _in_container(body, container)
         if (size := self._encoded.size + prepared.size + _AROUND) > _MOST_BYTES:
             raise _too_large(size, texts, encoded)
-        return Request(body, texts, prepared.options, encoded)
+        if part is None:
+            return Request(body, texts, prepared.options, encoded)
+        body = f'{body[:-1]},"thread":{encode(part.field())}}}'
+        new = slice(part.starts_at, None)
+        return Request(body, texts[new], with_beta(prepared.options), encoded[new], part)
 
     def may_have_too_many_marks(self) -> bool:
         """Return whether the last request may have too many cache marks. Then the whole request must be checked."""
@@ -343,10 +366,14 @@ class RequestMaker:
             del params["compaction"]
         body = encode(params)
         raw = body.encode()
+        beside = {name: value for name, value in params.items() if name not in _FROZEN}
+        first = [params.get(name) for name in ("model", *_FROZEN)]
         self._prepared = _Prepared(
             stored=stored,
             body=body,
             compacting=compacting,
+            continuing=encode(beside),
+            frozen=fingerprint("", encode([*first, options.get("betas")])),
             options=options | self.secrets.options,
             leaves_out=leaves_out(params),
             marks=cache_marks(raw),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Required, Self, TypedDict, Unpack, cast, overload
 
+from attrs import evolve
 from typing_extensions import TypeVar
 
 from toolloop.face.config import DEFAULT_CONFIG, LoopConfig
@@ -41,6 +42,7 @@ class RunnerParts(TypedDict, total=False):
     config: LoopConfig
     context: Context | None
     ask: Callable[[Yielded], object | Awaitable[object]] | None
+    threads: bool | None
 
 
 class RunnerBase:
@@ -58,8 +60,10 @@ class RunnerBase:
         context: Context | None = None,
         stream: bool = False,
         ask: Callable[[Yielded], object | Awaitable[object]] | None = None,
+        threads: bool | None = None,
     ) -> None:
         """Set up the runner, without I/O."""
+        config = config if threads is None else evolve(config, threads=threads)
         if ask is not None and not callable(ask):
             raise TypeError(f"ask: expected a callable that takes a Yielded, or None, got {a_type(ask)}")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
@@ -177,6 +181,7 @@ class ToolRunner(RunnerBase, Generic[Y]):
         stream: whether each step yields a stream of the reply instead. The next step reads the rest of the stream.
         ask: called with a `Yielded` when calls wait for a decision; it decides them through the `Yielded`. If calls
             remain undecided, or without `ask`, `UndecidedCalls` is raised. Iterate again after `decide`.
+        threads: as in `LoopConfig`; None: as in `config`.
 
     Raises:
         InvalidHistory: the API would refuse the messages.

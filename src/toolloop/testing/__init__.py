@@ -22,6 +22,7 @@ from toolloop.testing.replies import (
 from toolloop.testing.server import FakeMessagesAPI, RecordedRequest
 from toolloop.testing.store_rules import check_store
 from toolloop.testing.streams import RecordedStream, Streamed, streamed
+from toolloop.testing.threads import RefuseThread
 
 __all__ = [
     "APIScript",
@@ -35,6 +36,7 @@ __all__ = [
     "Fault",
     "RecordedRequest",
     "RecordedStream",
+    "RefuseThread",
     "Script",
     "ScriptedProvider",
     "Streamed",

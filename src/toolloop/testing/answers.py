@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
+
 from toolloop.machine.jsontext import encode
 from toolloop.providers.scripted import Completion, fill_in_seals
 from toolloop.testing.http import Answered
@@ -15,6 +17,7 @@ from toolloop.testing.streams import Delivery, Streamed, frames_of, frames_of_te
 if TYPE_CHECKING:
     from toolloop.testing.api_refusals import Refusal
     from toolloop.testing.signing import Memory, Signer
+    from toolloop.testing.threads import Threads
 
 Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
 APIScript = Iterable[Answer] | Callable[[dict[str, Any]], Answer]
@@ -24,6 +27,24 @@ _EVENTS = "text/event-stream; charset=utf-8"
 _NO_RETRY = {"x-should-retry": "false"}
 
 
+@frozen
+class Incoming:
+    """A request to be answered.
+
+    Attributes:
+        raw: the body; a function of the script gets a decoded copy of its own.
+        body: the same, decoded.
+        betas: that it switches on.
+        id: names the answer.
+
+    """
+
+    raw: bytes | str
+    body: dict[str, Any]
+    betas: frozenset[str]
+    id: str
+
+
 class Answering:
     """Takes answers from a script and completes them.
 
@@ -31,70 +52,66 @@ class Answering:
         script: see `FakeMessagesAPI`.
         memory: remembers the replies.
         signer: signs thinking and compaction blocks; without one they get a placeholder.
+        threads: holds the conversations of message threads.
 
     """
 
-    def __init__(self, script: APIScript, memory: Memory, signer: Signer | None) -> None:
+    def __init__(self, script: APIScript, memory: Memory, signer: Signer | None, threads: Threads) -> None:
         """Take the script."""
         self._function = script if callable(script) else None
         self._answers = iter(()) if callable(script) else iter(script)
         self._memory = memory
         self._signer = signer
+        self._threads = threads
         self._complete = Completion()
 
-    def next(self, raw: bytes, body: dict[str, Any], request_id: str) -> tuple[Answered | None, list[Delayed]]:
-        """Return the next answer, None for a dropped connection, and the delays before it.
-
-        Args:
-            raw: the body as it arrived; a function of the script gets a decoded copy of its own.
-            body: the same, decoded.
-            request_id: names the answer.
-
-        """
+    def next(self, asked: Incoming) -> tuple[Answered | None, list[Delayed]]:
+        """Return the next answer, None for a dropped connection, and the delays before it."""
         delays: list[Delayed] = []
         # The script is the test's own code: the client must hear of an error in it.
         try:
-            answer = self._function(json.loads(raw)) if self._function else next(self._answers, None)
+            answer = self._function(json.loads(asked.raw)) if self._function else next(self._answers, None)
             while isinstance(answer, Delayed):
                 delays.append(answer)
                 answer = answer.answer
-            if isinstance(answer, Mapping) and body.get("stream"):
+            if isinstance(answer, Mapping) and asked.body.get("stream"):
                 answer = Streamed(answer)
-            return self._ready(answer, body, request_id), delays
+            return self._ready(answer, asked), delays
         except Exception as error:  # noqa: BLE001 - see above
-            return _error(request_id, 500, "api_error", f"the script raised {error!r}", _NO_RETRY), []
+            return _error(asked.id, 500, "api_error", f"the script raised {error!r}", _NO_RETRY), []
 
-    def _ready(self, answer: Answer | None, body: dict[str, Any], request_id: str) -> Answered | None:
+    def _ready(self, answer: Answer | None, asked: Incoming) -> Answered | None:
         match answer:
             case None:
-                text = f"the script has run out: there is no answer for {request_id}"
-                return _error(request_id, 500, "api_error", text, _NO_RETRY)
+                text = f"the script has run out: there is no answer for {asked.id}"
+                return _error(asked.id, 500, "api_error", text, _NO_RETRY)
             case Dropped():
                 return None
             case Fault(status=status, type=kind, message=text, retry_after=seconds):
                 wait = {} if seconds is None else {"retry-after": f"{seconds:g}"}
-                return _error(request_id, status, kind, text, wait)
+                return _error(asked.id, status, kind, text, wait)
             case Verbatim(status=status, headers=headers, body=content):
                 return Answered(status, {"content-type": _JSON, **headers}, _raw(content))
             case Mapping():
-                message = self._message(answer, body)
-                return Answered(200, {"content-type": _JSON, "request-id": request_id}, encode(message).encode())
+                message = self._message(answer, asked)
+                return Answered(200, {"content-type": _JSON, "request-id": asked.id}, encode(message).encode())
             case Streamed():
-                return self._delivered(answer, body, request_id)
+                return self._delivered(answer, asked)
         raise TypeError(
             f"{answer!r} is not an answer. Use reply, compacted, fault, dropped, delayed, html, verbatim or streamed"
         )
 
-    def _delivered(self, how: Streamed, body: dict[str, Any], request_id: str) -> Answered:
-        if not body.get("stream"):
+    def _delivered(self, how: Streamed, asked: Incoming) -> Answered:
+        if not asked.body.get("stream"):
             raise ValueError("the answer is streamed(...), and the request does not ask for a stream")
         if isinstance(how.answer, Verbatim):
             headers = {"content-type": _EVENTS, **how.answer.headers}
             return Answered(how.answer.status, headers, Delivery(frames_of_text(_raw(how.answer.body), how), how))
-        headers = {"content-type": _EVENTS, "request-id": request_id}
-        return Answered(200, headers, Delivery(frames_of(self._message(how.answer, body), how), how))
+        headers = {"content-type": _EVENTS, "request-id": asked.id}
+        return Answered(200, headers, Delivery(frames_of(self._message(how.answer, asked), how), how))
 
-    def _message(self, answer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    def _message(self, answer: Mapping[str, Any], asked: Incoming) -> dict[str, Any]:
+        body = asked.body
         message = self._complete(answer, body.get("model"))
         if body.get("context_management"):
             message.setdefault("context_management", {"applied_edits": []})
@@ -108,6 +125,7 @@ class Answering:
             message["content"] = self._signer.sign(message["content"], body)
         fill_in_seals(message["content"], "unsigned")
         self._memory.add(message["content"], message["stop_reason"])
+        self._threads.keep(body, asked.betas, message)
         return message
 
 

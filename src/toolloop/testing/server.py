@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attrs import frozen
 
-from toolloop.testing.answers import Answering, APIScript, refused
+from toolloop.testing.answers import Answering, APIScript, Incoming, refused
 from toolloop.testing.api_refusals import NEWEST_VERSION, Context, Refusal
 from toolloop.testing.http import Answered, Asked, Loopback
 from toolloop.testing.rules import judge
 from toolloop.testing.signing import Memory, Signer
 from toolloop.testing.streams import Delivery, RecordedStream
+from toolloop.testing.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
 
     from toolloop.testing.replies import Delayed
+    from toolloop.testing.threads import RefuseThread
 
 MOST_BYTES = 32 * 1024 * 1024
 _MESSAGES = "/v1/messages"
@@ -38,6 +40,7 @@ class RecordedRequest:
         headers: the names in lower case.
         body: the raw bytes.
         json: the decoded body, or None if it was not JSON.
+        whole: the same as the model sees it: of a message thread, with what the server holds before its messages.
         status: the status of the answer; None for a dropped connection.
         refusal: the text of the rule that the request broke, or None.
         stream: the progress of the stream that answers it; None for any other answer.
@@ -52,6 +55,7 @@ class RecordedRequest:
     status: int | None
     refusal: str | None = None
     stream: RecordedStream | None = None
+    whole: Any = None
 
 
 class FakeMessagesAPI:
@@ -67,15 +71,25 @@ class FakeMessagesAPI:
         enforce: whether to refuse what the API refuses. False is for serving recordings.
         verify_signatures: whether signed blocks that come back must be ones that the server handed out, and thinking in
             the same conversation if the model binds it. False accepts recorded ones.
+        refuse_thread: called for each request of a message thread; returns the `error_code` with which it is refused,
+            such as `thread_not_found`, or None. A function of the script gets the whole conversation of a thread.
 
     """
 
-    def __init__(self, script: APIScript, *, enforce: bool = True, verify_signatures: bool = True) -> None:
+    def __init__(
+        self,
+        script: APIScript,
+        *,
+        enforce: bool = True,
+        verify_signatures: bool = True,
+        refuse_thread: RefuseThread | None = None,
+    ) -> None:
         """Start the server."""
         self._enforce = enforce
         self._signer = Signer() if enforce and verify_signatures else None
         self._memory = Memory()
-        self._answering = Answering(script, self._memory, self._signer)
+        self._threads = Threads(refuse_thread)
+        self._answering = Answering(script, self._memory, self._signer, self._threads)
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: list[RecordedRequest] = []
@@ -98,6 +112,11 @@ class FakeMessagesAPI:
     def refused(self) -> list[RecordedRequest]:
         """The requests that broke a rule, without those that the script answered with a fault."""
         return [request for request in self.requests if request.refusal is not None]
+
+    def forget_threads(self) -> None:
+        """Lose all conversations of message threads, as when they expire."""
+        with self._lock:
+            self._threads.forget()
 
     def client(self, **kwargs: Any) -> Anthropic:
         """Return a real client of this server, without retries by default; the server closes it."""
@@ -140,7 +159,10 @@ class FakeMessagesAPI:
 
     def _respond(self, asked: Asked) -> Answered | None:
         body, unreadable = _decoded(asked.body)
-        refusal = self._refusal(asked, body, unreadable)
+        betas = frozenset(filter(None, map(str.strip, asked.headers.get("anthropic-beta", "").split(","))))
+        with self._lock:
+            whole, refusal = self._threads.enter(body, betas)
+        refusal = refusal or self._refusal(asked, whole, betas, unreadable)
         with self._lock:
             number = next(self._ids)
             request_id = f"req_fake_{number:06}"
@@ -149,7 +171,8 @@ class FakeMessagesAPI:
             if refusal:
                 answered = refused(refusal, request_id)
             else:
-                answered, delays = self._answering.next(asked.body, body, request_id)
+                raw = asked.body if whole is body else json.dumps(whole)
+                answered, delays = self._answering.next(Incoming(raw, whole, betas, request_id))
             self._requests.append(
                 RecordedRequest(
                     method=asked.method,
@@ -160,10 +183,13 @@ class FakeMessagesAPI:
                     status=answered.status if answered else None,
                     refusal=refusal.message if refusal else None,
                     stream=answered.body.record if answered and isinstance(answered.body, Delivery) else None,
+                    whole=whole,
                 )
             )
         for delay in delays:
             self._wait(delay)
+        with self._lock:
+            self._threads.leave(body)
         return answered
 
     def _wait(self, delay: Delayed) -> None:
@@ -174,7 +200,7 @@ class FakeMessagesAPI:
         delay.arrived.set()
         delay.released.wait(delay.seconds)
 
-    def _refusal(self, asked: Asked, body: Any, unreadable: str | None) -> Refusal | None:
+    def _refusal(self, asked: Asked, body: Any, betas: frozenset[str], unreadable: str | None) -> Refusal | None:
         if asked.method != "POST" or asked.path.partition("?")[0] != _MESSAGES:
             return Refusal(f"Not found: {asked.method} {asked.path}", 404, "not_found_error")
         if unreadable:
@@ -186,7 +212,7 @@ class FakeMessagesAPI:
         if len(asked.body) > MOST_BYTES:
             return Refusal("Request exceeds the maximum size", 413, "request_too_large")
         context = Context(
-            betas=frozenset(filter(None, map(str.strip, asked.headers.get("anthropic-beta", "").split(",")))),
+            betas=betas,
             version=asked.headers.get("anthropic-version", NEWEST_VERSION),
             is_own=self._memory.is_own,
             is_paused=self._memory.is_paused,

@@ -1,0 +1,127 @@
+"""Message threads: the server holds a conversation, and a request carries only what is new (source: rule 38)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from toolloop.machine.jsontext import JSON, encode
+from toolloop.machine.loop import Thread
+
+THREADS_BETA = "message-threads-2026-08-12"
+_HEADER = "anthropic-beta"
+_NOT_FOUND, _UNSUPPORTED = "thread_not_found", "thread_unsupported_request"
+# After these the server takes the whole history (anthropic-sdk 2.12, `types/thread_*_error_details.py`).
+_REFUSALS = frozenset(
+    {
+        _NOT_FOUND,
+        _UNSUPPORTED,
+        "thread_already_continued",
+        "thread_continue_in_flight",
+        "thread_fingerprint_mismatch",
+    }
+)
+_NOTHING = Thread(None, 0, "")  # no request begins with this fingerprint
+
+
+def fingerprint(before: str, text: str) -> str:
+    """Return the fingerprint of a conversation with one more message. `before`: that of the conversation without it."""
+    digest = hashlib.blake2b(before.encode(), digest_size=16)
+    digest.update(text.encode())
+    return digest.hexdigest()
+
+
+@frozen
+class ThreadedRequest:
+    """What a request of a thread leads to.
+
+    Attributes:
+        known: what the loop knew of its thread.
+        continues: whether the request continues that thread; else it creates one.
+        head: the fingerprint of what a thread freezes.
+        sent: how many messages the conversation has with this request.
+        fingerprint: of the conversation with this request.
+
+    """
+
+    known: Thread | None
+    continues: bool
+    head: str
+    sent: int
+    fingerprint: str
+
+    @classmethod
+    def of(cls, known: Thread | None, prefixes: Sequence[str]) -> ThreadedRequest | None:
+        """Place a conversation in a thread; None if it is sent without one.
+
+        Args:
+            known: what the server holds.
+            prefixes: the fingerprints of the conversation: before its first message, and after each.
+
+        """
+        holds = known is not None and prefixes[known.covers : known.covers + 1] == [known.fingerprint]
+        if holds and known is not None and known.message_id is None:
+            return None
+        return cls(known, holds, prefixes[0], len(prefixes) - 1, prefixes[-1])
+
+    @property
+    def starts_at(self) -> int:
+        """Return the number of the first message that is sent."""
+        return self.known.covers if self.known is not None and self.continues else 0
+
+    def field(self) -> dict[str, JSON]:
+        """Return the parameter `thread`."""
+        if self.known is None or not self.continues:
+            return {"type": "create"}
+        return {"type": "continue", "previous_message_id": self.known.message_id}
+
+    def answered(self, reply: Mapping[str, JSON]) -> Thread:
+        """Return what the server holds after a reply: what was sent, and the reply as it came.
+
+        It stores no reply that a fallback model wrote (source: `record_reply` of the threads of anthropic 2.12).
+        """
+        usage = reply.get("usage")
+        steps = (usage.get("iterations") if isinstance(usage, Mapping) else None) or ()
+        fell_back = any(isinstance(step, Mapping) and step.get("type") == "fallback_message" for step in steps)
+        if fell_back or not isinstance(message_id := reply.get("id"), str):
+            return _NOTHING
+        text = encode({"role": "assistant", "content": reply.get("content")})
+        refused = self.known.refused if self.known is not None and not self.continues else None
+        return Thread(message_id, self.sent + 1, fingerprint(self.fingerprint, text), refused)
+
+    def refused(self, error: BaseException | None) -> Thread | None:
+        """Return what is known of the thread after an error; None if the error does not refuse it.
+
+        A conversation whose new thread is refused, too, is sent without one, until what a thread freezes changes.
+        """
+        code = _code_of(error)
+        if code not in _REFUSALS:
+            return None
+        lost_again = code == _NOT_FOUND and self.known is not None and self.known.refused == _NOT_FOUND
+        is_last = code == _UNSUPPORTED or lost_again or not self.continues
+        return Thread(None, 0, self.head if is_last else "", code)
+
+
+def with_beta(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a request with the beta of threads, beside those that the caller switches on."""
+    headers: Mapping[str, Any] = options.get("extra_headers") or {}
+    for name, value in headers.items():
+        if name.lower() == _HEADER and isinstance(value, str):  # it replaces `betas`
+            return {**options, "extra_headers": {**headers, name: f"{value},{THREADS_BETA}"}}
+    return {**options, "betas": [*(options.get("betas") or ()), THREADS_BETA]}
+
+
+def sets_betas(client: Any) -> bool:
+    """Return whether a client sends betas of its own with each request: those of a request replace them."""
+    return any(name.lower() == _HEADER for name in client.default_headers)
+
+
+def _code_of(error: BaseException | None) -> str | None:
+    """Return the `error_code` of an answer of the API that was raised, or caused what was raised."""
+    found = getattr(getattr(error, "__cause__", None), "body", None)
+    for name in ("error", "details", "error_code"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,103 @@
+"""The conversations that the fake API holds from one request to the next (messages-api.md, rule 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from toolloop.providers.threads import THREADS_BETA
+from toolloop.testing.api_refusals import Refusal
+
+Body = dict[str, Any]
+
+#: Asked for each request of a thread: the `error_code` with which it is refused, or None.
+RefuseThread = Callable[[Body], str | None]
+
+_FROZEN = ("system", "tools")  # only the request that creates a thread has them
+_UNSUPPORTED = ("cache_control", "context_management", "fallbacks")
+
+
+@frozen
+class _Held:
+    """A conversation: up to a reply, with what the thread freezes."""
+
+    frozen: Body
+    fixed: tuple[Any, frozenset[str]]
+    messages: list[Any]
+
+
+class Threads:
+    """Holds conversations by the ids of their last replies. Each can be continued once."""
+
+    def __init__(self, refuse: RefuseThread | None) -> None:
+        """Hold nothing yet."""
+        self._refuse = refuse
+        self._held: dict[str, _Held | None] = {}  # None: it was continued
+        self._in_flight: set[str] = set()
+
+    def forget(self) -> None:
+        """Lose every conversation."""
+        self._held.clear()
+
+    def enter(self, body: Any, betas: frozenset[str]) -> tuple[Any, Refusal | None]:
+        """Return the request as the model sees it, with what is held before its messages; or why it is refused."""
+        if not isinstance(body, dict) or not isinstance(body.get("thread"), dict):
+            return body, None
+        last = _continued(body)
+        refusal = self._refusal(body, last, betas)
+        held = self._held.get(last)
+        if refusal or held is None:
+            return body, refusal
+        self._in_flight.add(last)
+        return {**body, **held.frozen, "messages": [*held.messages, *body.get("messages", ())]}, None
+
+    def _refusal(self, body: Body, last: str, betas: frozenset[str]) -> Refusal | None:
+        code = self._refuse(body) if self._refuse else None
+        if code is None and any(body.get(name) for name in _UNSUPPORTED):
+            code = "thread_unsupported_request"
+        if code is None and last:
+            if given := [name for name in _FROZEN if name in body]:
+                return Refusal(f"{given[0]}: cannot be given when a thread is continued")
+            code = self._why_not_continued(body, last, betas)
+        if code is None:
+            return None
+        is_gone = code == "thread_not_found"
+        kind = "not_found_error" if is_gone else "invalid_request_error"
+        return Refusal(f"thread: {code}", 404 if is_gone else 400, kind, error_code=code)
+
+    def _why_not_continued(self, body: Body, last: str, betas: frozenset[str]) -> str | None:
+        if last not in self._held:
+            return "thread_not_found"
+        if (held := self._held[last]) is None:
+            return "thread_already_continued"
+        if last in self._in_flight:
+            return "thread_continue_in_flight"
+        return None if held.fixed == _fixed(body, betas) else "thread_fingerprint_mismatch"
+
+    def leave(self, body: Any) -> None:
+        """A request was answered."""
+        self._in_flight.discard(_continued(body))
+
+    def keep(self, whole: Any, betas: frozenset[str], message: Body) -> None:
+        """Hold the conversation of an answered request. A reply that was refused, or that a fallback wrote, is not."""
+        if not whole.get("thread"):
+            return
+        if last := _continued(whole):
+            self._held[last] = None
+        steps = (message.get("usage") or {}).get("iterations") or ()
+        if message["stop_reason"] == "refusal" or any(step["type"] == "fallback_message" for step in steps):
+            return
+        frozen = {name: whole[name] for name in _FROZEN if name in whole}
+        messages = [*whole["messages"], {"role": "assistant", "content": message["content"]}]
+        self._held[message["id"]] = _Held(frozen, _fixed(whole, betas), messages)
+
+
+def _continued(body: Any) -> str:
+    thread = body.get("thread") if isinstance(body, dict) else None
+    return (thread.get("previous_message_id") if isinstance(thread, dict) else None) or ""
+
+
+def _fixed(body: Body, betas: frozenset[str]) -> tuple[Any, frozenset[str]]:
+    return body.get("model"), betas - {THREADS_BETA}

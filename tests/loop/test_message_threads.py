@@ -1,0 +1,443 @@
+"""Message threads: the server holds the conversation, and a request carries only what is new."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from anthropic import Anthropic, DefaultHttpxClient
+from attrs import define, field
+
+from tests.each import each
+from tests.loop.concurrency import Background, awaited
+from tests.loop.support import TOOLS, Scene, completed, failed, params, scene, user, yielded
+from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, ToolRunner, sub_loop, tool
+from toolloop.compaction import DropRounds
+from toolloop.errors import Conflict
+from toolloop.events import RequestStarted, ThreadRefused
+from toolloop.providers import AnthropicProvider
+from toolloop.testing import FakeMessagesAPI, call, delayed, fault, reply, server_call, server_result
+
+ADD = call("add", {"a": 1, "b": 2})
+ON = LoopConfig(threads=True)
+CODES = (
+    "thread_not_found",
+    "thread_already_continued",
+    "thread_continue_in_flight",
+    "thread_fingerprint_mismatch",
+    "thread_unsupported_request",
+)
+
+
+def adds(count: int) -> list[Any]:
+    return [reply(calls=[ADD]) for _ in range(count)]
+
+
+def shape(api: FakeMessagesAPI) -> list[str]:
+    """Of each request: what it does to a thread, with how many messages."""
+    bodies = [request.json for request in api.requests]
+    return [f"{(body.get('thread') or {'type': 'whole'})['type']} {len(body['messages'])}" for body in bodies]
+
+
+def taken(api: FakeMessagesAPI) -> list[int]:
+    """How many messages the model saw with each request that was not refused."""
+    return [len(request.whole["messages"]) for request in api.requests if request.refusal is None]
+
+
+def refusals(result: Any) -> list[str]:
+    return [event.error_code for event in result.events if isinstance(event, ThreadRefused)]
+
+
+# --- what is sent ---
+
+
+def test_a_request_carries_only_what_is_new_and_the_model_sees_all() -> None:
+    """The one that creates the thread has system and tools; the next ones repeat neither."""
+    with scene([*adds(2), reply("done")], asked=params(system="Be brief."), threads=True) as at:
+        assert completed(at.handle.run()).text == "done"
+        assert shape(at.api) == ["create 1", "continue 1", "continue 1"]
+        first, *others = [request.json for request in at.api.requests]
+        assert {"system", "tools"} <= first.keys()
+        assert [{"system", "tools"} & other.keys() for other in others] == [set(), set()]
+        assert list(at.handle.messages[:-1]) == at.api.requests[-1].whole["messages"]
+        assert at.handle.usage_log == at.handle.into_result().usage_log
+
+
+def test_a_follow_up_goes_on_in_the_thread() -> None:
+    """The history of the first user turn is not sent again."""
+    with scene([reply("one"), reply("two")], threads=True) as at:
+        at.done()
+        at.handle.follow_up("And?")
+        at.done()
+        assert (shape(at.api), taken(at.api)) == (["create 1", "continue 1"], [1, 3])
+
+
+def test_a_paused_reply_goes_on_with_no_messages() -> None:
+    """The server holds it; a client call beside an open server call is answered alone."""
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
+    found = reply(content=[server_result("web_search"), {"type": "text", "text": "found"}])
+    with scene([paused, found, reply("bye")], asked=params(tools=[search]), threads=True) as at:
+        assert completed(at.handle.run()).text == "found"
+        at.handle.follow_up("Thanks")
+        at.done()
+        assert shape(at.api) == ["create 1", "continue 0", "continue 1"]
+        assert list(at.handle.messages[:-1]) == at.api.requests[-1].whole["messages"]
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.deep)])
+def test_the_bytes_of_a_request_do_not_grow(rounds: int) -> None:
+    """Each request has the size of its new messages, to the digits of an id."""
+    config = LoopConfig(threads=True, max_iterations=None)
+    with FakeMessagesAPI([*adds(rounds), reply("done")]) as api:
+        handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=config)
+        handle.run()
+        sizes = [len(request.body) for request in api.requests]
+        assert len(handle.messages) == 2 * rounds + 2
+        for at in (10, 100, 1000):
+            assert at > rounds or abs(sizes[at] - sizes[1]) <= 8
+        assert max(sizes[1:]) - min(sizes[1:]) <= 8
+
+
+def test_a_runner_and_a_loop_inside_a_call_have_threads_of_their_own() -> None:
+    """The setting of each loop is its own."""
+    asked = {"model": "claude-opus-5-5", "max_tokens": 64}
+    inner = sub_loop("dig", "Dig.", params=asked, tools=[TOOLS[0]], config=ON)
+    script = [reply(calls=[call("dig", {"prompt": "deep"})]), reply(calls=[ADD]), reply("found"), reply("end")]
+    with FakeMessagesAPI(script) as api:
+        runner = ToolRunner(api.client(), params=params(), tools=[inner], threads=True)
+        assert [message["stop_reason"] for message in runner] == ["tool_use", "end_turn"]
+        assert shape(api) == ["create 1", "create 1", "continue 1", "continue 1"]
+        whole = ToolRunner(api.client(), params=params(), config=ON, threads=False)
+        assert whole.params["messages"] == [user()]
+        with pytest.raises(ValueError, match="threads is 1; give True or False"):
+            ToolRunner(api.client(), params=params(), threads=1)  # type: ignore[call-overload]  # what is tested
+
+
+def test_a_streamed_turn_falls_back_too() -> None:
+    """In a handle and in a runner: the refusal comes before the stream."""
+    for streams_runner in (False, True):
+        with FakeMessagesAPI([*adds(1), reply("done")]) as api:
+            if streams_runner:
+                runner = ToolRunner(api.client(), params=params(), tools=TOOLS, threads=True, stream=True)
+                for stream in runner:
+                    last = stream.get_final_message()
+                    api.forget_threads()
+                assert last["content"] == [{"type": "text", "text": "done"}]
+            else:
+                handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
+                yielded(handle.next_turn()).continue_loop()
+                api.forget_threads()
+                with handle.stream_turn() as stream_:
+                    assert stream_.finish().text == "done"
+            assert shape(api) == ["create 1", "continue 1", "create 3"]
+
+
+# --- what starts a new thread ---
+
+
+def _edit(at: Scene) -> None:
+    at.handle.messages_mut()[0] = user("another question")
+
+
+def _edit_and_take_back(at: Scene) -> None:
+    _edit(at)
+    assert at.handle.messages[0] == user("another question")
+    at.handle.messages_mut()[0] = user()
+
+
+def _replace_last(at: Scene) -> None:
+    at.handle.stop()
+    at.done()
+    at.handle.follow_up("another question", replace_last=True)
+
+
+def _drop(at: Scene) -> None:
+    at.handle.messages_mut()[:] = DropRounds(1)(at.handle.messages)
+
+
+OTHER_TOOL = {"name": "elsewhere", "description": "d", "input_schema": {"type": "object"}}
+CHANGES: dict[str, Callable[[Scene], Any]] = {
+    "an edit": _edit,
+    "a compaction": _drop,
+    "replace_last": _replace_last,
+    "system": lambda at: at.handle.update_params(system="Be brief."),
+    "tools": lambda at: at.handle.update_params(tools=[OTHER_TOOL]),
+    "betas": lambda at: at.handle.update_params(betas=["context-1m-2025-08-07"]),
+    "the model": lambda at: at.handle.update_params(model="claude-opus-5"),
+}
+KEEPS: dict[str, Callable[[Scene], Any]] = {
+    "nothing": lambda _: None,
+    "another parameter": lambda at: at.handle.update_params(max_tokens=512),
+    "an injection": lambda at: at.handle.pending_turn.inject_and_continue("mind this"),  # type: ignore[union-attr]
+    "an edit that is taken back": _edit_and_take_back,
+}
+
+
+@each("change", CHANGES)
+def test_what_changes_what_the_server_holds_starts_a_new_thread(change: str) -> None:
+    """In the same turn, with the whole history; the server refuses nothing."""
+    with scene([*adds(3), reply("done"), reply("bye")], threads=True) as at:
+        for _ in range(2):
+            at.turn().continue_loop()
+        at.turn()
+        CHANGES[change](at)
+        if at.handle.pending_turn is not None:
+            at.handle.pending_turn.continue_loop()
+        assert refusals(at.done()) == []
+        at.handle.follow_up("more")
+        at.done()
+        *_, changed, last = shape(at.api)
+        count = len(at.api.requests[3].whole["messages"])
+        assert (changed, last) == (f"create {count}", "continue 1")
+
+
+@each("change", KEEPS)
+def test_what_the_server_holds_goes_on(change: str) -> None:
+    """Also if a history was changed, and is again what it was."""
+    with scene([*adds(2), reply("done")], threads=True) as at:
+        at.turn().continue_loop()
+        at.turn()
+        KEEPS[change](at)
+        if at.handle.pending_turn is not None:
+            at.handle.pending_turn.continue_loop()
+        at.done()
+        assert [text.split()[0] for text in shape(at.api)] == ["create", "continue", "continue"]
+
+
+NOT_AS_IT_CAME: dict[str, Any] = {
+    "refused": reply("no", stop_reason="refusal"),
+    "cut off": reply("so", calls=[ADD], stop_reason="max_tokens"),
+    "with a blank text": reply("  ", content=[{"type": "text", "text": "so"}]),
+    "by a fallback model": reply("so", usage={"iterations": [{"type": "message"}, {"type": "fallback_message"}]}),
+}
+
+
+@each("said", NOT_AS_IT_CAME)
+def test_a_reply_that_the_history_does_not_have_as_it_came_is_of_no_thread(said: str) -> None:
+    """The next request creates a thread with the history as it is."""
+    with scene([NOT_AS_IT_CAME[said], reply("yes")], threads=True) as at:
+        at.done()
+        at.handle.follow_up("again")
+        assert refusals(at.done()) == []
+        assert [text.split()[0] for text in shape(at.api)] == ["create", "create"]
+
+
+def test_a_fork_leaves_the_thread_to_the_original() -> None:
+    """Each message can be continued once."""
+    with scene([*adds(1), reply("one"), reply("two")], threads=True) as at:
+        at.turn().continue_loop()
+        fork = at.handle.fork()
+        for handle in (at.handle, fork):
+            assert refusals(completed(handle.run())) == []
+        assert shape(at.api) == ["create 1", "continue 1", "create 3"]
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["snapshot", "store"])
+def test_a_thread_goes_on_in_another_process(is_stored: bool) -> None:
+    """Two copies of one snapshot are two loops: the second one is refused, and starts a thread of its own."""
+    store = MemoryStore()
+    with FakeMessagesAPI([*adds(1), reply("one"), reply("two")]) as api:
+        parts: dict[str, Any] = {"tools": TOOLS}
+        if is_stored:
+            with ToolLoopHandle.open(store, "x", api.client(), params=params(), config=ON, **parts) as handle:
+                yielded(handle.next_turn()).continue_loop()
+            with ToolLoopHandle.open(store, "x", api.client(), **parts) as handle:
+                assert completed(handle.run()).text == "one"
+            assert shape(api) == ["create 1", "continue 1"]
+            return
+        handle = ToolLoopHandle(api.client(), params=params(), config=ON, **parts)
+        yielded(handle.next_turn()).continue_loop()
+        snapshot = json.loads(json.dumps(handle.snapshot()))
+        copies = [ToolLoopHandle.restore(snapshot, api.client(), **parts) for _ in range(2)]
+        assert [refusals(completed(copy.run())) for copy in copies] == [[], ["thread_already_continued"]]
+        assert shape(api) == ["create 1", "continue 1", "continue 1", "create 3"]
+
+
+# --- what the server refuses ---
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_refusal_falls_back_to_the_whole_history(code: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In the same turn, once, with an event and a line in the log; no call runs twice, and no error is seen."""
+    caplog.set_level(logging.INFO, "toolloop")
+    ran: list[Any] = []
+    codes, seen = iter([None, code]), list[Any]()
+
+    @tool
+    def work() -> str:
+        """Work."""
+        ran.append(1)
+        return "done"
+
+    script = [reply(calls=[call("work")]), reply(calls=[call("work")]), reply("end"), reply("bye")]
+    with FakeMessagesAPI(script, refuse_thread=lambda _: next(codes, None)) as api:
+        config = LoopConfig(threads=True, observers=[seen.append])
+        handle = ToolLoopHandle(api.client(), params=params(), tools=[work], config=config)
+        done = completed(handle.run())
+        assert (done.text, done.iterations, len(ran)) == ("end", 3, 2)
+        assert [event for event in seen if isinstance(event, ThreadRefused)] == [ThreadRefused(2, code)]
+        then = ["whole 3", "whole 5"] if code == "thread_unsupported_request" else ["create 3", "continue 1"]
+        assert shape(api) == ["create 1", "continue 1", *then]
+        assert [record.getMessage() for record in caplog.records if code in record.getMessage()] == [
+            f"the server refused the message thread ({code}): the request is made again with the whole history"
+        ]
+
+
+def test_the_events_tell_of_the_refusal_between_the_two_requests() -> None:
+    """And of nothing else."""
+    with scene([*adds(1), reply("end")], threads=True, refusals=1) as at:
+        at.turn().continue_loop()
+        at.api.forget_threads()
+        kinds = [type(event) for event in at.done().events]
+        assert kinds[:3] == [RequestStarted, ThreadRefused, RequestStarted]
+
+
+def test_where_no_thread_can_be_created_the_whole_history_is_sent() -> None:
+    """Until something that a thread freezes changes: then it is tried again."""
+    refuses = threading.Event()
+    refuses.set()
+
+    def refuse(_: Any) -> str | None:
+        return "thread_unsupported_request" if refuses.is_set() else None
+
+    with FakeMessagesAPI([*adds(3), reply("end")], refuse_thread=refuse) as api:
+        handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
+        for _ in range(2):
+            yielded(handle.next_turn()).continue_loop()
+        assert shape(api) == ["create 1", "whole 1", "whole 3"]
+        refuses.clear()
+        handle.update_params(system="Be brief.")
+        assert completed(handle.run()).text == "end"
+        assert shape(api)[3:] == ["create 5", "continue 1"]
+
+
+def test_a_server_that_loses_each_thread_at_once_is_not_asked_again() -> None:
+    """One thread may expire. If the next one is gone before it was continued, none is kept."""
+    with scene([*adds(4), reply("end")], threads=True, refusals=2) as at:
+        for _ in range(5):
+            result = at.handle.next_turn()
+            at.api.forget_threads()
+            if not at.handle.is_finished:
+                result.continue_loop()  # type: ignore[union-attr]
+        assert shape(at.api) == ["create 1", "continue 1", "create 3", "continue 1", "whole 5", "whole 7", "whole 9"]
+
+
+def test_threads_that_expire_now_and_then_are_made_anew() -> None:
+    """Each of them was continued before."""
+    with scene([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
+        for number in range(6):
+            at.done()
+            if number % 2:
+                at.api.forget_threads()
+            if number < 5:
+                at.handle.follow_up("more")
+        did = [text.split()[0] for text in shape(at.api)]
+        assert did == ["create", *["continue", "continue", "create"] * 2, "continue"]
+
+
+def test_a_request_whose_answer_was_lost_is_made_again() -> None:
+    """The server has continued the thread, so the retry of the caller sends the whole history."""
+    late = threading.Event()
+    script = [*adds(1), delayed(late, reply("late")), reply("end")]
+    with FakeMessagesAPI(script) as api:
+        client = api.client(timeout=0.2)
+        handle = ToolLoopHandle(client, params=params(), tools=TOOLS, config=ON)
+        yielded(handle.next_turn()).continue_loop()
+        assert failed(handle.next_turn()).retryable
+        handle.retry()
+        done = completed(handle.next_turn())
+        assert (done.text, done.iterations) == ("end", 2)
+        assert refusals(done) == ["thread_already_continued"]
+        assert shape(api) == ["create 1", "continue 1", "continue 1", "create 3"]
+
+
+def test_an_error_that_refuses_no_thread_is_an_error() -> None:
+    """With threads as without: it is the caller's to retry, and the thread goes on."""
+    with scene([*adds(1), fault(529), fault(400), reply("end")], threads=True) as at:
+        at.turn().continue_loop()
+        for is_retryable in (True, False):
+            assert at.failed().retryable is is_retryable
+            at.handle.retry()
+        at.done()
+        assert shape(at.api) == ["create 1", *["continue 1"] * 3]
+
+
+@define
+class Gated:
+    """A provider that holds each request back until it is let through."""
+
+    inner: AnthropicProvider
+    takes_threads: bool = True
+    arrived: threading.Event = field(factory=threading.Event)
+    go: threading.Event = field(factory=threading.Event)
+
+    def send(self, request: Any) -> Any:
+        self.arrived.set()
+        awaited(self.go)
+        return self.inner.send(request)
+
+
+def test_a_driver_that_lost_its_lease_gets_a_conflict_and_sends_nothing_again() -> None:
+    """The new driver has continued the thread. The old one is refused, and its second request is not stored."""
+    store = MemoryStore()
+    with FakeMessagesAPI([*adds(2), reply("end")]) as api:
+        client = api.client()
+        parts: dict[str, Any] = {"tools": TOOLS, "config": ON}
+        first = ToolLoopHandle.open(store, "x", client, params=params(), **parts)
+        yielded(first.next_turn()).continue_loop()
+        first.close()
+        gated = Gated(AnthropicProvider(client))
+        old = ToolLoopHandle.open(store, "x", gated, **parts)
+        turn = Background(old.next_turn)
+        awaited(gated.arrived)
+        with ToolLoopHandle.open(store, "x", client, take_over=True, **parts) as new:
+            assert completed(new.run()).text == "end"
+            gated.go.set()
+            with pytest.raises(Conflict):
+                turn.result()
+        assert shape(api) == ["create 1", "continue 1", "continue 1", "continue 1"]
+        assert [request.refusal for request in api.refused] == ["thread: thread_already_continued"]
+
+
+# --- who takes threads ---
+
+
+class Sub(Anthropic):
+    """A subclass may edit the JSON of a request."""
+
+
+def test_other_clients_get_the_whole_history() -> None:
+    """Subclasses, clients with betas of their own, and providers without `takes_threads`."""
+    with FakeMessagesAPI([reply(str(number)) for number in range(6)]) as api:
+        with DefaultHttpxClient(trust_env=False, verify=False) as http:
+            clients: list[Any] = [
+                Sub(api_key="k", base_url=api.url, http_client=http, max_retries=0),
+                api.client(default_headers={"anthropic-beta": "context-1m-2025-08-07"}),
+                Gated(AnthropicProvider(api.client()), takes_threads=False),
+            ]
+            clients[-1].go.set()
+            for client in clients:
+                handle = ToolLoopHandle(client, params=params(), config=ON)
+                handle.run()
+                handle.follow_up("more")
+                handle.run()
+        assert shape(api) == ["whole 1", "whole 3"] * 3
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "betas": {"betas": ["a", "b"]},
+    "headers": {"extra_headers": {"Anthropic-Beta": "a,b"}},
+}
+
+
+@each("given", GIVEN)
+def test_the_betas_of_the_caller_stay(given: str) -> None:
+    """The beta of threads goes behind them, wherever they were given."""
+    with scene([reply("one")], asked=params(**GIVEN[given]), threads=True) as at:
+        at.done()
+        assert at.api.requests[0].headers["anthropic-beta"] == "a,b,message-threads-2026-08-12"
