@@ -34,7 +34,7 @@ PHRASES = {
     r"\bwho (?:reads|writes|clicks|wants|asks|sets|knows)\b(?=[^.?!]*,)": "name the subject: 'a program that ...'",
     r"whoever|whosoever": "name the subject",
     r"whatever it is": "name the thing",
-    r"\bnobody (?:is asked|knows|saw|asked|has to)": "'no approval is needed', 'the result is unknown'",
+    r"\bnobody\b|\beverybody\b": "'no approval is needed', 'the result is unknown', 'every person'",
     # idioms and foreign words
     r"slow and dear|\bdear(?:er)? (?:to|than|and)|gets? dear": "'expensive'",
     r"\banew\b": "'again'",
@@ -54,7 +54,6 @@ PHRASES = {
     r"a loop of hundreds": "'after hundreds of rounds'",
     r"comes? to its end": "'ends'",
     r"so many times": "'a number of times'",
-    r"so that nobody": "'so that no ... '",
     r"anybody|somebody\b": "'a person', 'another program'",
     r"\b(?:hear|hears|heard) of\b": "'is notified'",
 }
