@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str
         IllegalCommand,
         "content",
     ),
-    "something else": (lambda at: at.decide({"toolu_w": "yes"}), IllegalCommand, "not a decision"),  # type: ignore[dict-item]
+    "something else": (lambda at: at.decide({"toolu_w": "yes"}), IllegalCommand, "expected Approve"),  # type: ignore[dict-item]
     "going on undecided": (lambda at: at.resume(Continue()), UndecidedCalls, "toolu_w"),
     "one of three": (
         lambda at: at.decide({"toolu_w": Approve(), "toolu_e": Answer("x"), "toolu_o": Rerun()}),
@@ -179,7 +179,7 @@ def test_a_decision_of_a_call_that_is_settled_says_by_whom_how_and_when() -> Non
             assert abs(caught.value.at - datetime.now(UTC)) < timedelta(minutes=5)
         at.handle.resume(Continue())
         at.done()
-        with pytest.raises(AlreadyDecided, match="its result"):
+        with pytest.raises(AlreadyDecided, match="already has a result"):
             at.handle.decide({"toolu_w": Approve()})
         with pytest.raises(UnknownCall):
             at.handle.decide({"toolu_x": Approve()})

@@ -73,26 +73,26 @@ def lookup() -> str:
 Kind = tuple[Any, str | None, bool]
 OF_WRITE: list[Kind] = [
     (write, None, True),
-    (None, "the tool 'write' is gone", False),
-    (reworded, "the definition of the tool 'write' changed", True),
-    (other_schema, "the schema of the tool 'write' changed", False),
-    (other(write, needs_approval=False), "the approval of the tool 'write' was always, and is never", False),
-    (other(write, needs_approval=policy), "the approval of the tool 'write' was always, and is predicate", False),
-    (other(write, effect="pure"), "the effect of the tool 'write' was once, and is pure", False),
+    (None, "tool 'write' is missing", False),
+    (reworded, "the definition of tool 'write' changed", True),
+    (other_schema, "the schema of tool 'write' changed", False),
+    (other(write, needs_approval=False), "the approval of tool 'write' changed from always to never", False),
+    (other(write, needs_approval=policy), "the approval of tool 'write' changed from always to predicate", False),
+    (other(write, effect="pure"), "the effect of tool 'write' changed from once to pure", False),
 ]
 OF_SAVE: list[Kind] = [
     (save, None, True),
-    (None, "the tool 'save' is gone", True),
-    (other_save, "the schema of the tool 'save' changed", True),
-    (other(save, needs_approval=False), "the approval of the tool 'save' was predicate, and is never", False),
-    (other(save, needs_approval=True), "the approval of the tool 'save' was predicate, and is always", True),
-    (other(save, effect="keyed"), "the effect of the tool 'save' was once, and is keyed", False),
+    (None, "tool 'save' is missing", True),
+    (other_save, "the schema of tool 'save' changed", True),
+    (other(save, needs_approval=False), "the approval of tool 'save' changed from predicate to never", False),
+    (other(save, needs_approval=True), "the approval of tool 'save' changed from predicate to always", True),
+    (other(save, effect="keyed"), "the effect of tool 'save' changed from once to keyed", False),
 ]
-OF_TOOLS: list[Kind] = [(None, None, True), (look, "the tool 'look' is new", True)]
+OF_TOOLS: list[Kind] = [(None, None, True), (look, "tool 'look' is new", True)]
 OF_CONFIG: list[Kind] = [
     ({"on_tool_call": policy}, None, True),
-    ({}, "config.on_tool_call was set, and is missing", False),
-    ({"on_tool_call": policy, "stop_when": policy}, "config.stop_when was not set, and is", True),
+    ({}, "config.on_tool_call is missing", False),
+    ({"on_tool_call": policy, "stop_when": policy}, "config.stop_when is new", True),
     ({"on_tool_call": policy, "max_iterations": 7}, "config.max_iterations changed", True),
     ({"on_tool_call": policy, "tool_timeout": 7}, "config.tool_timeout changed", True),
 ]
@@ -100,9 +100,9 @@ OF_PARAMS: list[Kind] = [
     (None, None, True),
     (params(), None, True),
     (params(timeout=5, extra_headers={"x-mine": "1"}), None, True),
-    (params(model="claude-opus-5"), "the parameter 'model' changed", True),
-    (params(system="New."), "the parameter 'system' changed", True),
-    (params(tools=[LOOKUP]), "the parameter 'tools' changed", True),
+    (params(model="claude-opus-5"), "parameter 'model' changed", True),
+    (params(system="New."), "parameter 'system' changed", True),
+    (params(tools=[LOOKUP]), "parameter 'tools' changed", True),
 ]
 ALL = (OF_WRITE, OF_SAVE, OF_TOOLS, OF_CONFIG, OF_PARAMS)
 SAME = tuple(kinds[0] for kinds in ALL)
@@ -194,14 +194,14 @@ def test_drift_names_every_change_that_it_refuses(kinds: tuple[Kind, ...], on_dr
 
 def test_adopted_drift_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A line says what is different; the loop has it from then on."""
-    handle = awake(SINGLE["the parameter 'model' changed"])
+    handle = awake(SINGLE["parameter 'model' changed"])
     with caplog.at_level(logging.INFO, "toolloop"):
         handle.decide({"toolu_w": Approve()})
         handle.run()
         handle.follow_up("more")
         handle.run()
     (line,) = [record.getMessage() for record in caplog.records if "stored" in record.getMessage()]
-    assert "the parameter 'model' changed" in line
+    assert "parameter 'model' changed" in line
     assert decode(handle.state.root.setup.params)["model"] == "claude-opus-5"
 
 
@@ -225,14 +225,14 @@ def test_a_loop_that_has_ended_is_not_judged() -> None:
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS[1:], on_drift="strict")
         assert copy.run().unwrap().text == "fine"
         copy.follow_up("more")
-        with pytest.raises(Drift, match="the tool 'add' is gone"):
+        with pytest.raises(Drift, match="tool 'add' is missing"):
             copy.run()
 
 
 @each(
     ("stored", "tools", "problem"),
     [
-        ({"tools": [LOOKUP]}, [lookup], "two tools have the name 'lookup'"),
+        ({"tools": [LOOKUP]}, [lookup], "two tools are named 'lookup'"),
         ({"tool_choice": {"type": "tool", "name": "write"}}, [look], "'write'"),
     ],
 )

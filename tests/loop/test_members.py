@@ -213,7 +213,7 @@ def test_every_result_tells_what_waits_its_text_and_what_was_used() -> None:
             _ = yielded_.termination  # type: ignore[attr-defined]
         yielded_.approve_all()
         yielded_.continue_loop()
-        with pytest.raises(AttributeError, match="it waits for a command"):
+        with pytest.raises(AttributeError, match="the loop waits for a command"):
             _ = at.handle.next_turn().error  # type: ignore[union-attr]
         at.handle.resume(Continue())
         failed_ = at.handle.next_turn()
@@ -234,7 +234,7 @@ def test_a_yielded_gives_the_history_to_edit() -> None:
         assert turn.messages_mut() is at.handle.messages_mut()
         turn.messages_mut()[0]["content"] = "else"
         turn.resume(InjectMessages("go on"))
-        with pytest.raises(IllegalCommand, match="spent"):
+        with pytest.raises(IllegalCommand, match="stale"):
             turn.messages_mut()
         at.done()
         assert [message["content"] for message in at.handle.messages if message["role"] == "user"][::2] == [

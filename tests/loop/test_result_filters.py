@@ -236,7 +236,7 @@ def test_the_sync_handle_refuses_an_async_filter_at_once() -> None:
 def test_filters_that_are_missing_after_sleep_are_told() -> None:
     """Results that were cut come back whole, so an event says so; under `strict` that is refused."""
     asleep = sync_loop([], [say], result_filters=[upper]).snapshot()
-    change = "config.result_filters was set, and is missing"
+    change = "config.result_filters is missing"
     with pytest.raises(Drift, match=change):
         ToolLoopHandle.restore(asleep, ScriptedProvider([reply("end")]), tools=[say], on_drift="strict").run()
     done = ToolLoopHandle.restore(asleep, ScriptedProvider([reply("end")]), tools=[say]).run()

@@ -88,9 +88,9 @@ def test_a_spent_turn_refuses_every_move(use: Any) -> None:
         turn = at.turn()
         turn.approve_all()
         turn.continue_loop()
-        with refused(at.handle, IllegalCommand, "spent", "next_turn()") as caught:
+        with refused(at.handle, IllegalCommand, "stale", "next_turn()") as caught:
             use(turn)
-        assert caught.value.state == "spent"
+        assert caught.value.state == "stale"
         assert caught.value.asked
 
 

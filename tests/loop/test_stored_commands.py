@@ -140,10 +140,10 @@ def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(f
 
 WHOLE = {"system": "Be good.", "temperature": 1}
 DRIFTS = {
-    "the system prompt is left out": (params(temperature=1), "the parameter 'system' changed"),
-    "a number of another kind": (params(**{**WHOLE, "temperature": 1.0}), "the parameter 'temperature' changed"),
-    "a number that is none": (params(**{**WHOLE, "temperature": True}), "the parameter 'temperature' changed"),
-    "a null that was not there": (params(**WHOLE, top_k=None), "the parameter 'top_k' changed"),
+    "the system prompt is left out": (params(temperature=1), "parameter 'system' changed"),
+    "a number of another kind": (params(**{**WHOLE, "temperature": 1.0}), "parameter 'temperature' changed"),
+    "a number that is none": (params(**{**WHOLE, "temperature": True}), "parameter 'temperature' changed"),
+    "a null that was not there": (params(**WHOLE, top_k=None), "parameter 'top_k' changed"),
 }
 
 

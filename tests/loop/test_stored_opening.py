@@ -205,7 +205,7 @@ def test_params_of_a_loop_that_is_there_are_compared() -> None:
     parts = world.parts(params=params(model="claude-opus-5", messages=[{"role": "user", "content": "else"}]))
     with pytest.raises(Drift) as caught:
         world.open(**{**parts, "on_drift": "strict"}).next_turn()
-    assert caught.value.changes == ("the parameter 'model' changed",)
+    assert caught.value.changes == ("parameter 'model' changed",)
     assert world.store.load(ID) == before
     other = world.open(**parts)
     assert world.store.load(ID) == before

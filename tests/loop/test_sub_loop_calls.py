@@ -221,7 +221,7 @@ def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str) -> None:
     yielded(turn(kind, handle))
     refused = loop_tree.restored(handle.snapshot(), tools=[])
     approve(refused)
-    with pytest.raises(Drift, match="the tool 'kid' is gone"):
+    with pytest.raises(Drift, match="tool 'kid' is missing"):
         turn(kind, refused)
     awake = loop_tree.restored(handle.snapshot(), tools=[], on_drift="accept")
     approve(awake)

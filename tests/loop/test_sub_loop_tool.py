@@ -113,17 +113,17 @@ async def _later(_: Any) -> dict[str, Any]:
         ({"description": None}, BadTool, "description of ask is None"),
         ({"needs_approval": "yes"}, BadTool, "needs_approval of ask is 'yes'"),
         ({"config": {}}, TypeError, "config of the sub_loop 'ask' is a dict"),
-        ({"tools": add}, TypeError, "tools is a Tool"),
+        ({"tools": add}, TypeError, "tools: expected a list of tools"),
         ({"tools": [3]}, BadTool, "int is not a tool"),
         ({"tools": [add, add]}, BadTool, "two tools are named 'add'"),
         ({"input_schema": {"type": "string"}}, BadTool, "JSON Schema of an object"),
-        ({"params": 3}, TypeError, "sub_loop('ask'): params is an int"),
+        ({"params": 3}, TypeError, "sub_loop('ask'): params: expected"),
         ({"params": {"model": MODEL}}, ValueError, "no 'max_tokens'"),
         ({"params": {"max_tokens": 3}}, ValueError, "no 'model'"),
         ({"params": {**PARAMS, "stream": True}}, ValueError, "'stream'"),
         ({"params": {**PARAMS, "system": object()}}, TypeError, "params['system']"),
         ({"params": {**PARAMS, "system": " "}}, ValueError, "params['system']"),
-        ({"params": {**PARAMS, "tools": [add.definition()]}, "tools": [add]}, BadTool, "two tools have the name 'add'"),
+        ({"params": {**PARAMS, "tools": [add.definition()]}, "tools": [add]}, BadTool, "two tools are named 'add'"),
         ({"params": {**PARAMS, "messages": "hello"}}, TypeError, "messages is a str"),
         ({"params": {**PARAMS, "messages": [user(" ")]}}, InvalidHistory, "sub_loop('ask')"),
         ({"params": _later}, TypeError, "the params function is async"),
@@ -212,7 +212,7 @@ def test_the_messages_of_a_function_are_all_there_is() -> None:
     ("params", "kind", "words"),
     [
         (lambda _: 1 / 0, ZeroDivisionError, "division"),
-        (lambda _: None, TypeError, "sub_loop('ask'): params is None"),
+        (lambda _: None, TypeError, "sub_loop('ask'): params: expected the keyword arguments"),
         (lambda _: {"model": MODEL}, ValueError, "no 'max_tokens'"),
         (lambda _: {**PARAMS, "stream": True}, ValueError, "sub_loop('ask'): params has 'stream'"),
         (lambda _: {**PARAMS, "messages": []}, InvalidHistory, "sub_loop('ask')"),
@@ -348,8 +348,8 @@ def test_another_tool_deep_inside_is_drift() -> None:
     provider = ScriptedProvider([reply("done")])
     unguarded = within(tool(write.function), on_tool_call=policy)
     for now, change in (
-        (unguarded, "the approval of the tool 'outer/inner/write' was always, and is never"),
-        (within(write), "config.on_tool_call of the tool 'outer/inner' was set, and is missing"),
+        (unguarded, "the approval of tool 'outer/inner/write' changed from always to never"),
+        (within(write), "config.on_tool_call of tool 'outer/inner' is missing"),
     ):
         with pytest.raises(Drift) as caught:
             ToolLoopHandle.restore(asleep, provider, tools=[now]).run()

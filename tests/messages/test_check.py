@@ -167,7 +167,7 @@ def test_an_orphan_is_told_why() -> None:
     cases: list[tuple[list[Any], str]] = [
         ([HI, assistant(search(), found()), user(result("srvtoolu_1"))], "answers itself"),
         ([HI, assistant(call()), user(result()), HELLO, user(result())], "directly before"),
-        ([HI, user(result())], "there is no call"),
+        ([HI, user(result())], "does not exist"),
     ]
     for messages, words in cases:
         (problem,) = check(messages)

@@ -37,7 +37,7 @@ class StoreType(click.ParamType[Store]):
             self.fail(f"{value!r} is not a store: expected a path or sqlite:///path", param, ctx)
         path = Path(value.removeprefix(_SCHEME))
         if not path.is_file() or not path.stat().st_size:  # SQLite would turn an empty file into a store
-            raise StoreNotFoundError(f"there is no store at {visible(str(path))!r}. Commands do not create stores")
+            raise StoreNotFoundError(f"store not found: {visible(str(path))!r}. Commands do not create stores")
         return SqliteStore(path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature

@@ -234,7 +234,7 @@ class Summarize(Strategy):
             the same objects.
 
         Raises:
-            TypeError: the value is not a list of messages, or there is no provider.
+            TypeError: the value is not a list of messages, or the provider is missing.
             ValueError: `params` has no `model` or no `max_tokens`, which a provider needs.
             SummaryFailed: the summary failed, or saves nothing.
             ModelError, ProtocolError: the request failed.

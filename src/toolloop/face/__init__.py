@@ -1,1 +1,1 @@
-"""What a caller gives a loop and gets from it: configuration, decisions, calls, results."""
+"""The values that a caller passes to a loop and gets from it: configuration, decisions, calls, results."""

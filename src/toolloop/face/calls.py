@@ -1,4 +1,4 @@
-"""What the caller sees of the calls of a loop, and what policies and stop conditions see of it."""
+"""Views of a loop: its calls for the caller, and `View` for policies and stop conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def calls_of(loop: Loop, round_: Round | None) -> tuple[ToolCall, ...]:
 
 
 def pending_calls(state: State) -> tuple[ToolCall, ...]:
-    """Return the calls that wait for the caller in the whole tree of a loop: its own first."""
+    """Return the waiting calls in the whole tree of a loop; the root's calls come first."""
     return tuple(
         call
         for _, loop in driven(state)
@@ -33,19 +33,19 @@ class View:
 
     Attributes:
         iteration: the number of the reply, counted from 1.
-        total_usage: with this reply.
+        total_usage: the usage so far, including this reply.
 
     """
 
     def __init__(self, loop: Loop) -> None:
-        """Look at a loop."""
+        """Store the loop."""
         self._loop = loop
         self.iteration = loop.iterations
         self.total_usage: Usage = loop.total_usage
 
     @property
     def reply(self) -> dict[str, JSON]:
-        """The reply, verbatim."""
+        """The reply as received."""
         value: dict[str, JSON] = decode(self._loop.response or "{}")
         return value
 
@@ -56,13 +56,13 @@ class View:
 
     @property
     def calls(self) -> tuple[JSON, ...]:
-        """The `tool_use` blocks of the calls that were started so far, as far as the history still has them."""
+        """The `tool_use` blocks of the started calls that are still in the history."""
         started = set(self._loop.started)
         return tuple(block for block in self._blocks("tool_use") if block["id"] in started)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """The results so far, as far as the history still has them."""
+        """The results that are still in the history."""
         return tuple(
             ToolResult(block["tool_use_id"], block.get("content", ""), bool(block.get("is_error")))
             for block in self._blocks("tool_result")

@@ -1,4 +1,4 @@
-"""What a caller gives, checked and in the machine's form: decisions and messages."""
+"""Validate decisions and messages of the caller, and convert them for the machine."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def to_record(
     kinds: Collection[str] = RESULT_KINDS,
     known_tools: Collection[str] | None = None,
 ) -> DecisionRecord:
-    """Return a decision in the machine's form.
+    """Return a decision as a machine record.
 
     Args:
-        decision: what was decided.
-        call_id: for which call, for the errors.
-        now: when, for the record.
-        kinds: the kinds of blocks that the result of this call may hold.
-        known_tools: the names of the tools that a result may refer to; None takes any.
+        decision: the decision.
+        call_id: the id of the call, for errors.
+        now: the time for the record.
+        kinds: the types of blocks that the result of this call may hold.
+        known_tools: the names of the tools that a result may refer to; None accepts any name.
 
     Raises:
-        IllegalCommand: it is not a decision, or the API does not take its content.
+        IllegalCommand: the value is not a decision, or the API does not accept its content.
 
     """
     bound = getattr(decision, "digest", None)
     for name in ("by", "reason", "digest"):
         if not isinstance(value := getattr(decision, name, None), str | None):
-            raise _refused(f"{name} of the decision for the call {call_id!r} is {a_type(value)}; give a string", name)
+            raise _refused(f"call {call_id!r}: {name} of the decision: expected a str, got {a_type(value)}", name)
     by = getattr(decision, "by", None)
     by = None if by is None else well_formed(by)
     match decision:
@@ -57,7 +57,7 @@ def to_record(
                 remember=None if decision.remember is None else to_grant_spec(decision.remember),
             )
         case Deny(reason=str()):
-            reason = str(content_of(decision.reason))  # a lone surrogate in it would make the denial unreadable
+            reason = str(content_of(decision.reason))  # also replaces lone surrogates, which could not be stored
             return DecisionRecord("deny", by=by, reason=reason, digest=bound, at=now)
         case Answer(is_error=bool()):
             content = _answer(decision, call_id, kinds, known_tools)
@@ -65,29 +65,28 @@ def to_record(
         case Rerun():
             return DecisionRecord("rerun", by=by, digest=bound, at=now)
     raise _refused(
-        f"{decision!r} is not a decision for the call {call_id!r}; give Approve (with a mapping as input, or none, and "
-        "a Grant to remember, or none), "
-        "Deny (with a reason), Answer (with is_error true or false) or Rerun",
+        f"call {call_id!r}: expected Approve (input: a mapping or None, remember: a Grant or None), Deny (reason: a "
+        f"str), Answer (is_error: a bool) or Rerun, got {decision!r}",
         type(decision).__name__,
     )
 
 
 def nothing_waits(call_id: str, loop: Loop) -> UnknownCall:
-    """Return the error for a decision where no round is open."""
+    """Return the error for a decision when no round is open."""
     return UnknownCall(
-        f"a decision names the call {call_id!r}, and no call waits: the loop is {type(loop.phase).__name__}",
+        f"cannot decide call {call_id!r}: no call is waiting, because the loop is {type(loop.phase).__name__}",
         call=call_id,
         known=(),
     )
 
 
 def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None:
-    """Return the error for a decision on a call whose round is closed; None if the loop has had no such call.
+    """Return the error for a decision about a call whose round is closed; None if the loop never had the call.
 
     Args:
         loop: the loop of the call.
-        name: of the call, for the error.
-        call_id: its id.
+        name: the name of the call, for the error.
+        call_id: the id of the call.
 
     """
     closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
@@ -96,24 +95,26 @@ def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None
     texts = (text for text in reversed(loop.messages) if encode(call_id) in text)
     contents = (message["content"] for message in map(decode, texts) if message["role"] == "assistant")
     if any(block.get("id") == call_id for content in contents if isinstance(content, list) for block in content):
-        what = f"the round of the call {name!r} is closed, and the call has its result; nothing is left to decide"
-        return AlreadyDecided(what, call=name, decision=None, by=None, at=None)
+        text = f"call {name!r} already has a result, and its round is closed"
+        return AlreadyDecided(text, call=name, decision=None, by=None, at=None)
     return None
 
 
 def to_grant_spec(grant: Grant) -> GrantSpec:
-    """Return a grant in the machine's form.
+    """Return a grant as a machine record.
 
     Raises:
-        IllegalCommand: it makes no sense; it names the field.
+        IllegalCommand: the grant is invalid; the message names the field.
 
     """
     if not isinstance(grant.tool, str | None):
-        raise _refused(f"Grant.tool is {grant.tool!r}; give the name of a tool, or None for that of the call", "Grant")
+        raise _refused(
+            f"Grant.tool: expected a tool name, or None for the tool of the call, got {grant.tool!r}", "Grant"
+        )
     if grant.match is not None and not isinstance(grant.match, Mapping):
-        raise _refused(f"Grant.match is {grant.match!r}; give a mapping of input fields to patterns", "Grant")
+        raise _refused(f"Grant.match: expected a mapping of input fields to patterns, got {grant.match!r}", "Grant")
     if grant.uses is not None and (type(grant.uses) is not int or grant.uses < 1):
-        raise _refused(f"Grant.uses is {grant.uses!r}; give a whole number from 1 up, or None for no limit", "Grant")
+        raise _refused(f"Grant.uses: expected an int of at least 1, or None for no limit, got {grant.uses!r}", "Grant")
     match = None if grant.match is None else _json(grant.match, "Grant.match", "")
     try:
         expires_at = None if grant.expires_at is None else to_seconds(grant.expires_at, "Grant.expires_at")
@@ -123,36 +124,36 @@ def to_grant_spec(grant: Grant) -> GrantSpec:
 
 
 def to_seconds(moment: Any, asked: str) -> float:
-    """Return a moment as seconds since the epoch.
+    """Return a time as seconds since the epoch.
 
     Raises:
-        TypeError: it is neither a datetime nor a number.
-        ValueError: a datetime without a time zone, or a number that is not such a moment.
+        TypeError: the value is neither a datetime nor a number.
+        ValueError: the datetime has no time zone, or the number is out of range.
 
     """
     if isinstance(moment, datetime):
         if moment.utcoffset() is None:
-            raise ValueError(f"{asked}: {moment!r} has no time zone; give an aware datetime, as datetime.now(UTC)")
+            raise ValueError(f"{asked}: expected an aware datetime, such as datetime.now(UTC), got {moment!r}")
         return moment.timestamp()
     if isinstance(moment, (int, float)) and not isinstance(moment, bool):
         if not 0 <= moment <= LATEST:
-            raise ValueError(f"{asked}: {moment!r} is not a date; give seconds (not milliseconds) since the epoch")
+            raise ValueError(f"{asked}: expected seconds (not milliseconds) since the epoch, got {moment!r}")
         return float(moment)
-    raise TypeError(f"{asked} got {a_type(moment)}; give an aware datetime, or seconds since the epoch")
+    raise TypeError(f"{asked}: expected an aware datetime, or seconds since the epoch, got {a_type(moment)}")
 
 
 def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:
     try:
         return encode(content_of(decision.content, kinds=kinds, is_error=decision.is_error, known_tools=known_tools))
     except (TypeError, ValueError) as error:
-        raise _refused(f"the answer to the call {call_id!r} cannot be sent: {error}", "answer") from error
+        raise _refused(f"call {call_id!r}: cannot send the answer: {error}", "answer") from error
 
 
 def _json(value: Any, asked: str, call_id: str) -> str:
     try:
         return encode(plain(value, "input"))
     except (TypeError, ValueError) as error:
-        raise _refused(f"{asked} of the call {call_id!r}: {error}", asked) from error
+        raise _refused(f"call {call_id!r}: {asked}: {error}", asked) from error
 
 
 def _refused(text: str, asked: str) -> IllegalCommand:
@@ -160,19 +161,19 @@ def _refused(text: str, asked: str) -> IllegalCommand:
 
 
 def name_of(by: object) -> str | None:
-    """Return who says something, for the record.
+    """Return the name of a person, for the record.
 
     Raises:
-        TypeError: it is not a string.
+        TypeError: the value is not a string.
 
     """
     if not isinstance(by, str | None):
-        raise TypeError(f"by is {a_type(by)}; give the name of who says so, or None")
+        raise TypeError(f"by: expected the name of a person, or None, got {a_type(by)}")
     return None if by is None else well_formed(by)
 
 
 def said_texts(messages: Any, where: str) -> tuple[str, ...]:
-    """Return what a user says as JSON texts: a string is one user message. See `to_texts`."""
+    """Return messages of a user as JSON texts. A string is one user message. See `to_texts`."""
     said = [messages] if isinstance(messages, str) else messages
     if isinstance(said, Sequence):
         said = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
@@ -182,27 +183,27 @@ def said_texts(messages: Any, where: str) -> tuple[str, ...]:
 def to_texts(
     messages: Iterable[Any], *, where: str = "messages", known: Collection[str] = frozenset()
 ) -> tuple[str, ...]:
-    """Return messages as JSON texts; SDK objects become the JSON that the SDK would send.
+    """Return messages as JSON texts. SDK objects become the JSON that the SDK would send.
 
     Args:
-        messages: what the caller gave.
-        where: what it is called in an error.
-        known: texts that are taken as they are.
+        messages: the caller's messages.
+        where: the name of the argument, for errors.
+        known: texts that are accepted unchanged.
 
     Raises:
-        TypeError: they are not a list, or something in them is not JSON; the message says where.
+        TypeError: the value is not a list, or a message is not JSON; the error has its path.
 
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise TypeError(f"{where} is {a_type(messages)}; give a list of messages")
+        raise TypeError(f"{where}: expected a list of messages, got {a_type(messages)}")
     texts = []
     for index, message in enumerate(messages):
         if known and (text := _as_it_is(message)) in known:
-            texts.append(str(text))  # the model's own words may hold what no caller may say
+            texts.append(str(text))  # replies may contain content that callers may not send
             continue
         value = plain(message, f"{where}[{index}]")
         if isinstance(value, dict) and hasattr(message, "to_dict"):
-            value = {name: value[name] for name in ("role", "content") if name in value}  # a reply of the SDK
+            value = {name: value[name] for name in ("role", "content") if name in value}  # an SDK reply
         try:
             texts.append(encode(value))
         except ValueError as error:
@@ -221,7 +222,7 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
     """Refuse messages that the API would refuse.
 
     Raises:
-        InvalidHistory: names the first problem, and carries all of them and the messages.
+        InvalidHistory: the message has the first problem; `problems` has all, and `messages` the messages.
 
     """
     messages = [decode(text) for text in texts]
@@ -242,18 +243,18 @@ def _invalid(messages: list[JSON], problems: tuple[Problem, ...], asked: str) ->
     )
 
 
-# What only a closing user message brings to light: until then a server call may be open.
+# Rules that only a closing user message can break. Before it, a server call may be open.
 _AT_THE_CLOSE = frozenset({"open-server-call", "code-results-only"})
 _ANYBODY = {"role": "user", "content": "-"}
 
 
 def refuse_last_word(texts: Sequence[str], before: Sequence[str], params: Mapping[str, JSON], *, asked: str) -> None:
-    """Refuse that an edit leaves the model the last word in what goes out, where no pause is to be resumed.
+    """Refuse an edit after which the request would end in an assistant message, without a paused turn to resume.
 
-    To `check` such an end may be a paused turn; beside this history none waits. One with which the loop began may be.
+    `check` accepts such an end, because it may be a paused turn. An end that the loop began with is allowed.
 
     Raises:
-        InvalidHistory: as `refuse_invalid`.
+        InvalidHistory: as for `refuse_invalid`.
 
     """
     last = decode(texts[-1]) if texts else None
@@ -266,10 +267,10 @@ def refuse_last_word(texts: Sequence[str], before: Sequence[str], params: Mappin
 
 
 def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) -> None:
-    """Refuse a closed history in which something is still open, unless it was so before, for a loop may begin so.
+    """Refuse an edited history with open server calls, unless there were any before, because a loop may begin so.
 
     Raises:
-        InvalidHistory: as `refuse_invalid`.
+        InvalidHistory: as for `refuse_invalid`.
 
     """
     messages = [decode(text) for text in texts]
@@ -283,9 +284,9 @@ def _still_open(messages: list[JSON]) -> tuple[Problem, ...]:
 
 
 def _marked(params: Mapping[str, JSON]) -> list[JSON] | None:
-    """The tools, and whatever else beside the messages has a cache mark, for these are counted together (rule 34).
+    """Return the tools and all other parameters with cache marks, because marks are counted together (rule 34).
 
-    The top-level mark stands for one at the very end, so it comes first here and outlasts all others.
+    The top-level mark applies to the end of the request. It comes first here, so it is the last one to be dropped.
     """
     system = params.get("system")
     beside = [{"cache_control": {"type": "ephemeral", "ttl": "1h"}}] if params.get("cache_control") else []

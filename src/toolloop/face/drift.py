@@ -1,4 +1,4 @@
-"""Drift: what of a stored loop is different in the process that drives it."""
+"""Drift: the differences between a stored loop and the process that drives it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolloop.machine.state import Path, State
 from toolloop.machine.values import Status
 
 _STRICTNESS = get_args(Approval)
-_COMPARED = {"tools", "gone", "callables", "params", "limits"}  # each by its parts
+_COMPARED = {"tools", "gone", "callables", "params", "limits"}  # compared part by part
 
 
 @frozen
@@ -23,8 +23,9 @@ class Change:
     """A difference.
 
     Attributes:
-        text: in words.
-        is_unsafe: it may let something run that a person had gated, or an open call no longer means what it did.
+        text: the description.
+        is_unsafe: whether a call may now run without an approval that it needed before, or an open call has changed its
+            meaning.
 
     """
 
@@ -33,7 +34,7 @@ class Change:
 
 
 def open_calls(state: State) -> set[str]:
-    """Return the names of the tools whose calls are open: inside other calls after their names, with slashes."""
+    """Return the names of the tools with open calls. In a nested loop, the names of the outer tools precede them."""
     names: dict[Path, str] = {(): ""}
     for path, loop in everywhere(state):
         round_ = round_of(loop)
@@ -44,10 +45,10 @@ def open_calls(state: State) -> set[str]:
 
 
 def changes(old: Setup, new: Setup, still_open: Collection[str] = ()) -> Iterator[Change]:
-    """Yield what is different. `still_open`: see `open_calls`."""
+    """Yield the differences. `still_open`: see `open_calls`."""
     yield from _of_loop(old, new, "", still_open)
     params = [{name: canonical(value) for name, value in decode(each.params).items()} for each in (old, new)]
-    yield from (Change(f"the parameter {name!r} changed") for name in _differing(*params))
+    yield from (Change(f"parameter {name!r} changed") for name in _differing(*params))
     config = [{**asdict(each, recurse=False), **asdict(each.limits, recurse=False)} for each in (old, new)]
     yield from (Change(f"config.{name} changed") for name in _differing(*config) if name not in _COMPARED)
 
@@ -59,46 +60,46 @@ def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def _of_loop(
     old: Setup | LoopFacts, new: Setup | LoopFacts, within: str, still_open: Collection[str]
 ) -> Iterator[Change]:
-    """Yield the differences in tools and callables, also of the loops that calls may begin."""
-    place = f" of the tool {within[:-1]!r}" if within else ""
+    """Yield the differences in tools and callables, including those of nested loops."""
+    place = f" of tool {within[:-1]!r}" if within else ""
     for name in sorted(old.callables - new.callables):
-        yield Change(f"config.{name}{place} was set, and is missing", is_unsafe=name == "on_tool_call")
-    yield from (Change(f"config.{name}{place} was not set, and is") for name in sorted(new.callables - old.callables))
+        yield Change(f"config.{name}{place} is missing", is_unsafe=name == "on_tool_call")
+    yield from (Change(f"config.{name}{place} is new") for name in sorted(new.callables - old.callables))
     then, now = ({within + facts.name: facts for facts in each.tools} for each in (old, new))
     for name, was in then.items():
         if name in now:
             yield from _of_tool(was, now[name], name, still_open)
         else:
-            yield Change(f"the tool {name!r} is gone", is_unsafe=name in still_open)
-    yield from (Change(f"the tool {name!r} is new") for name in now if name not in then)
+            yield Change(f"tool {name!r} is missing", is_unsafe=name in still_open)
+    yield from (Change(f"tool {name!r} is new") for name in now if name not in then)
 
 
 def _of_tool(was: ToolFacts, now: ToolFacts, name: str, still_open: Collection[str]) -> Iterator[Change]:
-    tool, is_open = f"of the tool {name!r}", name in still_open
+    tool, is_open = f"of tool {name!r}", name in still_open
     if _shape(was) != _shape(now):
         yield Change(f"the schema {tool} changed", is_unsafe=is_open)
     elif was.digest != now.digest:
         yield Change(f"the definition {tool} changed")
     if was.approval != now.approval:
         is_weaker = _STRICTNESS.index(now.approval) < _STRICTNESS.index(was.approval)
-        yield Change(f"the approval {tool} was {was.approval}, and is {now.approval}", is_unsafe=is_weaker)
+        yield Change(f"the approval {tool} changed from {was.approval} to {now.approval}", is_unsafe=is_weaker)
     if was.effect != now.effect:
-        yield Change(f"the effect {tool} was {was.effect}, and is {now.effect}", is_unsafe=True)
+        yield Change(f"the effect {tool} changed from {was.effect} to {now.effect}", is_unsafe=True)
     if was.inside is not None and now.inside is not None:
         if was.inside.params != now.inside.params:
             yield Change(f"the parameters {tool} changed")
         yield from _of_loop(was.inside, now.inside, f"{name}/", still_open)
     elif was.inside is not now.inside:
-        yield Change(f"the loop inside calls {tool} is {'new' if was.inside is None else 'gone'}", is_unsafe=is_open)
+        yield Change(f"the nested loop {tool} is {'new' if was.inside is None else 'missing'}", is_unsafe=is_open)
 
 
 def _shape(facts: ToolFacts) -> str:
-    """Return the schema of a tool's input, whatever its descriptions say."""
+    """Return the schema of a tool's input, without its descriptions."""
     return canonical(_undescribed(None if facts.input_schema is None else decode(facts.input_schema)))
 
 
 def _undescribed(schema: JSON) -> JSON:
-    """Return a schema without its descriptions. A property of that name stays: it is not a text."""
+    """Return a schema without its descriptions. A property named `description` is kept: it is not a text."""
     match schema:
         case dict():
             kept = (name for name, part in schema.items() if name != "description" or not isinstance(part, str))

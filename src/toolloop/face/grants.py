@@ -1,4 +1,4 @@
-"""The standing grants of a loop: what runs unasked, to list and to take back."""
+"""The standing grants of a loop, which approve calls without a decision. List and revoke them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from toolloop.machine.values import StandingGrant
 
 @frozen
 class GivenGrant:
-    """A grant that somebody gave with an approval.
+    """A grant that was given with an approval.
 
     Attributes:
-        id: names it; a call that runs by it says so in its decision.
-        tool: the tool whose calls run unasked.
-        match: what their input must match, as in `Grant`; None where `input` says it.
-        input: the exact input they must have; None where `match` says it.
-        uses: how many more calls may run by it; None is any number.
-        expires_at: until when, an aware UTC time; None is for ever.
-        by: who gave it.
-        reason: why.
-        at: when, an aware UTC time.
-        call_id: of the call that was approved with it.
-        path: the calls that lead to the loop for which it stands; empty for the outermost.
+        id: the id of the grant. The decision of a call that it approves has this id.
+        tool: the tool whose calls need no decision.
+        match: the patterns that the input must match, as in `Grant`; None if `input` is used.
+        input: the exact input that the call must have; None if `match` is used.
+        uses: the number of calls that it still approves; None means no limit.
+        expires_at: the time at which it expires, an aware UTC datetime; None if it never does.
+        by: the name of the person who gave it.
+        reason: the reason that was given.
+        at: the time at which it was given, an aware UTC datetime.
+        call_id: the id of the call that was approved with it.
+        path: the path of the loop that it applies to; empty for the root.
 
     """
 
@@ -45,12 +45,12 @@ class GivenGrant:
 
 
 def is_over(grant: StandingGrant, now: float) -> bool:
-    """Return whether the time of a grant is over."""
+    """Return whether a grant has expired."""
     return grant.expires_at is not None and grant.expires_at <= now
 
 
 def shown(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
-    """Return a grant of the loop at that path, as callers see it."""
+    """Return a grant of the loop at a path, as callers see it."""
     return GivenGrant(
         id="/".join((*path, grant.id)),
         tool=grant.tool,
@@ -67,23 +67,23 @@ def shown(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
 
 
 class Grants(Sequence[GivenGrant]):
-    """The grants that stand, in the order in which they were given."""
+    """The standing grants, in the order in which they were given."""
 
     def __init__(self, standing: Sequence[GivenGrant], revoke: Callable[[str, str | None], None]) -> None:
-        """Made by a handle."""
+        """Store the grants. Made by a handle."""
         self._standing = tuple(standing)
         self._revoke = revoke
 
     def revoke(self, grant: GivenGrant | str, by: str | None = None) -> None:
-        """Take a grant back: no call runs by it from now on. A call that has started goes on.
+        """Revoke a grant: it approves no further calls. Calls that have started continue.
 
         Args:
-            grant: one of these, or its id.
-            by: who takes it back, for the record.
+            grant: a grant, or its id.
+            by: the name of the person who revokes it, for the record.
 
         Raises:
-            IllegalCommand: no such grant stands.
-            StoreError: the store failed, and the grant stands.
+            IllegalCommand: the grant is unknown.
+            StoreError: the store failed, and the grant is still valid.
 
         """
         self._revoke(grant.id if isinstance(grant, GivenGrant) else grant, by)

@@ -1,4 +1,4 @@
-"""The head of a stored loop: what is known of it without reading its journal."""
+"""The head of a stored loop: a summary that can be read without the journal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from toolloop.stores.pending import PendingCall, preview_of, shortened
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
 
-_RETRY_AFTER = 1.0  # seconds, where the API names none: so that the driver whose request failed can say when instead
+_RETRY_AFTER = 1.0  # seconds, if the API sends no delay; gives the driver of the failed request time to set its own
 
 
 def head_of(state: State, now: float, *, is_handed_over: bool, attempts: int | None = None) -> Head:
     """Return the head of a loop.
 
     Args:
-        state: where the loop is.
-        now: in seconds since the epoch.
+        state: the state of the loop.
+        now: seconds since the epoch.
         is_handed_over: see `status_of`.
         attempts: see `Head`.
 
@@ -40,12 +40,12 @@ def head_of(state: State, now: float, *, is_handed_over: bool, attempts: int | N
 
 
 def takes(call: ToolCall) -> tuple[str, ...]:
-    """Return the decisions that a waiting call takes."""
+    """Return the decisions that a waiting call accepts."""
     return TAKES[Why(call.why or Why.APPROVAL)]
 
 
 def names_along(state: State, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the tools of the calls along a path."""
+    """Return the tool names of the calls along a path."""
     rounds = [(round_of(state.loops[path[:depth]]), call_id) for depth, call_id in enumerate(path)]
     calls = [None if round_ is None else round_.find(call_id) for round_, call_id in rounds]
     return tuple("" if call is None else call.name for call in calls)

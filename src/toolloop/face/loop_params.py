@@ -1,4 +1,4 @@
-"""What a loop begins with: its tools, request parameters and messages, checked before anything is recorded."""
+"""Validate the tools, request parameters and messages of a new loop before anything is recorded."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from toolloop.tools import Tool, ToolRegistry
 
 @frozen
 class Beginning:
-    """The parameters of a loop that begins.
+    """The parameters of a new loop.
 
     Attributes:
-        stored: what is stored of them, as JSON.
-        secrets: what stays with the process.
-        messages: the texts of their messages; None if they have none.
+        stored: the stored parameters, as JSON.
+        secrets: the parameters that are kept only in the process.
+        messages: the texts of the messages; None without messages.
 
     """
 
@@ -32,7 +32,7 @@ class Beginning:
     messages: tuple[str, ...] | None
 
     def setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
-        """Return what a loop with these parameters is set up with; `more` by the fields of `Setup`."""
+        """Return the setup of a loop with these parameters. `more` sets further fields of `Setup`."""
         tools = tuple(tool.facts() for tool in registry)
         parts: dict[str, Any] = {**config.parts(), "params": encode(self.stored), "tools": tools, **more}
         return Setup(**parts)
@@ -41,24 +41,24 @@ class Beginning:
         """Refuse messages that the API would refuse with these parameters.
 
         Raises:
-            InvalidHistory: says where, which rule, and how to mend it.
+            InvalidHistory: the message has the position, the rule and the remedy.
 
         """
         refuse_invalid(messages, all_params(self.stored, registry), asked=asked)
 
 
 def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str) -> Beginning:
-    """Return the parameters of a loop, checked; its messages are not.
+    """Validate the parameters of a loop, except its messages.
 
     Args:
         params: the keyword arguments of `messages.create`; `messages` may be left out.
         registry: the loop's tools.
-        asked: what the caller asked for.
+        asked: the name of the caller's operation, for errors.
 
     Raises:
-        BadTool: two tools of one name, whether the loop defines them or the parameters do.
-        TypeError: they are not a mapping, or one of them is not JSON.
-        ValueError: one is missing, is set by the loop itself, or is one that the API refuses.
+        BadTool: two tools have the same name, in the registry or in the parameters.
+        TypeError: the parameters are not a mapping, or a parameter is not JSON.
+        ValueError: a parameter is missing, set by the loop itself, or refused by the API.
 
     """
     given = check_params(params, asked=asked)
@@ -73,24 +73,24 @@ def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str)
 
 def missing(name: str) -> ValueError:
     """Return the error for a parameter that every loop needs."""
-    return ValueError(f"params has no {name!r}; give the keyword arguments of messages.create")
+    return ValueError(f"params has no {name!r}. Pass the keyword arguments of messages.create")
 
 
 def as_registry(tools: Any) -> ToolRegistry:
     """Return the tools as a registry.
 
     Raises:
-        BadTool: two of one name, or something that is not a tool.
-        TypeError: they are not a list.
+        BadTool: an object is not a tool, or two tools have the same name.
+        TypeError: the value is not a list.
 
     """
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-        raise TypeError(f"tools is {a_type(tools)}; give a list of tools, or a ToolRegistry")
+        raise TypeError(f"tools: expected a list of tools or a ToolRegistry, got {a_type(tools)}")
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 
 def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
-    """Return the parameters with the loop's own tools among them."""
+    """Return the parameters, including the loop's own tools."""
     return _with_tools(stored, registry.definitions())
 
 
@@ -100,11 +100,11 @@ def _with_tools(stored: Mapping[str, JSON], definitions: Sequence[JSON]) -> dict
 
 
 def check_request(stored: Mapping[str, JSON], definitions: Sequence[JSON], *, asked: str) -> None:
-    """Refuse what the API is certain to refuse of a request, its messages aside. `definitions`: of the loop's tools.
+    """Refuse parameters and tools that the API certainly refuses. `definitions` are those of the loop's tools.
 
     Raises:
-        BadTool: two tools of one name, whether the loop defines them or the parameters do.
-        ValueError: a parameter that the API refuses.
+        BadTool: two tools have the same name, in the loop or in the parameters.
+        ValueError: the API refuses a parameter.
 
     """
     _refuse_bad(_with_tools(stored, definitions), asked=asked)
@@ -112,40 +112,40 @@ def check_request(stored: Mapping[str, JSON], definitions: Sequence[JSON], *, as
     for tool in stored.get("tools") or ():
         name = tool.get("name") if isinstance(tool, dict) else None
         if name in seen:
-            raise BadTool(f"two tools have the name {name!r}; at least one of them is in params['tools']", tool=name)
+            raise BadTool(f"two tools are named {name!r}, at least one in params['tools']. Rename one", tool=name)
         seen |= {name} if isinstance(name, str) else set()
 
 
-# --- parameters that the API is certain to refuse ---------------------------------------------------------------------
+# --- parameters that the API certainly refuses ------------------------------------------------------------------------
 
 
 def _refuse_bad(params: Mapping[str, JSON], *, asked: str) -> None:
-    """Refuse parameters of which it is certain that the API refuses them (source: rules 5 and 35 of the Messages API).
+    """Refuse parameters that the API certainly refuses (source: rules 5 and 35 of the Messages API).
 
     Args:
-        params: stored parameters, with the loop's own tools among `tools`.
-        asked: what the caller asked for.
+        params: stored parameters, with the loop's own tools in `tools`.
+        asked: the name of the caller's operation, for errors.
 
     Raises:
-        ValueError: names the parameter, and what it may be.
+        ValueError: the message names the parameter and the expected value.
 
     """
     for name, fits, may_be in _SHAPES:
         if params.get(name) is not None and not fits(params[name]):
-            raise ValueError(f"{asked}: params[{name!r}] is {_short(params[name])}; it is to be {may_be}")
-    if _compacts_twice(params):  # source: the tool runner of anthropic 2.12, which refuses this too
+            raise ValueError(f"{asked}: params[{name!r}]: expected {may_be}, got {_short(params[name])}")
+    if _compacts_twice(params):  # source: the tool runner of anthropic 2.12, which also refuses this
         raise ValueError(
-            f"{asked}: params has 'compaction', and an edit in 'context_management' that compacts; the API takes no "
-            "compaction block together with such an edit. Take one of the two away"
+            f"{asked}: params has 'compaction' and a compacting edit in 'context_management', but the API does not "
+            "accept both. Remove one"
         )
     tools = params.get("tools") or []
     choice = params.get("tool_choice")
     if choice is not None and not tools:
-        raise ValueError(f"{asked}: params['tool_choice'] is given, and there are no tools to choose from")
+        raise ValueError(f"{asked}: params has 'tool_choice', but the loop has no tools. Remove it, or pass tools")
     if choice is not None and choice["type"] == "tool":
         names = [tool.get("name") for tool in tools]
         if choice.get("name") not in names:
-            raise ValueError(f"{asked}: params['tool_choice'] names {choice.get('name')!r}; the tools are: {names}")
+            raise ValueError(f"{asked}: params['tool_choice']: unknown tool {choice.get('name')!r}; available: {names}")
 
 
 def _compacts_twice(params: Mapping[str, JSON]) -> bool:
@@ -159,7 +159,7 @@ def _is_tool(tool: JSON) -> bool:
     if not isinstance(tool, dict):
         return False
     if tool.get("type") not in (None, "custom"):
-        return True  # a tool of the API's own: only the API knows its fields
+        return True  # one of the API's own tools: only the API knows its fields
     return isinstance(tool.get("name"), str) and isinstance(tool.get("input_schema"), dict)
 
 
@@ -184,7 +184,7 @@ _SHAPES: tuple[tuple[str, Callable[[JSON], bool], str], ...] = (
     (
         "max_tokens",
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-        "a whole number of tokens",
+        "an int, the number of tokens",
     ),
     ("system", _is_system, "a text that is not blank, or a list of text blocks"),
     (

@@ -1,4 +1,4 @@
-"""A loop as JSON, for a page: the same of the outermost one and of those inside its calls."""
+"""A loop as JSON, for a page. The root and nested loops have the same fields."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from toolloop.tools.calls import ToolCall
 
 
 class PendingView(TypedDict):
-    """A call that waits, as JSON: see `ToolCall`.
+    """A waiting call as JSON: see `ToolCall`.
 
     Attributes:
-        names: of the tools of the calls along its path.
-        takes: the decisions that it takes: `approve`, `deny`, `answer`, `rerun`.
-        expires_at: a time by ISO 8601, or None.
-        preview: what the call would do, as the `preview` of its tool said; or None.
+        names: the tool names of the calls along its path.
+        takes: the decisions that it accepts: `approve`, `deny`, `answer`, `rerun`.
+        expires_at: a time in ISO 8601, or None.
+        preview: the effects of the call, as described by the tool's `preview`; or None.
 
     """
 
@@ -40,7 +40,7 @@ class PendingView(TypedDict):
 
 
 class UsageView(TypedDict):
-    """What a loop used, in tokens."""
+    """The tokens that a loop has used."""
 
     input_tokens: int
     output_tokens: int
@@ -48,7 +48,7 @@ class UsageView(TypedDict):
 
 
 class _OneView(TypedDict):
-    """A loop, without the loops inside it and the calls that wait."""
+    """A loop without its nested loops and waiting calls."""
 
     state: str
     depth: int
@@ -61,7 +61,7 @@ class _OneView(TypedDict):
 
 
 class ChildView(_OneView):
-    """A loop inside a call. `path`: the ids down to that call; `name`: of its tool. The rest as in `LoopView`."""
+    """A nested loop. `path`: the ids down to its call; `name`: the tool of that call. The rest is as in `LoopView`."""
 
     path: list[str]
     name: str
@@ -69,21 +69,21 @@ class ChildView(_OneView):
 
 
 class LoopView(_OneView):
-    """A loop as JSON, for a page: what `handle.view()` returns.
+    """A loop as JSON, for a page, as returned by `handle.view()`.
 
     Attributes:
-        loop_id: its id.
-        status: what it waits for, as in `store.list()`.
-        state: where it is: the name of its phase, such as `Waiting` or `Finished`.
-        depth: how deep it is nested.
-        iterations: how many requests were answered.
-        text: of the last reply; None before it, or without text in it.
-        termination: the kind of its end, once it has ended.
-        error: what failed, while that is not retried.
-        usage: input, output and all tokens.
-        left: what is left of each limit; None is no limit.
+        loop_id: the id.
+        status: the status, as in `store.list()`.
+        state: the name of its phase, such as `Waiting` or `Finished`.
+        depth: the number of loops around it.
+        iterations: the number of answered requests.
+        text: the text of the last reply; None without a reply or a text.
+        termination: the kind of its termination, once it has ended.
+        error: the error of a failed request, until it is retried.
+        usage: input tokens, output tokens and total tokens.
+        left: what is left of each limit; None means no limit.
         children: the loops inside its calls, each with its `path`, the `name` of its tool, and its own children.
-        pending: the calls that wait, nested ones included.
+        pending: the waiting calls, including nested ones.
 
     """
 
@@ -94,11 +94,11 @@ class LoopView(_OneView):
 
 
 def view_of(state: State, *, error: str | None = None) -> LoopView:
-    """Return a whole loop: its calls that wait, and the loops inside its calls.
+    """Return a loop with its waiting calls and its nested loops.
 
     Args:
-        state: the loop.
-        error: what the caller is told of one.
+        state: the state of the loop.
+        error: the text of its error, if any.
 
     """
     view = _of_one(state, ())
@@ -146,7 +146,7 @@ def _inside(state: State, path: Path) -> list[ChildView]:
 def _error(loop: Loop) -> str | None:
     if isinstance(loop.phase, Failed):
         return loop.phase.failure.message
-    return "it is nested too deep" if isinstance(loop.phase, TooDeep) else None
+    return "the loop is nested too deeply" if isinstance(loop.phase, TooDeep) else None
 
 
 def _of_call(state: State, call: ToolCall) -> PendingView:

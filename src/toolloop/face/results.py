@@ -1,4 +1,4 @@
-"""What a turn gives the caller: `Yielded`, `Completed` or `Error`."""
+"""The results of a turn: `Yielded`, `Completed` and `Error`."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from toolloop.machine.values import (
 )
 from toolloop.tools.calls import ToolCall, ToolResult
 
-# A call by its id, or by its path joined with "/"; or by the path itself, which is sure.
+# A call by its id, by its path joined with "/", or by the path itself, which is unambiguous.
 Named = str | tuple[str, ...]
 
 
 @frozen
 class Moves:
-    """What a `Yielded` needs of its handle.
+    """The functions of its handle that a `Yielded` needs.
 
     Attributes:
         decide: records decisions, all or none of them.
         command: records a command.
         edit: returns the closed history as a list to edit.
         tick: records that time has passed.
-        look: returns the loop as it is now; None once the wait is over that the `Yielded` shows.
+        look: returns the current loop, or None after the end of the wait that the `Yielded` shows.
 
     """
 
@@ -54,17 +54,17 @@ class Moves:
 
 
 class Yielded:
-    """It is the caller's turn: decide the calls that wait, then give a command.
+    """The loop has paused; it is your turn. Decide the waiting calls, then give a command.
 
-    It carries only the legal moves, and is spent by its command.
+    It has only methods that are legal now. It accepts one command; after that it is stale.
 
     Attributes:
         reason: `decision_required`, `tools_executed` or `paused`.
-        iteration: which answered request it is about, counted from 1.
-        iterations: how many requests were answered.
-        usage: of this iteration.
-        total_usage: of the loop so far.
-        events: what happened since the last result.
+        iteration: the number of the answered request, counted from 1.
+        iterations: the number of answered requests.
+        usage: the usage of this iteration.
+        total_usage: the usage of the loop so far.
+        events: the events since the last result.
 
     """
 
@@ -80,7 +80,7 @@ class Yielded:
         self._moves = moves
         self._last = state
 
-    # --- what the model said ---
+    # --- the reply ---
 
     @property
     def message(self) -> dict[str, JSON]:
@@ -89,17 +89,17 @@ class Yielded:
 
     @property
     def assistant_content(self) -> tuple[JSON, ...]:
-        """The blocks beside the calls."""
+        """The blocks other than calls."""
         return tuple(block for block in self.message["content"] if block["type"] != "tool_use")
 
     @property
     def assistant_text(self) -> str | None:
-        """The text beside the calls, joined by newlines, or None."""
+        """The text of the message, joined by newlines, or None."""
         return text_of(self.message["content"])
 
     @property
     def text(self) -> str | None:
-        """The same as `assistant_text`: every result of a turn has a `text`."""
+        """An alias of `assistant_text`; every result of a turn has a `text`."""
         return self.assistant_text
 
     # --- the calls ---
@@ -112,12 +112,12 @@ class Yielded:
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for the caller, also those of loops inside of calls: see `ToolCall.path`."""
+        """The calls waiting for your decision, including those of nested loops: see `ToolCall.path`."""
         return pending_calls(self._state)
 
     @property
     def results(self) -> tuple[ToolResult | None, ...]:
-        """One slot for each call, in the model's order; None while it is open."""
+        """The results of the calls, in the model's order; None for an open call."""
         return tuple(call.result for call in self.calls)
 
     def approve(
@@ -128,20 +128,21 @@ class Yielded:
         reason: str | None = None,
         remember: Grant | None = None,
     ) -> None:
-        """Let a call run, as proposed or with another input. See `Approve`.
+        """Approve a call, as proposed or with an edited input. See `Approve`.
 
         Raises:
-            CallerError: the call is unknown, settled, decided otherwise, another than shown, or not to be approved.
+            CallerError: the call is unknown, settled, differs from the one shown, has another decision, or does not
+                accept an approval.
 
         """
         self._decide(call, Approve(input=input, by=by, reason=reason, remember=remember))
 
     def deny(self, call: str | ToolCall, reason: str, by: str | None = None) -> None:
-        """Do not let a call run; the model is told the reason. See `Deny`."""
+        """Deny a call; it does not run. The model sees the reason. See `Deny`."""
         self._decide(call, Deny(reason, by=by))
 
     def answer(self, call: str | ToolCall, content: JSON, is_error: bool = False, by: str | None = None) -> None:
-        """Give the result of a call yourself; it does not run. See `Answer`."""
+        """Supply the result of a call; it does not run. See `Answer`."""
         self._decide(call, Answer(content, is_error=is_error, by=by))
 
     def rerun(self, call: str | ToolCall, by: str | None = None) -> None:
@@ -149,28 +150,28 @@ class Yielded:
         self._decide(call, Rerun(by=by))
 
     def approve_all(self, by: str | None = None) -> None:
-        """Approve every call that waits for approval, bound to what is shown now."""
+        """Approve all calls that wait for approval, bound to the calls as they are now."""
         moves = self._alive("approve_all()")
-        moves.tick()  # calls that have expired cannot be approved any more; the others can
+        moves.tick()  # expired calls can no longer be approved; the others can
         waiting = [call for call in self.pending if call.why == "approval"]
         moves.decide([bound(call, Approve(by=by)) for call in waiting])
 
     # --- the command ---
 
     def continue_loop(self) -> None:
-        """Go on at the next `next_turn()`.
+        """Continue the loop with the next `next_turn()`.
 
         Raises:
-            UndecidedCalls: calls wait, and the loop is not set to run the others meanwhile.
+            UndecidedCalls: calls wait for a decision, and `execution` is not `"ready"`.
 
         """
         self._alive("continue_loop()").command(Continue())
 
     def inject_and_continue(self, messages: str | Sequence[JSON]) -> None:
-        """Add messages, then go on. A string is one user message.
+        """Add messages, then continue. A string is one user message.
 
         Raises:
-            InvalidHistory: the API would refuse them there.
+            InvalidHistory: the API would refuse the messages at this point.
 
         """
         self._alive("inject_and_continue()").command(InjectMessages(messages))
@@ -187,13 +188,13 @@ class Yielded:
         """Return the closed history as a list to edit in place, as `handle.messages_mut()` does.
 
         Raises:
-            IllegalCommand: this `Yielded` is spent.
+            IllegalCommand: this `Yielded` is stale.
 
         """
         return self._alive("messages_mut()").edit()
 
     def unwrap(self) -> NoReturn:
-        """Raise: nothing is complete yet."""
+        """Raise `IllegalCommand`, because the loop is not complete."""
         waiting = ", ".join(f"{call.name} ({'/'.join(call.path)})" for call in self.pending) or "a command"
         raise IllegalCommand(
             f"the loop is not complete: it waits for {waiting}",
@@ -204,25 +205,25 @@ class Yielded:
 
     @property
     def is_spent(self) -> bool:
-        """Whether its command was given."""
+        """Whether it is stale, because a command was given."""
         return self._moves.look() is None
 
     @property
     def _state(self) -> State:
-        """The loop as it is now, or as this last saw it in the wait that it shows."""
+        """The current state, or the last one of the wait that this object shows."""
         self._last = self._moves.look() or self._last
         return self._last
 
     def _decide(self, call: str | ToolCall, decision: Decision) -> None:
         self._alive("a decision").decide([bound(call, decision)])
-        self._last = self._state  # what was decided is shown also when it is spent
+        self._last = self._state  # decisions are also shown when it is stale
 
     def _alive(self, asked: str) -> Moves:
         if (state := self._moves.look()) is None:
             raise IllegalCommand(
-                f"{asked}: this Yielded is spent; a command was given. Call handle.next_turn(), or see "
+                f"{asked}: this Yielded is stale, because a command was given. Call handle.next_turn(), or see "
                 "handle.pending_turn",
-                state="spent",
+                state="stale",
                 asked=asked,
                 allowed=("handle.next_turn()",),
             )
@@ -232,14 +233,14 @@ class Yielded:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what this turn is: who reads another attribute takes it for another result."""
+            """Name the type of this turn in the error, because the attribute belongs to another result."""
             names = [call.name for call in self.pending] if "_last" in self.__dict__ else []
             wait = f"{len(names)} {'call waits' if len(names) == 1 else 'calls wait'} ({', '.join(names)})"
-            raise _has_no(self, name, wait if names else "it waits for a command")
+            raise _has_no(self, name, wait if names else "the loop waits for a command")
 
     def __repr__(self) -> str:
-        spent = ", spent" if self.is_spent else ""
-        return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{spent}>"
+        stale = ", stale" if self.is_spent else ""
+        return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{stale}>"
 
 
 def _has_no(turn: object, name: str, what: str) -> AttributeError:
@@ -249,12 +250,12 @@ def _has_no(turn: object, name: str, what: str) -> AttributeError:
 def _wait(state: State) -> Waiting:
     phase = state.root.phase
     if not isinstance(phase, Waiting):
-        raise TypeError(f"the loop is {type(phase).__name__}, and does not wait")
+        raise TypeError(f"the loop does not wait: it is {type(phase).__name__}")
     return phase
 
 
 def _usage_of(loop: Loop) -> Usage:
-    """Return that of the last reply; a runner may begin with calls that no request of its own brought."""
+    """Return the usage of the last reply; zero if a runner began with calls of an earlier reply."""
     for entry in reversed(loop.usage_log):
         if not entry.path and entry.kind == "reply":
             return entry.usage
@@ -262,7 +263,7 @@ def _usage_of(loop: Loop) -> Usage:
 
 
 def _message_of(loop: Loop) -> str:
-    """Return the last reply; if the open round is not of it, the message that the caller of a runner gave."""
+    """Return the last reply, or the caller's assistant message if a runner's open round is based on that."""
     if loop.round is not None and loop.round.reply is not None:
         blocks = () if loop.response is None else decode(loop.response)["content"]
         if [call.id for call in loop.round.calls] != [block["id"] for block in blocks if block["type"] == "tool_use"]:
@@ -271,27 +272,27 @@ def _message_of(loop: Loop) -> str:
 
 
 class Shown(Protocol):
-    """A call as it was shown: a `ToolCall`, or what a store or an inbox shows of one."""
+    """A call as it was shown: a `ToolCall`, or the item of a store or an inbox."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The ids that lead to it."""
+        """The ids from the outermost call down to it."""
         ...
 
     @property
     def digest(self) -> str:
-        """What binds a decision to it."""
+        """The hash that binds a decision to it."""
         ...
 
 
 def bound(call: str | Shown, decision: Decision) -> tuple[Named, Decision]:
-    """Return a call by its name or path, and the decision: bound to exactly what was shown if it is not a name."""
+    """Return the name or path of a call, and the decision. A decision about a shown call is bound to its digest."""
     if isinstance(call, str):
         return call, decision
     if hasattr(call, "path") and hasattr(call, "digest"):
-        is_bound = getattr(decision, "digest", "") is not None  # what is not a decision is refused later
+        is_bound = getattr(decision, "digest", "") is not None  # values that are not decisions are refused later
         return call.path, decision if is_bound else evolve(decision, digest=call.digest)
-    raise TypeError(f"a call is named by its id or by the ToolCall that was shown, not by {a_type(call)}")
+    raise TypeError(f"expected the id of a call, or a ToolCall, got {a_type(call)}")
 
 
 def text_of(blocks: Sequence[JSON]) -> str | None:
@@ -305,11 +306,11 @@ class Completed:
     """The loop has ended.
 
     Attributes:
-        termination: how; see `toolloop.terminations`.
-        response: the last reply, verbatim, or None.
+        termination: how the loop ended; see `toolloop.terminations`.
+        response: the last reply as received, or None.
         text: its text, joined by newlines, or None.
-        iterations: how many requests were answered.
-        events: what happened since the last result.
+        iterations: the number of answered requests.
+        events: the events since the last result.
 
     """
 
@@ -323,33 +324,32 @@ class Completed:
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Empty: no call waits."""
+        """An empty tuple, because no call waits."""
         return ()
 
     def unwrap(self) -> Completed:
-        """Return itself."""
+        """Return this object."""
         return self
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what this turn is."""
+            """Name the type of this turn in the error."""
             raise _has_no(self, name, type(self.termination).__name__)
 
 
 @frozen
 class Error:
-    """The request failed, or the loop may not run at all. `handle.retry()` goes back to before the request.
+    """A request failed, or the loop is nested too deeply. `handle.retry()` returns to the point before the request.
 
     Attributes:
         error: the exception.
         retryable: whether the same request may succeed.
-        retry_after: seconds to wait first, or None.
-        iterations: how many requests were answered.
-        events: what happened since the last result.
-        path: the ids of the calls that lead to the loop whose request failed; empty if it is this one's.
-        partial_text: the text of the reply as far as it came, if it was streamed and broke off; nothing of it is in the
-            history.
+        retry_after: seconds to wait before a retry, or None.
+        iterations: the number of answered requests.
+        events: the events since the last result.
+        path: the path of the loop whose request failed; empty for the root.
+        partial_text: the partial text of a streamed reply that failed. It is not part of the history.
 
     """
 
@@ -364,12 +364,12 @@ class Error:
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Empty: no call waits."""
+        """An empty tuple, because no call waits."""
         return ()
 
     @property
     def text(self) -> str | None:
-        """The same as `partial_text`."""
+        """An alias of `partial_text`."""
         return self.partial_text
 
     def unwrap(self) -> NoReturn:
@@ -379,16 +379,16 @@ class Error:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what this turn is."""
+            """Name the type of this turn in the error."""
             raise _has_no(self, name, type(self.error).__name__)
 
 
 @frozen
 class ToolLoopResult:
-    """What came of a loop so far.
+    """The result of a loop so far.
 
     Attributes:
-        response: the last reply that made sense, verbatim, or None.
+        response: the last valid reply as received, or None.
         termination: how the loop ended: `Unfinished()` if it did not, `Failed(error)` if the last turn was an `Error`.
         error: the exception of that `Error`, or None.
 

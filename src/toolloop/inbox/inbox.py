@@ -223,7 +223,7 @@ class Inbox:
         Raises:
             ValueError: `allow` or `expires_in` is invalid, or `base_url` contains control characters.
             LoopNotFound: the loop does not exist.
-            UnknownCall: there is no such waiting call.
+            UnknownCall: the call does not exist, or does not wait.
 
         """
         if isinstance(allow, str) or not allow or not set(allow) <= set(_KINDS):

@@ -156,7 +156,7 @@ def _orphan(call: str, spot: Spot, walk: _Walk) -> None:
     elif call in walk.used:
         message = f"the call {call} is not in the assistant message directly before this result"
     else:
-        message = f"there is no call {call}"
+        message = f"the call {call} does not exist"
     walk.findings.add("orphan-result", spot.path, message)
 
 

@@ -37,7 +37,7 @@ def check_shape(messages: Any, findings: Findings) -> None:
         findings.add("message-shape", "messages", f"the messages are {named(messages)}, not a list")
         return
     if not messages:
-        findings.add("no-messages", "messages", "there are no messages")
+        findings.add("no-messages", "messages", "the list of messages is empty")
     if len(messages) > MAX_MESSAGES:
         findings.add("too-many-messages", "messages", f"there are {len(messages)} messages")
     for number, message in enumerate(messages):

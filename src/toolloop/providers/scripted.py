@@ -41,7 +41,7 @@ class Completion:
         """Return the complete message for a short reply. Existing fields are kept.
 
         Raises:
-            ValueError: a server result has no id, and there is no unanswered server call.
+            ValueError: a server result has no id, and all server calls are answered.
 
         """
         message: dict[str, JSON] = {

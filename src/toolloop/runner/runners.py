@@ -122,14 +122,14 @@ class RunnerBase:
         """Decide waiting calls: see `ToolLoopHandle.decide`. Then continue to iterate.
 
         Raises:
-            IllegalCommand: there is no waiting call.
+            IllegalCommand: no call is waiting.
             UnknownCall, DecisionConflict: as for a handle.
 
         """
         if not self.pending:
             text = (
-                "decide(): there is no call waiting for a decision. Calls can wait after the body of the loop, in the "
-                "next step, or in generate_tool_response()"
+                "decide(): no call is waiting for a decision. Calls can wait after the body of the loop, in the next "
+                "step, or in generate_tool_response()"
             )
             raise not_possible(text, self._steps.phase, "decide()", "iterating the runner", "generate_tool_response()")
         self._steps.handle.decide(decisions)

@@ -18,8 +18,7 @@ _UNENDED = (
     "again for a new stream"
 )
 _ENDED = (
-    "get_final_message(): there is no message: the loop ended before this reply was complete. See "
-    "into_result().termination for the reason"
+    "get_final_message(): the loop ended before this reply was complete. See into_result().termination for the reason"
 )
 _OUTSIDE = (
     "reading the stream: events can be read only inside `async with stream:`. Enter it first, or use "

@@ -93,8 +93,8 @@ class Tool(Generic[P, R]):
         """Return a new copy of the definition for `tools`. Its bytes do not change from run to run.
 
         Raises:
-            BadTool: an annotation of the function has no schema, `strict=True` is not possible, or an input example
-                is invalid.
+            BadTool: an annotation of the function has no schema, the schema cannot satisfy `strict=True`, or an input
+                example is invalid.
 
         """
         definition: dict[str, JSON] = decode(self._definition)

@@ -322,7 +322,7 @@ class _McpCall:
 
 
 def _returned(result: types.CallToolResult) -> object:
-    """Return the result as a tool would. Structured content is used only if there is no other: servers repeat it.
+    """Return the result as a tool would. Structured content is used only alone, because servers repeat it as text.
 
     Raises:
         ToolError: the server reports that the tool failed. It has the server's text.
