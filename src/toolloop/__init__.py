@@ -1,6 +1,6 @@
 """A caller-driven, resumable tool loop for the Messages API of Claude.
 
-Start with `ToolLoopHandle`; the README has a whole program. What is not here lives in its module: `toolloop.errors`,
+Start with `ToolLoopHandle`; the README has a complete program. Other public names are in modules: `toolloop.errors`,
 `.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.types`, `.testing`.
 """
 
@@ -171,7 +171,7 @@ _MODULES = (
 )
 
 
-if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "every name exists"
+if not TYPE_CHECKING:  # to a type checker, a module-level `__getattr__` means that every name exists
 
     def __getattr__(name: str) -> object:
         """Import a public name at its first use (PEP 562)."""

@@ -1,4 +1,4 @@
-"""The errors of toolloop, split by who must act."""
+"""The errors of toolloop: those of the caller, and failures of the outside world."""
 
 from toolloop.machine.errors import (
     AlreadyDecided,

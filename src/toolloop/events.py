@@ -1,4 +1,4 @@
-"""What happened, for those who watch: on each result, for `LoopConfig.observers`, and in streamed turns."""
+"""Watch events: for `LoopConfig.observers`, for streamed turns, and in the `events` of each result."""
 
 from toolloop.face.watch_events import (
     BlocksLeftOut,

@@ -1,4 +1,4 @@
-"""How a loop ends."""
+"""The ways in which a loop ends."""
 
 from toolloop.machine.terminations import (
     BudgetExceeded,

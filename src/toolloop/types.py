@@ -1,4 +1,4 @@
-"""Types in the signatures of the other public modules, for annotations of your own."""
+"""Types in the signatures of the other public modules, for your own annotations."""
 
 from toolloop.face.config import Opinion, Policy, ResultFilter, StopWhen
 from toolloop.face.grants import GivenGrant, Grants

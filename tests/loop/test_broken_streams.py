@@ -97,7 +97,7 @@ def test_who_leaves_early_has_cancelled_the_request(driver: str, after: type[Any
                 assert stream is not None
                 assert stream.hung_up.wait(30)
             assert talk.handle.messages == (params()["messages"][0],)
-            with pytest.raises(IllegalCommand, match="was left"):
+            with pytest.raises(IllegalCommand, match="was closed or failed"):
                 _ = reader.turn
             seen, turn = await read(talk.handle)
             assert (text_in(seen), yielded(turn).reason) == (LONG, "tools_executed")

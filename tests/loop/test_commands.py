@@ -198,7 +198,7 @@ def test_a_call_is_named_by_what_is_unique() -> None:
     """Where an id is in several loops, the paths are told; `/c` is the call of the outermost loop."""
     state = nested()
     commands = commands_of(state)
-    with pytest.raises(UnknownCall, match="several have that name: give the path") as caught:
+    with pytest.raises(UnknownCall, match="'c' is ambiguous") as caught:
         commands.decide(state, [("c", Approve())])
     assert set(caught.value.known) == {"c", "p/c"}
     names: dict[Named, str] = {"/c": "c", "p/c": "p/c", ("c",): "c", ("p", "c"): "p/c"}
@@ -226,5 +226,5 @@ def test_messages_beside_the_history_are_told_apart() -> None:
     beside = state.root.unjoined
     assert len(beside) == 1
     same = encode({"role": "assistant", "content": [m.server_call("srvtoolu_1"), m.server_result("srvtoolu_1")]})
-    with pytest.raises(InvalidHistory, match="stay beside the history"):
+    with pytest.raises(InvalidHistory, match="are beside the history"):
         edited(state, m.user(), same, m.user("more"))

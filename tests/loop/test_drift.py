@@ -166,7 +166,7 @@ def check(kinds: tuple[Kind, ...], on_drift: Any) -> None:
         return
     before = handle.snapshot()
     for drive in (ToolLoopHandle.run, streamed, commanded, ToolLoopHandle.run):
-        with pytest.raises(Drift, match=r'Bring them back, or open it with on_drift="accept"') as caught:
+        with pytest.raises(Drift, match=r'Restore it, or pass on_drift="accept"') as caught:
             drive(handle)
         assert set(caught.value.changes) == set(refused)
         assert all(change in str(caught.value) for change in refused)
@@ -200,7 +200,7 @@ def test_adopted_drift_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         handle.run()
         handle.follow_up("more")
         handle.run()
-    (line,) = [record.getMessage() for record in caplog.records if "stored" in record.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
     assert "parameter 'model' changed" in line
     assert decode(handle.state.root.setup.params)["model"] == "claude-opus-5"
 

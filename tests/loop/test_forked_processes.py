@@ -65,7 +65,7 @@ def used(name, *arguments):
         else:
             getattr(handle, name)(*arguments)
     except IllegalCommand as error:
-        assert "opened in another process" in str(error), error
+        assert "belongs to the parent process" in str(error), error
         return
     raise AssertionError(name)
 

@@ -217,7 +217,7 @@ def test_an_edit_of_a_history_that_goes_on_elsewhere_is_told() -> None:
         working = handle.messages_mut()
         working[0] = user("edited")
         other.next_turn()
-        with pytest.raises(IllegalCommand, match=r"flush\(\): somebody else changed.*messages_mut\(\) again"):
+        with pytest.raises(IllegalCommand, match=r"flush\(\): the history was changed.*messages_mut\(\) again"):
             handle.flush()
         handle.flush()
         assert handle.messages == other.messages

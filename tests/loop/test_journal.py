@@ -374,7 +374,7 @@ def test_a_refused_command_that_is_stored_all_the_same_is_not_said_twice() -> No
     with pytest.raises(StoreError, match="the disk is gone"):
         journal.say(change)
     store.fails = lambda _: None
-    with pytest.raises(Conflict, match="went on elsewhere"):
+    with pytest.raises(Conflict, match="continued elsewhere"):
         journal.say(change)
     assert names(store.inner) == ["Opened", "Changed"]
     assert journal.state == stored_state(store.inner)

@@ -89,7 +89,7 @@ def test_warn_tells_of_the_repetition_once_and_goes_on(kind: str, caplog: pytest
     assert lived.circles() == [LoopDetected(3, "search", 3, "warn")]
     assert (lived.done.termination, lived.done.iterations) == (NaturalEnd(), 4)
     assert "identical arguments" not in str(lived.sent)
-    (record,) = (known for known in caplog.records if "alike" in known.message)
+    (record,) = (known for known in caplog.records if "in a row" in known.message)
     told = {name: getattr(record, name) for name in ("loop_id", "tool", "count")}
     assert (record.name, told) == ("toolloop", {"loop_id": "loop", "tool": "search", "count": 3})
 

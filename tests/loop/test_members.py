@@ -153,7 +153,7 @@ def test_a_command_after_the_end_does_nothing_and_is_logged(state: str, caplog: 
         with refused(at.handle, IllegalCommand, "resume(InjectMessages(...))") as caught:
             at.handle.resume(InjectMessages("and?"))
         assert ("follow_up()" in caught.value.allowed) == (state != "TooDeep")
-    assert caplog.text.count("a command after the end does nothing") == 2
+    assert caplog.text.count("ignored a command after the end") == 2
 
 
 @each("state", [state for state in STATES if state not in (*WAITING, *ENDED)])

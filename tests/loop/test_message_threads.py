@@ -284,7 +284,7 @@ def test_a_refusal_falls_back_to_the_whole_history(code: str, caplog: pytest.Log
         then = ["whole 3", "whole 5"] if code == "thread_unsupported_request" else ["create 3", "continue 1"]
         assert shape(api) == ["create 1", "continue 1", *then]
         assert [record.getMessage() for record in caplog.records if code in record.getMessage()] == [
-            f"the server refused the message thread ({code}): the request is made again with the whole history"
+            f"the server refused the message thread ({code}); repeating the request with the whole history"
         ]
 
 

@@ -155,7 +155,7 @@ def test_an_edit_before_a_pause_that_needs_its_thinking_is_refused(driver: str) 
         async with reading(driver, pausing()) as at:
             turn = await to_the_pause(at)
             edit(at.handle)
-            with refused(at.handle, IllegalCommand, "pauses", "resume(Stop())"):
+            with refused(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
                 turn.continue_loop()
             assert len(at.bodies()) == 3
             at.handle.messages_mut()[0] = user("Read the book.")
@@ -179,7 +179,7 @@ def test_other_words_before_such_a_pause_are_refused(what: str) -> None:
     async def story() -> None:
         async with reading("sync", pausing()) as at:
             turn = await to_the_pause(at)
-            with refused(at.handle, IllegalCommand, "pauses", "resume(Stop())"):
+            with refused(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
                 at.handle.update_params(**OTHERWISE[what])
             assert len(at.bodies()) == 3
             at.handle.update_params(max_tokens=300)

@@ -116,7 +116,7 @@ def test_a_loop_that_may_not_run_has_nothing_to_edit() -> None:
     """Nothing can mend that."""
     handle = sync_loop([FINE], max_depth=0)
     handle.next_turn()
-    with refused(handle, IllegalCommand, "may not run at all"):
+    with refused(handle, IllegalCommand, "nested too deep to run"):
         handle.messages_mut()
 
 
@@ -139,7 +139,7 @@ def test_nobody_edits_while_a_turn_is_in_progress() -> None:
     goes_to_its_end("sync", handle)
     in_progress, earlier = told
     assert "a turn is in progress" in in_progress
-    assert "this list is of an earlier wait" in earlier
+    assert "this list belongs to an earlier wait" in earlier
 
 
 @either_kind

@@ -98,7 +98,7 @@ def test_next_turn_while_a_turn_waits_is_refused() -> None:
     """A `Yielded` cannot be forgotten: nothing goes on without its command."""
     with scene([MIXED]) as at:
         turn = at.turn()
-        with refused(at.handle, IllegalCommand, "next_turn()", "waits for a command", "pending_turn") as caught:
+        with refused(at.handle, IllegalCommand, "next_turn()", "needs a command", "pending_turn") as caught:
             at.handle.next_turn()
         assert (caught.value.state, caught.value.asked) == ("Waiting", "next_turn()")
         assert caught.value.allowed == ("continue_loop()", "inject_and_continue()", "stop()")

@@ -210,7 +210,7 @@ def test_what_is_raised_is_not_logged(kind: str, caplog: pytest.LogCaptureFixtur
         leave = getattr(peer.handle, "__exit__" if kind == "sync" else "__aexit__")
         wait(kind, leave(known, known("as the turn"), None))
     (record,) = caplog.records
-    assert record.getMessage().startswith("not everything is stored yet:")
+    assert record.getMessage().startswith("could not store everything on close:")
     assert (record.levelname, record.exc_info) == ("WARNING", None)
 
 

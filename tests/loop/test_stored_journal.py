@@ -124,7 +124,7 @@ def test_a_firm_command_is_refused_when_the_loop_moved_on(defers: bool) -> None:
     _say(mine, change)
     theirs.refresh()
     theirs.say(change)
-    with pytest.raises(Conflict, match="went on elsewhere"):
+    with pytest.raises(Conflict, match="continued elsewhere"):
         _say(mine, change)
     assert names(store).count("Changed") == 2
 

@@ -216,7 +216,7 @@ def test_a_word_about_a_loop_that_went_on_is_refused(word: str) -> None:
     second.say(second.turn().continue_loop)
     yielded(second.next_turn())
     before = world.store.load("loop")
-    lost = "somebody else changed the history" if word == "an edit" else "went on elsewhere"
+    lost = "the history was changed elsewhere" if word == "an edit" else "continued elsewhere"
     with pytest.raises((Conflict, IllegalCommand), match=lost):
         first.say(lambda: RACING[word](first))
     assert world.store.load("loop") == before

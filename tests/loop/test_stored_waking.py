@@ -237,6 +237,6 @@ def test_what_another_handle_changes_just_before_a_driver_takes_over_stands(kind
 def test_what_another_handle_changes_just_before_may_be_a_drift(kind: str) -> None:
     """Its parameters do not fit the tools of the driver, which sends nothing."""
     world, peer = takes_over(kind, lambda other: other.handle.update_params(tools=[LOOKUP]))
-    with pytest.raises(Drift, match="the parameters of the loop do not fit its tools any more"):
+    with pytest.raises(Drift, match="the stored parameters do not fit the current tools"):
         peer.run()
     assert (world.requests, "Woken" in world.journal()) == ([], False)

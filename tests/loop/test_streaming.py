@@ -113,7 +113,7 @@ def test_nothing_happens_before_it_is_read() -> None:
         async with talking("sync", [reply("done")], params()) as talk:
             before = talk.handle.snapshot()
             async with reading(talk.handle) as reader:
-                with pytest.raises(IllegalCommand, match="read the stream to its end"):
+                with pytest.raises(IllegalCommand, match="Read the stream to its end"):
                     _ = reader.turn
             assert talk.handle.snapshot() == before
             assert talk.api.requests == []
@@ -153,7 +153,7 @@ def test_a_turn_that_is_over_or_waits() -> None:
         async with talking("sync", [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()) as talk:
             turn = await talk.turn()
             async with reading(talk.handle) as reader:
-                with pytest.raises(IllegalCommand, match="waits for a command"):
+                with pytest.raises(IllegalCommand, match="needs a command"):
                     await reader.next()
                 assert await reader.next() is None
             turn.continue_loop()

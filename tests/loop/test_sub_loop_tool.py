@@ -81,7 +81,7 @@ def test_it_may_have_a_schema_of_its_own() -> None:
     [
         ({}, "prompt: Missing required keyword only argument"),
         ({"prompt": 3}, "prompt: Input should be a valid string, got 3"),
-        ({"prompt": " \n"}, 'prompt: expected a text with words in it, got " \\n"'),
+        ({"prompt": " \n"}, 'prompt: expected a text that is not blank, got " \\n"'),
         ({"prompt": "x", "tone": "calm"}, 'tone: Unexpected keyword argument, got "calm"'),
     ],
 )

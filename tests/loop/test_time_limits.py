@@ -129,7 +129,7 @@ def test_a_reply_that_comes_too_late_is_dropped(caplog: pytest.LogCaptureFixture
     join()
     assert handle.state is state
     assert handle.next_turn() is ended
-    assert "a model request ended too late to count" in caplog.messages
+    assert "a model request ended after the loop stopped waiting for it" in caplog.messages
 
 
 # --- tools in progress -----------------------------------------------------------------------------------------------

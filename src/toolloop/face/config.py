@@ -1,4 +1,4 @@
-"""The configuration of a loop, checked at once."""
+"""The configuration of a loop, validated when it is made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ResultFilter = Callable[[ToolCall, JSON], JSON]  # JSON, or an awaitable of it
 
 
 def _fits(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
-    """Return a validator that refuses a value of a field, and says what to give instead."""
+    """Return a validator for a field. `remedy`: the values that it accepts, for the error."""
 
     def check(_config: Any, attribute: Any, value: Any) -> None:
         if not test(value):
@@ -41,7 +41,7 @@ def _is_whole(value: Any, minimum: int) -> bool:
 
 
 def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
-    fits = _fits(partial(_is_whole, minimum=minimum), f"a whole number from {minimum} up, or None for no limit")
+    fits = _fits(partial(_is_whole, minimum=minimum), f"a whole number ({minimum} or more), or None for no limit")
     return optional(fits)
 
 
@@ -49,7 +49,7 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= float_info.max
 
 
-_seconds = optional(_fits(_is_seconds, "a number of seconds from 0 up, or None for no limit"))
+_seconds = optional(_fits(_is_seconds, "a number of seconds (0 or more), or None for no limit"))
 _callable = optional(_fits(callable, "a callable, or None"))
 _EXECUTIONS = get_args(Execution)
 _execution: Callable[[Any, Any, Execution], None] = _fits(_EXECUTIONS.__contains__, f"one of {', '.join(_EXECUTIONS)}")
@@ -57,7 +57,7 @@ _execution: Callable[[Any, Any, Execution], None] = _fits(_EXECUTIONS.__contains
 
 def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
     if value == 0:
-        raise ValueError(f"{attribute.name} is 0, which no tool can keep; give more, or None for no limit")
+        raise ValueError(f"{attribute.name} is 0, but every tool takes some time; give more, or None for no limit")
 
 
 def _is(kind: type, remedy: str) -> Callable[[Any, Any, Any], None]:
@@ -75,7 +75,7 @@ def _has_whole_parts(_config: Any, _attribute: Any, budget: Budget) -> None:
 
 def _is_detection(_config: Any, attribute: Any, value: LoopDetection) -> None:
     if not _is_whole(value.threshold, 1):
-        raise ValueError(f"{attribute.name}.threshold is {value.threshold!r}; give a whole number from 1 up")
+        raise ValueError(f"{attribute.name}.threshold is {value.threshold!r}; give a whole number (1 or more)")
     if value.action not in (actions := get_args(LoopAction)):
         raise ValueError(f"{attribute.name}.action is {value.action!r}; give one of {', '.join(actions)}")
 
@@ -86,10 +86,10 @@ def _observes(value: Any) -> bool:
 
 def _are_not_async(_config: Any, attribute: Any, value: Any) -> None:
     if any(map(is_async, value)):
-        raise ValueError(f"{attribute.name} holds an async function, which is never awaited; give ordinary ones")
+        raise ValueError(f"{attribute.name} contains an async function, which is not supported; give plain functions")
 
 
-# The parameter of a converter is what type checkers take for the field's.
+# Type checkers use the type of a converter's parameter for the field.
 def _strategies(value: Strategy | Sequence[Strategy] | None) -> Any:
     return (value,) if isinstance(value, Strategy) else _tuple(value)
 
@@ -114,7 +114,7 @@ def _can_be_said(_config: Any, attribute: Any, value: Texts) -> None:
         except (LookupError, ValueError, AttributeError) as error:
             raise ValueError(f"{attribute.name}.{part.name} cannot be filled in: {error!r}") from error
         if not said:
-            raise ValueError(f"{attribute.name}.{part.name} is blank; the API refuses an error without a text")
+            raise ValueError(f"{attribute.name}.{part.name} is blank, and the API refuses an error without text")
 
 
 _budget = optional([_is(Budget, "a Budget, or None for no limit"), _has_whole_parts])
@@ -124,7 +124,7 @@ _observers = [_are(_observes, "a list of callables, each of which takes one even
 _compaction = optional(
     _are(lambda value: isinstance(value, Strategy), "MaskResults, DropRounds or Summarize, a list of them, or None")
 )
-_depth = _fits(partial(_is_whole, minimum=0), "a whole number from 0 up")
+_depth = _fits(partial(_is_whole, minimum=0), "a whole number (0 or more)")
 
 
 def _is_set(value: object) -> str:
@@ -137,43 +137,43 @@ def _how_many(values: Sequence[object]) -> str:
 
 @frozen(kw_only=True)
 class LoopConfig:
-    """How a loop behaves. `None` is no limit.
+    """The configuration of a loop. `None` means no limit.
 
     Args:
-        max_iterations: answered requests in one user turn.
-        max_pauses: how many times in a row a pause is resumed.
-        max_calls_per_reply: client calls in one reply. A reply with more gives an `Error` with a `ProtocolError`, and
-            none of its calls runs.
-        timeout: active seconds in one user turn; waiting for the caller does not count.
-        max_depth: the first depth at which no loop runs.
-        budget: what the whole loop may use.
-        max_parallel_tools: how many tools run at once; 1 is one after the other.
-        tool_timeout: how many seconds a tool may take; its own `timeout` comes first. An async tool is cancelled then.
-            A sync one is left behind in its thread, and its end does not count.
-        decision_timeout: after how many seconds a call that waits for approval, or for an answer from outside, expires.
-            A policy may say otherwise with `Ask(expires_in=...)`.
-        execution: `barrier`: nothing runs while a call waits. `ready`: what is decided runs meanwhile.
-        on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. None: the tool's own
-            `needs_approval` decides. If it raises, the call waits for the caller.
-        stop_when: `(view) -> bool | str | None`: asked after each reply, before any tool runs; True or a reason ends
-            the loop. If it raises, `next_turn()` raises that, and can be called again.
+        max_iterations: the maximum number of answered requests in one user turn.
+        max_pauses: how many pauses in a row are resumed.
+        max_calls_per_reply: the maximum number of client calls in one reply. A reply with more gives an `Error` with a
+            `ProtocolError`, and none of its calls runs.
+        timeout: the maximum active time of one user turn in seconds, without waits for the caller.
+        max_depth: the maximum nesting; loops at this depth or deeper are refused.
+        budget: the maximum usage of the whole loop.
+        max_parallel_tools: how many tools may run at once; 1 runs them one after the other.
+        tool_timeout: the limit in seconds for a tool without its own `timeout`. At the limit, an async tool is
+            cancelled; a sync one is left behind in its thread, and its end is ignored.
+        decision_timeout: after how many seconds a call expires that waits for approval or for an external answer. A
+            policy can set another limit with `Ask(expires_in=...)`.
+        execution: with `barrier`, no call runs while another one waits. With `ready`, decided calls run meanwhile.
+        on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. If it returns None, the tool's
+            own `needs_approval` decides. If it raises, the call waits for the caller.
+        stop_when: `(view) -> bool | str | None`: called after each reply, before any tool runs. True or a reason ends
+            the loop. If it raises, `next_turn()` raises that exception, and you can call it again.
         result_filters: `(call, content) -> content | None`: each may replace the content that a tool
-            returned; None leaves it. They run one after the other, before the result is recorded, and not on errors.
-            One that raises leaves the result as it was.
-        observers: each is called with every event of `toolloop.events`; one that raises is logged. One that has
-            `around(event)` is also asked for a context manager around each model request and each run of a tool; it is
-            entered and left in the thread or task that sends or runs, with the `RequestStarted` or `CallStarted`. One
-            that has `for_loop(loop)` is asked, once for each handle, for the observer to call in its place;
-            `loop.loop_id` says of which loop.
-        loop_detection: what is done about a model that makes the same calls again and again; None does not look.
+            returned; None keeps it. They run in order before the result is recorded, but not on errors. If one raises,
+            the result is unchanged.
+        observers: each is called with every event of `toolloop.events`. If one raises, that is logged. If it has a
+            method `around(event)`, the method returns a context manager for each model request and each run of a tool;
+            it is entered and left in the thread or task of the request or run, with the `RequestStarted` or
+            `CallStarted`. If it has a method `for_loop(loop)`, the method is called once for each handle, and returns
+            the observer to call instead; `loop.loop_id` is the id of the loop.
+        loop_detection: how to handle a model that repeats the same calls; None turns detection off.
         compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request;
-            None leaves the history as it is.
-        texts: what the model is told of a call that has no result of its own.
-        threads: the server holds the conversation, and a request sends only what is new; see the docs on threads. A
-            client or a model without threads gets the whole history, as without this.
+            None keeps the history.
+        texts: the texts that the model gets for calls without a result of their tools.
+        threads: whether the server keeps the conversation, so that a request sends only new messages; see the docs on
+            threads. A client or a model without threads gets the whole history.
 
     Raises:
-        ValueError: a value that makes no sense; it names the field.
+        ValueError: a value is not valid; the error names the field.
 
     """
 
@@ -205,7 +205,7 @@ class LoopConfig:
         return self.compaction if isinstance(self.compaction, tuple) else ()
 
     def parts(self) -> dict[str, Any]:
-        """Return what a loop keeps of the configuration, by the fields of `Setup`."""
+        """Return the values that a loop stores, by the fields of `Setup`."""
         return {
             "limits": self.limits(),
             "execution": self.execution,
@@ -219,7 +219,7 @@ class LoopConfig:
         }
 
     def limits(self) -> Limits:
-        """Return the limits that the machine counts."""
+        """Return the limits that the machine enforces."""
         return Limits(
             max_iterations=self.max_iterations,
             max_pauses=self.max_pauses,
@@ -235,7 +235,7 @@ class LoopConfig:
         return frozenset(name for name in names if getattr(self, name))
 
     def has_async(self) -> bool:
-        """Return whether a callable is async, as far as can be known without calling it."""
+        """Return whether a callable is async, as far as this is known without calling it."""
         given = (self.on_tool_call, self.stop_when, *self.result_filters)
         waits = any(getattr(strategy, "awaits", False) for strategy in self.strategies())
         return waits or any(each is not None and is_async(each) for each in given)
@@ -243,11 +243,11 @@ class LoopConfig:
 
 @frozen
 class LoopContext:
-    """What a loop is given by its caller: an object for its tools, and how deep it is nested.
+    """The context of a loop: an object for its tools, and its depth.
 
     Args:
-        state: the caller's own object; tools read it as `ToolContext.state`. It is in no snapshot.
-        depth: 0 for an outermost loop. Inside a tool give its `ToolContext` as context instead.
+        state: an object of yours; tools read it as `ToolContext.state`. It is not in snapshots.
+        depth: 0 for an outermost loop. Inside a tool, pass its `ToolContext` as the context instead.
 
     """
 
@@ -256,10 +256,10 @@ class LoopContext:
 
 
 def check_parts(config: object, context: object, *, loop_id: object = None, clock: object = None) -> None:
-    """Refuse a configuration, context, id or clock of another type.
+    """Refuse a configuration, context, id or clock of the wrong type.
 
     Raises:
-        TypeError: names which, and what to give.
+        TypeError: one of them has the wrong type.
 
     """
     if not isinstance(config, LoopConfig):

@@ -1,7 +1,7 @@
-"""What happened, for those who watch: on each result, and for `LoopConfig.observers`.
+"""Watch events: for `LoopConfig.observers`, for streams, and in the `events` of each result.
 
-All are frozen, and told in the order in which things happened. The machine's own events, which are the journal of a
-loop, are in `toolloop.machine`; these are for people and logs.
+All are frozen, and delivered in the order in which they happened. They are for people and logs. The machine's own
+events, which make up the journal of a loop, are in `toolloop.machine`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class WatchEvent:
     """Something that happened in a loop.
 
     Attributes:
-        iteration: the number of the request it belongs to, counted from 1.
-        path: the ids of the calls that lead to the loop it happened in, from the outermost down.
+        iteration: the number of its request, counted from 1.
+        path: the ids of the calls that lead to its loop, from the outermost down.
 
     """
 
@@ -34,14 +34,14 @@ class WatchEvent:
 
 @frozen
 class RequestStarted(WatchEvent):
-    """A model request goes out. `summary`: it asks for a summary of the history, for a compaction."""
+    """A model request is sent. `summary`: whether it is for a summary of the history, for a compaction."""
 
     summary: bool = field(default=False, kw_only=True)
 
 
 @frozen
 class RequestAnswered(WatchEvent):
-    """A model request was answered. `seconds`: how long it took; `summary`: it asked for one, for a compaction."""
+    """A model request was answered. `seconds`: its duration; `summary`: whether it was for a summary."""
 
     stop_reason: str | None
     usage: Usage
@@ -59,9 +59,9 @@ class RequestFailed(WatchEvent):
 
 @frozen
 class ThreadRefused(WatchEvent):
-    """The server refused the message thread of a request, which is made again with the whole history.
+    """The server refused the message thread of a request. The request is repeated with the whole history.
 
-    `error_code`: why, in the API's words, such as `thread_not_found`.
+    `error_code`: the reason, as a code of the API such as `thread_not_found`.
     """
 
     error_code: str
@@ -69,9 +69,10 @@ class ThreadRefused(WatchEvent):
 
 @frozen
 class Delta(WatchEvent):
-    """A piece of a reply as it comes in, told only while a turn is streamed. `index`: of its block in the reply.
+    """A piece of a streamed reply. `index`: the index of its block in the reply.
 
-    Deltas go to the stream and to observers. They are in no result's `events`: the reply itself is there by then.
+    Deltas go to the stream and to observers of a streamed turn. The `events` of a result do not contain them, because
+    the whole reply is available then.
     """
 
     index: int
@@ -100,7 +101,7 @@ class CitationDelta(Delta):
 
 @frozen
 class InputDelta(Delta):
-    """A piece of the JSON of a call's input, of a client's call or a server's. Pieces joined are the whole input."""
+    """A piece of the JSON of the input of a client or server call. The joined pieces are the whole input."""
 
     call_id: str
     name: str
@@ -109,7 +110,7 @@ class InputDelta(Delta):
 
 @frozen
 class CallProposed(WatchEvent):
-    """The model asks for a call."""
+    """The model proposed a call."""
 
     call_id: str
     name: str
@@ -136,7 +137,7 @@ class CallWaiting(WatchEvent):
 
 @frozen
 class CallStarted(WatchEvent):
-    """A tool starts."""
+    """A tool was started."""
 
     call_id: str
     name: str
@@ -144,7 +145,7 @@ class CallStarted(WatchEvent):
 
 @frozen
 class CallProgress(WatchEvent):
-    """A running tool says how far it has come, with `ToolContext.report`. The numbers are in its own unit."""
+    """A running tool reported its progress with `ToolContext.report`. The numbers are in the tool's own unit."""
 
     call_id: str
     name: str
@@ -155,7 +156,7 @@ class CallProgress(WatchEvent):
 
 @frozen
 class ResultFiltered(WatchEvent):
-    """A result filter changed a result. `before` and `after`: its size, in characters of JSON."""
+    """A result filter changed a result. `before`, `after`: its size in characters of JSON."""
 
     call_id: str
     name: str
@@ -169,7 +170,7 @@ class CallFinished(WatchEvent):
     """A call has its result.
 
     Attributes:
-        seconds: how long its tool ran, 0.0 where none did.
+        seconds: the duration of the run; 0.0 if no tool ran.
         plain_text: as in `ToolResult`. It is not logged.
 
     """
@@ -184,14 +185,14 @@ class CallFinished(WatchEvent):
 
 @frozen
 class MessageHeld(WatchEvent):
-    """An injected message waits, because the API allows none at this place; it joins at the next legal one."""
+    """An injected message is queued, because the API does not allow it yet. It joins as soon as the API allows it."""
 
     count: int
 
 
 @frozen
 class LoopDetected(WatchEvent):
-    """The model repeats a round. `tool_name`: what it called; `count`: how many times in a row; `action`: as set."""
+    """The model repeated a round. `tool_name`: the called tools; `count`: how often; `action`: as configured."""
 
     tool_name: str
     count: int
@@ -211,10 +212,10 @@ class Compacted(WatchEvent):
     """The history was compacted.
 
     Attributes:
-        strategy: which one did it: the name of its class (with "#2" for the second of a class), or "compaction" where
-            the API did, as the parameter asks.
-        before, after: about how many tokens a request took, and takes now.
-        problem: why nothing changed, where nothing did.
+        strategy: the class name of the strategy (with "#2" for a second one of a class), or "compaction" for a
+            compaction by the API.
+        before, after: the estimated tokens of a request, before and after.
+        problem: the reason if nothing changed.
 
     """
 
@@ -226,21 +227,21 @@ class Compacted(WatchEvent):
 
 @frozen
 class ThinkingDropped(WatchEvent):
-    """What stood before thinking blocks changed, so requests leave them out from now on. `count`: how many more."""
+    """The prefix of thinking blocks changed, so requests leave them out from now on. `count`: how many more."""
 
     count: int
 
 
 @frozen
 class BlocksLeftOut(WatchEvent):
-    """Blocks of a reply did not join the history, because the API would refuse to take them back."""
+    """Blocks of a reply did not join the history, because the API would refuse them in a request."""
 
     kinds: tuple[str, ...]
 
 
 @frozen
 class DriftAdopted(WatchEvent):
-    """The loop goes on with other tools, parameters or limits than it was stored with. `changes`: each in words."""
+    """The loop continues with a configuration that changed since it was stored. `changes`: their descriptions."""
 
     changes: tuple[str, ...]
 
@@ -252,41 +253,41 @@ class LoopFinished(WatchEvent):
     termination: Termination
 
 
-# --- those who watch -------------------------------------------------------------------------------------------------
+# --- observers -------------------------------------------------------------------------------------------------------
 
 
 class Source(Protocol):
-    """Holds the state of a tree of loops: a journal."""
+    """An object with the state of a tree of loops: a journal."""
 
     state: State
 
 
 class WatchedLoop:
-    """The loop that an observer is asked to watch. It keeps nothing alive.
+    """The loop that an observer watches. It keeps no object alive.
 
     Attributes:
-        loop_id: of the outermost loop.
-        depth: how many calls the outermost loop that the observer is told of runs inside of.
+        loop_id: the id of the outermost loop.
+        depth: how many calls the outermost observed loop is inside of.
 
     """
 
     def __init__(self, loop_id: str, depth: int, source: Callable[[], Source | None]) -> None:
-        """Made by the event bus of the loop."""
+        """Keep the parts. The event bus of the loop calls this."""
         self.loop_id = loop_id
         self.depth = depth
         self._source = source
 
     def at(self, path: Path) -> Loop | None:
-        """Return the loop at a path as it is now; None if there is none."""
+        """Return the current loop at a path, or None."""
         source = self._source()
         return None if source is None else source.state.at(path)
 
 
 class LoopObserver(Protocol):
-    """An observer that is asked, once for each handle, for the one to call in its place."""
+    """An observer that returns, once for each handle, the observer to call instead."""
 
     def for_loop(self, loop: WatchedLoop) -> Callable[[WatchEvent], object] | None:
-        """Return what is called with each event of this loop."""
+        """Return the function to call with each event of this loop, or None."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""The handles, the drivers, and what they record."""
+"""The handles, the drivers and the journal."""

@@ -1,4 +1,4 @@
-"""The parts of a loop that is driven, put together: a handle talks to them, and so does a runner."""
+"""Assemble the parts of a driven loop, for a handle or a runner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from toolloop.tools import ToolContext
 
 
 class Driver(Protocol):
-    """What performs the operations of an engine: a `SyncDriver` or an `AsyncDriver`."""
+    """The driver that performs the operations of an engine: a `SyncDriver` or an `AsyncDriver`."""
 
     is_async: ClassVar[bool]
     notifier: Any
@@ -40,10 +40,10 @@ class Driver(Protocol):
         """`when_late`: called in the thread of a tool that ends between two turns."""
 
     def drive(self, result: Callable[[], Any]) -> Any:
-        """Drive until it is the caller's turn: `result` gives what the turn came to."""
+        """Drive until it is the caller's turn. `result`: returns the result of the turn."""
 
     def read_by(self, unread: Any) -> None:
-        """Let an `Unread` or `AsyncUnread` read what happens; None: there is no reader."""
+        """Set the `Unread` or `AsyncUnread` of the turn's reader; None means that there is no reader."""
 
 
 @frozen
@@ -51,16 +51,16 @@ class Assembly:
     """The parts of a loop.
 
     Attributes:
-        parts: what it was assembled from.
+        parts: the parts that it was assembled from.
         journal: holds its state.
-        lease: allows one driver of a stored loop; None without a store.
+        lease: the right to drive a stored loop; None without a store.
         runtimes: the tools and the configuration of each loop of the tree.
         requests: makes its model requests.
-        engine: decides what is done next.
-        commands: what a caller says, as functions of the state.
-        issuer: brings them to the journal.
+        engine: decides which operation is next.
+        commands: the caller's commands, as functions of the state.
+        issuer: issues them to the journal.
         driver: performs the operations of the engine, sync or async.
-        late: stores the ends of calls that no driver stores.
+        late: stores ends of calls that come while no driver works.
 
     """
 
@@ -76,10 +76,10 @@ class Assembly:
     late: Callable[[], None]
 
     def begin_stored(self) -> None:
-        """Create a stored loop; or take one over that was interrupted, and has no driver. This blocks.
+        """Create a stored loop, or take over an interrupted one that has no driver. This blocks.
 
         Raises:
-            Conflict: the loop is there, and was to be created.
+            Conflict: a new loop was requested, and its id is in use.
             StoreError: the store failed.
 
         """
@@ -94,15 +94,15 @@ class Assembly:
         try:
             exhaust(steps)
         except Conflict:
-            return  # its driver lives: this handle reads and decides
+            return  # another driver holds the loop, so this handle only reads and decides
         finally:
             self.lease.give_back_if_free()
         self.journal.bus.tell()
 
     def _take_over(self, lease: DriverLease) -> Generator[None]:
-        """Take the loop over; the lease is kept while this generator is on its way."""
+        """Take the loop over. The lease is kept while this generator is open."""
         lease.acquire()
-        if self._is_to_be_taken_over():  # else its driver has ended the turn meanwhile
+        if self._is_to_be_taken_over():  # else its driver has ended the turn in the meantime
             self.journal.record(Woken(driver=lease.owner, at=self.journal.now()))
         self.journal.commit()
         yield
@@ -111,9 +111,9 @@ class Assembly:
         return self.parts.take_over or under_way(self.journal.state)
 
     def turn(self, unread: Any) -> AbstractContextManager[None]:
-        """Return what is around a turn. `unread`: an `Unread` or `AsyncUnread` of its reader; None: there is none.
+        """Return the context manager of a turn. `unread`: of its reader; None means that there is no reader.
 
-        It takes its reader from the turn before, so nothing has to be undone after an interrupt.
+        It replaces the reader of the previous turn, so no cleanup is needed after an interrupt.
         """
         self.journal.bus.reader = None if unread is None else unread.tell
         self.requests.streams = unread is not None
@@ -122,18 +122,18 @@ class Assembly:
 
 
 class _Leaving:
-    """Gives up what is in progress at the end of a turn; not where the turn's generator is closed.
+    """Gives up the operations in progress at the end of a turn, unless the turn's generator is being closed.
 
-    The garbage collector closes a generator in any thread, between any two bytecodes: whatever is locked may be locked
-    by that very thread. So nothing is locked or stored there. `Engine.wake` ends what such a turn left behind, and the
-    thread that renews leases gives back its lease.
+    The garbage collector may close a generator in any thread, between any two bytecodes, and that thread may hold any
+    lock. So closing takes no lock and stores nothing. `Engine.wake` ends the operations that such a turn left behind,
+    and the thread that renews leases gives back its lease.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def __enter__(self) -> None:
-        """Begin; there is nothing to undo."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is GeneratorExit:
@@ -143,10 +143,10 @@ class _Leaving:
 
 
 def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:
-    """Put the parts of a loop together. Nothing is sent or stored, and no clock starts.
+    """Assemble the parts of a loop. It sends and stores nothing, and starts no clock.
 
     Raises:
-        TypeError: `provider` is not one, or is sync where the driver is async, or the other way round.
+        TypeError: `provider` is not a provider, or the provider and the driver are not both sync or both async.
 
     """
     is_async = driver_class.is_async
@@ -171,7 +171,7 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
         )
         journal, lease = stored, DriverLease(stored, take_over=parts.take_over)
     bus.connect(journal, runtimes.observers)
-    report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - for this it is there
+    report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - it exists for this use
     progress = InProgress(journal, report_usage)
     requests = ModelRequests(progress, runtimes, provider, is_async=is_async)
     engine = Engine(
@@ -197,14 +197,14 @@ def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None, runtime
 
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
-    """Store the ends of calls that came after the turn, and give the lease back once no tool runs."""
+    """Store the ends of calls that came after the turn. Give the lease back once no tool runs."""
     is_known = journal.is_failing
     try:
         journal.commit()
-    except StoreError as error:  # it is tried again, and raised then
+    except StoreError as error:  # the next commit tries again, and raises
         if not is_known:
             extra = {"loop_id": journal.state.root.setup.loop_id}
-            LOG.warning("not everything is stored yet: %s", error, extra=extra)
+            LOG.warning("could not persist the end of a call; will retry: %s", error, extra=extra)
     finally:
         if lease is not None:
             lease.give_back_if_free()

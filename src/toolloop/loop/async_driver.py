@@ -1,4 +1,4 @@
-"""The async driver, for asyncio and trio. It polls, stores, performs and waits; it decides nothing."""
+"""The async driver, for asyncio and trio. It polls, stores, performs and waits; the engine decides."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from toolloop.machine.errors import ToolLoopError
 class AsyncDriver:
     """Drives a loop in an event loop.
 
-    An operation that is alone is awaited here; others run side by side, in tasks. Sync tools run in threads.
+    A single operation is awaited directly; several run in parallel, in tasks. Sync tools run in threads.
     """
 
     is_async: ClassVar[bool] = True
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: stores the end of a call, in a thread, where no driver does."""
+        """`when_late`: stores, in a thread, the end of a call that comes while no driver works."""
         self.engine = engine
         self.notifier = AsyncNotifier(self._cancel_left_behind)
         self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
@@ -36,21 +36,21 @@ class AsyncDriver:
         self._when_late = when_late
 
     def read_by(self, unread: AsyncUnread | None) -> None:
-        """Wait for the reader of a streamed turn; None: there is no reader."""
+        """Set the reader to wait for; None means that the turn is not streamed."""
         self._was_read = _no_reader if unread is None else unread.was_read
 
     async def drive(self, result: Callable[[], Any]) -> Any:
         """Drive until it is the caller's turn.
 
         Args:
-            result: gives what the turn came to; None if there is more to do.
+            result: returns the result of the turn; None while it is not over.
 
         """
         try:
             self.engine.wake()
             with self.notifier.listening():
                 return await self._drive(result, None)
-        except BaseExceptionGroup as errors:  # no task lets an exception out, so it is the driver's own
+        except BaseExceptionGroup as errors:  # no task lets an exception out, so it was raised by the driver itself
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
 
     async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
@@ -60,17 +60,17 @@ class AsyncDriver:
             operations = []
             try:
                 operations = engine.poll()
-                self._cancel_left_behind()  # time ran out for a loop inside a call, say
+                self._cancel_left_behind()  # for example, a loop inside a call reached its timeout
                 if journal.is_behind:
                     await in_thread(journal.commit)
                 journal.tell()
-            except ToolLoopError as failure:  # a task is not cut off by it, but comes to its end
+            except ToolLoopError as failure:  # it does not cut off the tasks, which come to their end
                 engine.fail(failure)
             await self._was_read()
             if group is None and any(self._needs_task(operation) for operation in operations):
                 async with anyio.create_task_group() as tasks:
                     turn = await self._drive(result, tasks)
-                    tasks.cancel_scope.cancel()  # what the loop no longer waits for
+                    tasks.cancel_scope.cancel()  # operations that the loop no longer waits for
                     return turn
             for operation in operations:
                 await self._begin(operation, group)
@@ -95,7 +95,7 @@ class AsyncDriver:
             group.start_soon(self._perform_cancellable, operation)
         elif not isinstance(operation.work, ModelRequest):
             await self._perform_cancellable(operation)
-        else:  # it is not cancelled; and anyio would keep its task, and so the lease, when the event loop is closed
+        else:  # it is not cancelled; and anyio keeps a task, and so the lease, after the event loop is closed
             await self._perform(operation)
 
     async def _perform_cancellable(self, operation: Operation) -> None:
@@ -104,24 +104,24 @@ class AsyncDriver:
             await self._perform(operation)
 
     async def _perform(self, operation: Operation) -> None:
-        """Perform an operation, and let nothing out but a real cancellation."""
+        """Perform an operation. Raise nothing but a real cancellation."""
         try:
             value = await operation.work.perform_async(self._was_read)
-        except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
+        except Exception as error:  # noqa: BLE001 - the engine handles every failure
             self.engine.complete(operation, error=error)
         except GeneratorExit:  # the event loop is gone: `wake` ends the operation
             raise
         except BaseException as error:
-            # A tool that raises a cancellation of its own is a cancelled call; of others, the driver raises it.
+            # A tool that raises its own cancellation cancels its call. From other operations, the driver raises it.
             is_tool = isinstance(operation.work, CallRun)
             self.engine.cut(
                 operation, without_cancellation(error, anyio.get_cancelled_exc_class()) if is_tool else error
             )
             await anyio.lowlevel.checkpoint_if_cancelled()
             if is_cancelling_task():
-                raise  # a real cancellation goes on, unlike one that only the tool raised
+                raise  # a real cancellation propagates, unlike one that only the tool raised
         else:
-            if callable(value):  # its result takes time to make, so the event loop does not wait for it
+            if callable(value):  # making its result takes time, so a thread does it
                 self.threads.finish(operation, value)
             else:
                 self.engine.complete(operation, value)
@@ -136,4 +136,4 @@ class AsyncDriver:
 
 
 async def _no_reader() -> None:
-    """Return at once: the turn is not read while it happens."""
+    """Return at once, because the turn is not streamed."""

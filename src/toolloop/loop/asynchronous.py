@@ -33,14 +33,14 @@ H = TypeVar("H", bound="AsyncToolLoopHandle")
 class AsyncToolLoopHandle(HandleBase):
     """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
 
-    The same as `ToolLoopHandle`, over an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
+    It is `ToolLoopHandle` for an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
     `next_turn()` and `run()`.
     """
 
     _driver_class: ClassVar[type[Driver]] = AsyncDriver
 
     @classmethod
-    def open(  # noqa: PLR0913 - the parts of a loop that no store can hold
+    def open(  # noqa: PLR0913 - the parts of a loop that are not stored
         cls,
         store: Store,
         loop_id: str,
@@ -57,18 +57,18 @@ class AsyncToolLoopHandle(HandleBase):
     ) -> OpeningLoop[Self]:
         """Load a loop from a store, or create it there: `async with AsyncToolLoopHandle.open(...) as handle`.
 
-        What it gives can also be awaited. See `ToolLoopHandle.open`.
+        You can also await its result. See `ToolLoopHandle.open`.
         """
         here = Here.of(tools, config, context, clock, is_async=True)
         given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
         return OpeningLoop(partial(cls._loaded, here, store, loop_id, provider, **given))
 
     async def flush(self) -> None:
-        """Store what was decided and said, and look at what others stored. See `ToolLoopHandle.flush`.
+        """Store pending decisions and commands, and read the events that others stored. See `ToolLoopHandle.flush`.
 
         Raises:
             StoreError: the store failed; nothing is lost.
-            CallerError: what was said is not possible any more, because another caller or process was first.
+            CallerError: a decision or command is no longer allowed, because another caller or process was first.
 
         """
         self._issuer.take_edits("flush()")
@@ -79,13 +79,13 @@ class AsyncToolLoopHandle(HandleBase):
         await self._in_thread(self._journal.refresh)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
-        """Do what waits for the store in a thread, if there is a store. It is not cancelled half-way."""
+        """Call a function that waits for the store, in a thread if there is a store. It is not cancelled half-way."""
         if self._lease is not None:
             await in_thread(work)
             self._journal.tell()
 
     async def close(self) -> None:
-        """Store what waits to be stored, and give the lease back. See `ToolLoopHandle.close`."""
+        """Store everything pending, and give the lease back. See `ToolLoopHandle.close`."""
         try:
             self._issuer.take_edits("close()")
             await self._in_thread(self._journal.commit)
@@ -105,17 +105,17 @@ class AsyncToolLoopHandle(HandleBase):
             if error[0] is None:
                 raise
             if error[0] is not type(unstored):
-                LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
+                LOG.warning("could not store everything on close: %s", unstored, extra={"loop_id": self.loop_id})
 
     async def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where the caller can act. See `ToolLoopHandle.next_turn`."""
         return await self._drive("next_turn()")
 
     def stream_turn(self) -> AsyncTurnStream:
-        """Drive like `next_turn()`, and read what happens while it happens. See `ToolLoopHandle.stream_turn`.
+        """Drive like `next_turn()`, and stream the events as they happen. See `ToolLoopHandle.stream_turn`.
 
-        `async with handle.stream_turn() as stream:`, then `async for event in stream`. The turn runs in a task of its
-        own, in step with the reader. A generator around it may be closed by another task.
+        Use `async with handle.stream_turn() as stream:`, then `async for event in stream`. The turn runs in its own
+        task, at the reader's pace. Another task may close a generator around it.
         """
         unread = AsyncUnread()
         drive = partial(self._drive, "stream_turn()", unread)
@@ -132,7 +132,7 @@ class AsyncToolLoopHandle(HandleBase):
 
     async def _turning(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
         """Drive one turn. `own`: see `Driving`."""
-        # Other tasks run at least once in each turn, also if neither the provider nor a tool ever waits.
+        # Let other tasks run at least once in each turn, even if neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
         with self._assembly.turn(unread):
@@ -150,10 +150,10 @@ class AsyncToolLoopHandle(HandleBase):
 
     @asynccontextmanager
     async def _letting_go(self) -> AsyncGenerator[None]:
-        """In the end, store what happened, and give the lease back if it is not needed."""
+        """Store what happened, and give the lease back if it is not needed."""
         try:
             yield
-        except GeneratorExit:  # the event loop is gone, and nothing can be awaited any more
+        except GeneratorExit:  # the event loop is gone, so nothing can be awaited
             raise
         except BaseException:
             await self._let_go()
@@ -170,11 +170,11 @@ class AsyncToolLoopHandle(HandleBase):
         *,
         until: Callable[[], bool] | None = None,
     ) -> Yielded | Completed | Error:
-        """Keep going while nothing needs the caller; `ask` may be an async function. See `ToolLoopHandle.run`."""
+        """Drive turns until the caller is needed; `ask` may be an async function. See `ToolLoopHandle.run`."""
         return await self._run(ask, until=until)
 
     def stream(self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None) -> AsyncTurnStream:
-        """Keep going as `run()` does, and read what happens while it happens. See `ToolLoopHandle.stream`."""
+        """Drive like `run()`, and stream the events as they happen. See `ToolLoopHandle.stream`."""
         unread = AsyncUnread()
         return AsyncTurnStream(partial(self._run, ask, unread), unread, self._engine.timer, self._store_ends)
 
@@ -200,10 +200,10 @@ class AsyncToolLoopHandle(HandleBase):
 
 
 class OpeningLoop(Generic[H]):
-    """A stored loop on its way: await it for the handle, or use it in `async with`, which closes the handle."""
+    """A stored loop that is being opened. Await it for the handle, or use `async with`, which closes the handle."""
 
     def __init__(self, load: Callable[[], H]) -> None:
-        """`load`: gives the handle; it blocks while the store works."""
+        """`load`: returns the handle; it blocks while the store works."""
         self._load = load
         self._handle: H | None = None
 

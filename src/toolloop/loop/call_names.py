@@ -1,4 +1,4 @@
-"""Calls by their names: an id, ids joined with slashes, or a path."""
+"""Find calls by name: an id, ids joined with slashes, or a path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def joined(path: Path) -> str:
 
 
 def found(state: State, named: Named) -> Path:
-    """Return the path of an open call by its path, by that joined with slashes, or by its id where that is unique.
+    """Return the path of an open call, named by its path, by the path joined with slashes, or by an id if unique.
 
     Raises:
         UnknownCall: several open calls have this name.
@@ -30,8 +30,7 @@ def found(state: State, named: Named) -> Path:
     if len(having) > 1:
         names = ", ".join(f"/{joined(each)}" for each in having)
         raise UnknownCall(
-            f"a decision names the call {named!r}, and several have that name: give the path of the one you mean, of "
-            f"{names}; or the ToolCall that was shown",
+            f"the call name {named!r} is ambiguous. Give one of the paths {names}, or the ToolCall that was shown",
             call=named,
             known=tuple(map(joined, having)),
         )
@@ -39,6 +38,6 @@ def found(state: State, named: Named) -> Path:
 
 
 def open_call(loop: Loop, call_id: str) -> Call | None:
-    """Return a call of the open round of a loop, if it is there."""
+    """Return a call of the open round of a loop, or None."""
     round_ = open_round(loop)
     return None if round_ is None else round_.find(call_id)

@@ -1,8 +1,8 @@
-"""What a caller tells a loop: each command is a function of the state, and gives the event to record, or refuses.
+"""The caller's commands: each is a function of the state that returns the event to record, or raises.
 
-The machine refuses what a phase does not allow, when the event is recorded. Here is refused what only the parameters,
-the tools and the history tell. A journal in a store asks a command again if others were first, so a command keeps
-nothing of the state that it saw. What the caller gave is read once, before: by `Commands.read`, `read_params`,
+The machine refuses events that the phase does not allow. This module checks the commands against the parameters, the
+tools and the history. A stored journal evaluates a command again if other events were stored first, so a command keeps
+no part of the state that it saw. The caller's input is read once, before that: by `Commands.read`, `read_params`,
 `read_limits` and `said_texts`.
 """
 
@@ -46,9 +46,9 @@ from toolloop.messages.blocks import RESULT_KINDS
 from toolloop.requests.params import Secrets, check_params, split
 from toolloop.tools.responses.results import kinds_for
 
-Said = Callable[[State], ev.Event | None]  # a command with all that it was given; None: it changes nothing
+Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
 
-_SHAPING = frozenset({"model", "tools", "thinking"})  # parameters that decide which histories are valid
+_SHAPING = frozenset({"model", "tools", "thinking"})  # the parameters on which the validity of a history depends
 
 
 @frozen
@@ -56,9 +56,9 @@ class ParamChanges:
     """Other request parameters, as `update_params` takes them.
 
     Attributes:
-        stored: those that are stored, as JSON.
-        secrets: those that stay with the process.
-        names: of all that were given, also of those that are taken away.
+        stored: the stored parameters, as JSON.
+        secrets: the parameters that are never stored.
+        names: the names of all given parameters, including removed ones.
 
     """
 
@@ -69,39 +69,39 @@ class ParamChanges:
 
 
 def read_params(changes: Mapping[str, Any]) -> ParamChanges:
-    """Read what `update_params` was given; None takes a parameter away.
+    """Read the arguments of `update_params`; None removes a parameter.
 
     Raises:
         TypeError: a parameter is not JSON.
-        ValueError: a parameter that is not given this way, or that no loop can do without.
+        ValueError: a parameter cannot be set this way, or is required and cannot be removed.
 
     """
     asked = "update_params()"
     if "messages" in changes:
-        raise ValueError(f"{asked}: messages are changed with messages_mut(), not as a parameter")
+        raise ValueError(f"{asked}: messages is not allowed here. Change the history with messages_mut()")
     given = check_params(changes, asked=asked)
     removed = frozenset(name for name, value in given.items() if value is None)
     if needed := removed & {"model", "max_tokens"}:
-        raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be taken away; give another value")
+        raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be removed; give another value")
     stored, secrets = split({name: value for name, value in given.items() if value is not None})
     return ParamChanges(stored, secrets, tuple(given), removed)
 
 
 def read_limits(**limits: Any) -> dict[str, Any]:
-    """Read what `extend` was given, by the fields of `Limits`; None leaves a limit as it is.
+    """Read the arguments of `extend`, by the fields of `Limits`; None keeps a limit.
 
     Raises:
-        ValueError: a limit that makes no sense.
+        ValueError: a limit is out of range.
 
     """
     changes = {name: value for name, value in limits.items() if value is not None}
-    LoopConfig(**changes)  # it checks the values, each by its field
+    LoopConfig(**changes)  # checks the values
     return changes
 
 
 @frozen
 class Commands:
-    """The commands of a caller. `now`: gives the time, in seconds since the epoch."""
+    """The commands of a caller. `now`: returns the time, in seconds since the epoch."""
 
     _runtimes: ToolsOfLoops
     _now: Callable[[], float]
@@ -109,13 +109,13 @@ class Commands:
     # --- decisions -------------------------------------------------------------------------------------------------
 
     def decide(self, state: State, decisions: Sequence[tuple[Named, Decision]]) -> ev.Decided | None:
-        """Decide calls: all of them, or none. None: it was decided so before.
+        """Decide calls: all of them, or none. Return None if all decisions repeat existing ones.
 
         Raises:
-            UnknownCall: a call that is not there; or an id that several calls have.
-            AlreadyDecided: a call that has its result, unless the decision says the same again.
-            DecisionConflict: another call than the one shown, or decided otherwise already.
-            IllegalCommand: a call that does not wait, or does not take such a decision.
+            UnknownCall: a call does not exist, or several calls have its id.
+            AlreadyDecided: a call has its result, and the decision is not a repetition.
+            DecisionConflict: a call has changed since it was shown, or another decision was made.
+            IllegalCommand: a call does not wait, or does not take this kind of decision.
 
         """
         if not decisions:
@@ -129,13 +129,13 @@ class Commands:
             event = ev.Decided(tuple(records), at=now)
             after = step(state, event)
         except IllegalCommand as error:
-            error.state = _phase(state.root)  # one error, one meaning: the phase of the outermost loop
+            error.state = _phase(state.root)  # always the phase of the outermost loop
             raise
-        # What was decided before, and is decided so again, is one decision.
+        # A repeated decision changes nothing.
         return None if _rounds(step(state, ev.Ticked(at=now))) == _rounds(after) else event
 
     def _record_of(self, state: State, named: Named, decision: Decision, now: float) -> tuple[str, Any]:
-        """Return the name of a call, and what is decided on it in the machine's form."""
+        """Return the name of a call, and the decision in the machine's form."""
         path = found(state, named)
         loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
         call = None if loop is None else open_call(loop, path[-1])
@@ -147,12 +147,13 @@ class Commands:
             known = runtime.known_tools(loop)
         record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known)
         edited = decision.input if isinstance(decision, Approve) else None
-        # A call that does not wait is refused by the machine, which says who was quicker.
+        # The machine refuses a call that does not wait, and names the existing decision.
         if edited is not None and call is not None and call.status is Status.WAITING and runtime is not None:
             tool = runtime.tools.get(call.name)
-            if tool is not None and (problem := misfit(tool, edited)):  # the caller's mistake, not the model's
+            if tool is not None and (problem := misfit(tool, edited)):  # the error is the caller's, not the model's
                 raise InvalidEdit(
-                    f"approve of the call {name!r}: the edited input does not fit the schema of {tool.name}. {problem}",
+                    f"cannot approve the call {name!r}: "
+                    f"the edited input does not fit the schema of {tool.name}. {problem}",
                     state=_phase(state.root),
                     asked="approve",
                     allowed=("approve", "deny", "answer"),
@@ -160,23 +161,23 @@ class Commands:
         return name, record
 
     def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
-        """Take a grant back. `grant_id`: as `handle.grants` shows it."""
+        """Revoke a grant. `grant_id`: as in `handle.grants`."""
         standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
         named = (each for each in standing if joined((*each[0], each[1])) == grant_id)
         path, name = next(named, ((), grant_id))
         return ev.GrantRevoked(name, None if by is None else well_formed(by), at=self._now(), path=path)
 
     def tick(self, state: State, now: float) -> ev.Ticked | None:
-        """Tell a loop what time it is. None: no wait is over by then."""
+        """Let the time pass. Return None if no call expires by then."""
         return ev.Ticked(at=now) if is_due(state, now) else None
 
     # --- commands --------------------------------------------------------------------------------------------------
 
     def read(self, command: Command) -> tuple[str, Said]:
-        """Return what a command is called in errors, and the function of the state.
+        """Return the name of a command for errors, and the function of the state.
 
         Raises:
-            TypeError: it is not a command, or its reason or messages are not what a command takes.
+            TypeError: it is not a command, or its reason or messages have the wrong type.
 
         """
         match command:
@@ -195,7 +196,7 @@ class Commands:
         """Continue a loop that waits for a command.
 
         Raises:
-            IllegalCommand: it waits for none.
+            IllegalCommand: the loop does not wait for a command.
 
         """
         if not isinstance(state.root.phase, Waiting):
@@ -203,12 +204,12 @@ class Commands:
         return ev.Continued(at=self._now())
 
     def inject(self, state: State, texts: tuple[str, ...], by: str | None = None) -> ev.Continued:
-        """Add messages, and continue where a command is awaited.
+        """Add messages, and continue if the loop waits for a command.
 
         Raises:
-            IllegalCommand: the loop takes no messages now.
+            IllegalCommand: the loop does not take messages now.
             UndecidedCalls: calls wait for a decision.
-            InvalidHistory: the API would refuse the messages there.
+            InvalidHistory: the API would refuse the messages at this point.
 
         """
         loop = state.root
@@ -216,7 +217,7 @@ class Commands:
         if isinstance(loop.phase, (Failed, Finished)):
             raise refusal(loop, asked)
         event = ev.Continued(texts, by, at=self._now())
-        step(state, event)  # what is not possible at all is refused as that
+        step(state, event)  # the machine's own errors come first
         self._refuse(landing(loop, texts), loop, asked)
         if _has_marks(texts):
             self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
@@ -230,7 +231,7 @@ class Commands:
         """Go back to the point before the request that failed.
 
         Raises:
-            IllegalCommand: no request failed.
+            IllegalCommand: no request has failed.
 
         """
         if not isinstance(state.root.phase, Failed):
@@ -240,16 +241,16 @@ class Commands:
     def follow_up(
         self, state: State, texts: tuple[str, ...], *, replace_last: bool = False, by: str | None = None
     ) -> ev.FollowedUp | ev.Continued:
-        """Begin a user turn: the first, or a further one. `replace_last`: in place of the last one.
+        """Begin a user turn: the first, or another one. `replace_last`: replace the last one.
 
         Raises:
             IllegalCommand: the loop has not ended.
-            InvalidHistory: the API would refuse the messages there.
+            InvalidHistory: the API would refuse the messages at this point.
             ValueError: there are no messages.
 
         """
         if not texts:
-            raise ValueError("follow_up() got no messages; say something, or call extend() to go on")
+            raise ValueError("follow_up() got no messages. Give at least one, or call extend() to continue without")
         if is_empty(state.root):
             self._refuse(texts, state.root, "follow_up()")
             return ev.Continued(texts, by, at=self._now())
@@ -261,16 +262,16 @@ class Commands:
         return event
 
     def extend(self, state: State, limits: Mapping[str, Any]) -> ev.Changed:
-        """Set other limits; see `read_limits`.
+        """Set new limits; see `read_limits`.
 
         Raises:
-            InvalidHistory: a limit ended the loop, its history was edited, and what would go out is not a request.
+            InvalidHistory: a limit ended the loop, and the API would refuse its edited history.
 
         """
         loop, asked = state.root, "extend()"
         event = ev.Changed(limits=evolve(loop.setup.limits, **limits), at=self._now())
         if isinstance(loop.phase, Finished) and 0 < loop.iterations == loop.edited_at:
-            # After the end a user was to say something behind the edited history; now it may go out as it is.
+            # The edit was checked with a user message after it. Now the history is sent without one.
             then = step(state, event).root
             if isinstance(then.phase, Ready):
                 texts = outgoing(then, list(then.messages))
@@ -279,13 +280,13 @@ class Commands:
         return event
 
     def update_params(self, state: State, changes: ParamChanges) -> ev.Changed:
-        """Set other request parameters.
+        """Set new request parameters.
 
         Raises:
-            BadTool: two tools of one name.
-            IllegalCommand: the loop may not run at all, or a paused reply needs the parameters as they are.
+            BadTool: two tools have the same name.
+            IllegalCommand: the loop is nested too deep to run, or a paused reply needs the current parameters.
             InvalidHistory: the API would refuse the history with these parameters.
-            ValueError: a parameter that the API refuses.
+            ValueError: the API would refuse a parameter.
 
         """
         loop, tools, asked = state.root, self._runtimes.root.tools, "update_params()"
@@ -297,36 +298,36 @@ class Commands:
         if _SHAPING & set(changes.names):
             params = all_params(new, tools)
             if params["tools"] is None:
-                params["tools"] = []  # it is known that there are none
+                params["tools"] = []  # an empty list: there are no tools, as opposed to unknown ones
             refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=asked)
         return event
 
     # --- the history -----------------------------------------------------------------------------------------------
 
     def edit(self, state: State, edit: Edit, *, asked: str, then: Said | None = None) -> ev.HistoryEdited:
-        """Replace the closed history by what the caller made of it.
+        """Replace the closed history with the caller's edit.
 
         Args:
-            state: where the loop is.
-            edit: what the caller made of its history.
-            asked: what takes the edit over, for the errors.
-            then: the command that does so. The history must be valid for what goes out after it.
+            state: the state of the loop.
+            edit: the caller's edit.
+            asked: the method that applies the edit, for errors.
+            then: the command that follows. The history must be valid for the request after it.
 
         Raises:
-            InvalidHistory: the API would refuse what would go out next.
-            IllegalCommand: somebody else changed the history meanwhile, or a paused reply needs it as it is.
-            CallerError: the command is not possible.
+            InvalidHistory: the API would refuse the next request.
+            IllegalCommand: the history has changed meanwhile, or a paused reply needs the current one.
+            CallerError: the command is not allowed.
 
         """
         loop = state.root
         if loop.messages != edit.base:
-            raise stale_edit(f"{asked}: somebody else changed the history meanwhile, and the edit of it is lost")
+            raise stale_edit(f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied")
         before = list(loop.messages)
         event = ev.HistoryEdited(splices_between(before, edit.messages), at=self._now())
         edited = step(state, event)
         try:
             said = None if then is None else then(edited)
-        except InvalidHistory:  # the command saw only the end of the history, so what is wrong there is named first
+        except InvalidHistory:  # the command checks only the end of the history; report earlier problems first
             self._refuse(outgoing(edited.root, list(edited.root.messages)), edited.root, asked)
             raise
         after = (edited if said is None else step(edited, said)).root
@@ -335,7 +336,7 @@ class Commands:
         if after.round is None and not after.unjoined:
             refuse_last_word(texts, before, decode(after.setup.params), asked=asked)
         refuse_unclosed(spliced(before, event.splices), before, asked=asked)
-        if not isinstance(said, ev.Stopped):  # a stop drops the pause
+        if not isinstance(said, ev.Stopped):  # a stop drops the paused reply
             refuse_lost_pause(edited.root, asked=asked)
         return event
 
@@ -355,7 +356,7 @@ def refusal(loop: Loop, asked: str) -> IllegalCommand:
     """Return the error for a command that the phase of a loop does not allow."""
     possible = allowed(loop)
     return IllegalCommand(
-        f"{asked} is not possible while the loop is {_phase(loop)}; possible now: {', '.join(possible) or 'nothing'}",
+        f"{asked} is not allowed while the loop is {_phase(loop)}; allowed now: {', '.join(possible) or 'nothing'}",
         state=_phase(loop),
         asked=asked,
         allowed=possible,
@@ -363,15 +364,15 @@ def refusal(loop: Loop, asked: str) -> IllegalCommand:
 
 
 def _has_marks(texts: Sequence[str]) -> bool:
-    """Return whether messages carry cache marks: those are counted over the whole history."""
+    """Return whether messages have cache marks, which are counted over the whole history."""
     return any('"cache_control"' in text for text in texts)
 
 
 def _rounds(state: State) -> list[object]:
-    """Return the calls of the whole tree, and what is granted with them."""
+    """Return the rounds and the grants of the whole tree."""
     return [(loop.round, loop.grants) for _, loop in driven(state)]
 
 
 def _may_refer(decision: Decision) -> bool:
-    """Return whether a decision may refer to a tool: only blocks can, and to find all tools takes the whole history."""
+    """Return whether a decision may refer to a tool. Only blocks can, and finding all tools reads the whole history."""
     return isinstance(decision, Answer) and not isinstance(decision.content, str)

@@ -1,7 +1,7 @@
-"""Compaction between requests: when a loop's history is compacted, and the event that comes of it.
+"""Compaction between requests: decide when to compact a history, and make the event that records it.
 
 Everything is derived from the loop and its configuration. So a loop that is resumed in another process compacts at the
-same moments, and sends the same bytes.
+same points, and sends the same bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from toolloop.tools import ToolRegistry
 if TYPE_CHECKING:
     from toolloop.compaction.summarize import Summarize, Summary
 
-# A strategy is due again once the history has grown by this part of it (a tenth), because it reads the whole history.
+# A strategy reads the whole history, so it is due again only when the history has grown by this fraction of its size.
 _PART = 10
-# Parameters that are sent to the loop's own provider only.
+# Parameters that are sent only to the loop's own provider.
 _OWN = (OPTION_NAMES | {"mcp_servers", "metadata"}) - {"betas"}
 
 
@@ -46,9 +46,9 @@ class _Attempt:
 
     Attributes:
         label: the name of the strategy in the events.
-        before: about how many tokens the next request has without a compaction.
+        before: the estimated tokens of the next request without a compaction.
         history: the history as the strategy sees it.
-        path: of the loop.
+        path: the path of the loop.
 
     """
 
@@ -58,11 +58,11 @@ class _Attempt:
     path: tuple[str, ...]
 
     def unchanged(self, problem: str | None = None, spent: IterationUsage | None = None) -> ev.HistoryEdited:
-        """Return the event of an attempt that changed nothing."""
+        """Return the event for an attempt that changed nothing."""
         return ev.HistoryEdited((), self.label, self.before, self.before, spent, problem, path=self.path)
 
     def edited(self, edit: Edit, current: Chain[str], spent: IterationUsage | None = None) -> ev.HistoryEdited:
-        """Return the event of an edit. `current`: the history now; all that the edit replaces must be as it was."""
+        """Return the event for an edit. `current`: the history now; the messages that it replaces must be unchanged."""
         splices = splices_between(self.history, edit.texts)
         if splices and splices[-1].stop > common(self.history, current):
             return self.unchanged("the history was edited while the summary was written", spent)
@@ -75,8 +75,8 @@ class SummaryRequest:
     """A request for a summary of the history. The loop stays `Ready` meanwhile.
 
     Attributes:
-        request: what is sent.
-        provider: who writes the summary; None is the loop's own provider.
+        request: the request to send.
+        provider: the provider that writes the summary; None means the loop's own provider.
 
     """
 
@@ -91,12 +91,12 @@ class SummaryRequest:
         return self._attempt.label
 
     def finish(self, came: Any, loop: Loop, took: float) -> ev.HistoryEdited:
-        """Return the event that ends the compaction. If the summary failed, it changes nothing and says why.
+        """Return the event that ends the compaction. If the summary failed, it changes nothing and has the reason.
 
         Args:
             came: the provider's reply, the function's text, or the exception that one of them raised.
             loop: the loop as it is now. Messages may have been added to its history meanwhile.
-            took: how long it took, in seconds.
+            took: the duration in seconds.
 
         """
         spent = None
@@ -116,10 +116,10 @@ class SummaryRequest:
 
 
 class Compactor:
-    """Compact the history of one loop, as its configuration says."""
+    """Compact the history of one loop, as configured."""
 
     def __init__(self, strategies: Sequence[Strategy], tools: ToolRegistry, requests: RequestMaker) -> None:
-        """Keep the strategies, in the order in which they are tried, and what requests for summaries are made of."""
+        """Keep the strategies, in the order in which they are tried, and the parts of requests for summaries."""
         self._strategies = tuple(_labelled(strategies))
         self._tools = tools
         self._requests = requests
@@ -177,7 +177,7 @@ class Compactor:
             summary.request, all_params(params, self._tools), asked=f"the request for a summary by {attempt.label}"
         )
         params.pop("container", None)
-        # After another prefix all thinking is stale.
+        # The prefix is different, so all thinking is stale.
         has_prefix = all(params.get(name) == own.get(name) for name in ("system", "tools", "mcp_servers"))
         stale = loop.stale_thinking if has_prefix else len(summary.request)
         all_secrets = (self._requests.secrets if writer is None else Secrets()).joined(secrets)
@@ -186,7 +186,7 @@ class Compactor:
 
 
 def _labelled(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
-    """Name each strategy by its class; a second one of a class gets a number."""
+    """Name each strategy by its class. A second one of the same class gets a number."""
     seen: dict[str, int] = {}
     for strategy in strategies:
         name = type(strategy).__name__
@@ -195,13 +195,13 @@ def _labelled(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
 
 
 def _is_due(strategy: Strategy, left: int | None, tokens: int) -> bool:
-    """Return whether a strategy is to look at a history of so many tokens. `left`: how many its last look left."""
+    """Return whether a strategy must look at a history with these tokens. `left`: the tokens after its last look."""
     threshold = strategy.at_tokens or 0
     return tokens >= threshold and (left is None or tokens > left + max(threshold, left) // _PART)
 
 
 def _pays(edit: Edit, old: Sequence[str]) -> bool:
-    """Return whether an edit frees at least as many tokens as the prompt cache has to read again after it."""
+    """Return whether an edit frees at least as many tokens as the prompt cache must read again after it."""
     same = common(old, edit.texts)
     return edit.before - edit.after >= sum(outline.tokens for outline in edit.outlines[same:])
 
@@ -211,25 +211,25 @@ def _params_of_summary(own: Mapping[str, JSON], changes: Mapping[str, JSON], *, 
 
     Args:
         own: the parameters of the loop.
-        changes: the `params` of the strategy; None removes one.
-        is_own: the request goes to the loop's own provider.
+        changes: the `params` of the strategy; None removes a parameter.
+        is_own: whether the request goes to the loop's own provider.
 
     """
     params = {**own, **changes}
     if not is_own:
         params = {name: value for name, value in params.items() if name in changes or name not in _OWN}
         if own.get("tools") and "tools" not in changes and "mcp_servers" not in changes:
-            # Toolsets of MCP servers mean nothing without the servers.
+            # Toolsets of MCP servers are useless without the servers.
             params["tools"] = [tool for tool in own["tools"] if tool.get("type") != "mcp_toolset"]
     params = {name: value for name, value in params.items() if value is not None or name not in changes}
     if isinstance(thinking := params.get("thinking"), dict) and thinking.get("type") == "enabled":
-        del params["thinking"]  # the prompt would continue a turn, which has to begin with thinking then (rule 27)
+        del params["thinking"]  # else the prompt continues a turn, which must begin with thinking (rule 27)
     return params
 
 
 @frozen
 class _FunctionProvider:
-    """A function of the caller's that writes a summary, with the interface of a provider. An async one is awaited."""
+    """Adapts a caller's function that writes a summary to the interface of a provider. An async one is awaited."""
 
     function: Callable[[list[JSON]], Any]
     summary: Summary
@@ -239,14 +239,14 @@ class _FunctionProvider:
 
 
 async def _in_thread(function: Callable[[list[JSON]], Any], messages: list[JSON]) -> Any:
-    """Call a plain function beside an event loop, which must not wait for it."""
+    """Call a plain function in a thread, so that the event loop does not wait for it."""
     from anyio import to_thread  # noqa: PLC0415 - an async handle has loaded it
 
     return await to_thread.run_sync(function, messages, abandon_on_cancel=True)
 
 
 def _writer_of(strategy: Summarize, summary: Summary, is_async: bool) -> Any:
-    """Return the provider that writes a summary; None is the loop's own."""
+    """Return the provider that writes a summary; None means the loop's own."""
     function = strategy.function
     if function is None:
         return strategy.provider_for(is_async=is_async)

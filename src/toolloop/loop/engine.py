@@ -1,12 +1,12 @@
-"""What is done next, and what becomes of it. The engine waits for nothing, and performs nothing.
+"""The engine: decides which operations come next, and records their ends. It does not wait, and performs nothing.
 
 `poll` records everything that can be recorded now, and returns the operations that come next. A driver stores the
 records (`Journal.commit`), then asks `launch` for each operation, performs it, and reports its end to `complete` or
 `cut`. One rule keeps the promises: an operation is launched only if its own record is stored and the loop still waits
 for it.
 
-Any thread may complete an operation, decide, stop or inject at any time. So each method takes the lock of the journal,
-and looks at the state first.
+Any thread may complete an operation, decide, stop or inject at any time. So each method takes the lock of the journal
+and reads the state first.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ LOG = logging.getLogger("toolloop")
 
 
 class Engine:
-    """Decides for a driver what to record, what to perform, and when to look again."""
+    """Decides for a driver which events to record, which operations to perform, and when to poll again."""
 
-    def __init__(  # noqa: PLR0913 - the parts that it is made of
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         progress: InProgress,
         runtimes: Runtimes,
@@ -52,11 +52,11 @@ class Engine:
 
         Args:
             progress: the operations in progress.
-            runtimes: of the loops of the tree.
+            runtimes: the runtimes of the loops of the tree.
             requests: makes model requests.
             runs: starts calls.
-            woken: returns what is recorded when the loop is taken over, or raises `Drift`.
-            is_asleep: another driver may have driven the loop last.
+            woken: returns the event that records a takeover of the loop, or raises `Drift`.
+            is_asleep: whether another driver may have driven the loop last.
 
         """
         self.journal = progress.journal
@@ -73,12 +73,12 @@ class Engine:
         self._remote_drives = 0
         self._alone: Operation | None = None
         for path, _ in everywhere(progress.state):
-            runtimes.at(progress.state, path)  # so that its observers are told from the first event on
+            runtimes.at(progress.state, path)  # so that its observers get all events from the first on
 
     # --- for the driver ---
 
     def wake(self) -> None:
-        """Begin to drive: start the timer, and end what the turn before left behind."""
+        """Begin to drive: start the timer, and end the operations that the previous turn left behind."""
         with self.journal.lock:
             self._sort_out()
             self.timer.resume()
@@ -87,15 +87,15 @@ class Engine:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether another driver may have driven the loop last: nothing recorded says that this one took it over."""
+        """Whether another driver may have driven the loop last: no record shows that this driver took it over."""
         record = self._taken_over
         return self._was_asleep if record is None else bool(record.rejection) and not record.stored
 
     def woken(self) -> ev.Woken | None:
-        """Return what is recorded before this driver drives the loop; None if it was the last one to drive it.
+        """Return the event to record before this driver drives the loop; None if it was the last one to drive it.
 
         Raises:
-            Drift: the loop may not be driven with what it has here.
+            Drift: the loop may not be driven with its current configuration.
 
         """
         with self.journal.lock:
@@ -103,9 +103,9 @@ class Engine:
             return self._woken() if is_asleep else None
 
     def _take_over(self) -> None:
-        """Record that this driver takes the loop over, if another one had it.
+        """Record that this driver takes the loop over, if another one may have driven it.
 
-        It is a step: the setup in it is made of the loop as it is now. If others change that first, it is made again.
+        The record is a step, because its setup is derived from the current state. After a conflict it is made again.
         """
         if (woken := self.woken()) is None:
             return
@@ -115,13 +115,13 @@ class Engine:
         self._runtimes.keep(self.journal.state, as_new=True)
 
     def poll(self) -> list[Operation]:
-        """Record what can be recorded now.
+        """Record everything that can be recorded now.
 
         Returns:
-            The operations to perform, once what allows them is stored.
+            The operations to perform, once the events that allow them are stored.
 
         Raises:
-            Drift: the loop may not be driven with what it has here.
+            Drift: the loop may not be driven with its current configuration.
             InvalidHistory: the API would refuse the next request.
 
         """
@@ -138,7 +138,7 @@ class Engine:
             return [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
 
     def launch(self, operation: Operation) -> bool:
-        """Return whether the caller is to perform an operation: its record is stored, and the loop waits for it."""
+        """Return whether to perform an operation: its own record is stored, and the loop still waits for it."""
         with self.journal.lock:
             if operation.launched:
                 return False
@@ -152,11 +152,11 @@ class Engine:
             return operation.launched
 
     def _is_ours(self, operation: Operation) -> bool:
-        """Return whether it matters here: after another driver took over, only filters of results are still asked."""
+        """Return whether to perform it: after another driver took over, only result filters are still called."""
         return self.journal.lost is None or not isinstance(operation.work, Question) or operation.key[0] == "run"
 
     def is_alone(self, operation: Operation) -> bool:
-        """Return whether a driver may wait for this operation alone: at the last poll nothing else was in progress."""
+        """Return whether this was the only operation in progress at the last poll, so a driver may just wait for it."""
         return operation is self._alone
 
     def _only_one(self) -> Operation | None:
@@ -166,12 +166,12 @@ class Engine:
         return operations[0] if alone else None
 
     def is_busy(self) -> bool:
-        """Return whether an operation is to end before anything is raised or returned."""
+        """Return whether an operation must end before the driver raises or returns."""
         with self.journal.lock:
             return any(map(self._holds_up, self._progress.operations.values()))
 
     def _holds_up(self, operation: Operation) -> bool:
-        is_task = operation.launched and operation.thread is None  # to raise cancels tasks; threads run on
+        is_task = operation.launched and operation.thread is None  # raising cancels tasks; threads continue
         if self.journal.lost is not None:
             return is_task
         if self.error is not None:
@@ -179,11 +179,11 @@ class Engine:
         return self._progress.is_awaited(operation)
 
     def fail(self, error: Exception) -> None:
-        """Begin nothing more: the driver raises this error once no task runs."""
+        """Begin no further operation. The driver raises this error once no task runs."""
         self.error = self.error or error
 
     def take_error(self) -> BaseException | None:
-        """Return the error that the driver is to raise; None: there is none."""
+        """Return the error that the driver must raise, or None."""
         error, self.error = self.error or self.journal.lost, None
         return error
 
@@ -196,9 +196,9 @@ class Engine:
             return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
 
     def complete(self, operation: Operation, value: Any = None, error: Exception | None = None) -> None:
-        """An operation ended: it returned a value, or raised. An interrupt in here loses nothing; see `_sort_out`."""
+        """Record the end of an operation: its value or its error. An interrupt here loses nothing; see `_sort_out`."""
         operation.outcome = (value, error)
-        if isinstance(run := operation.work, CallRun) and error is not None:  # an adapter of the caller may word it
+        if isinstance(run := operation.work, CallRun) and error is not None:  # runs the caller's code
             value, error = run.results.failed(error), None
             operation.outcome = (value, error)
         with self.journal.lock:
@@ -211,7 +211,8 @@ class Engine:
                     question.give_up()
                 case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
                     LOG.warning(
-                        "a model request ended too late to count", extra=self._progress.log_fields(operation.path)
+                        "a model request ended after the loop stopped waiting for it",
+                        extra=self._progress.log_fields(operation.path),
                     )
                 case ModelRequest() as request:
                     self.requests.ended(operation, request, value, error)
@@ -220,7 +221,7 @@ class Engine:
             self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
     def cut(self, operation: Operation, error: BaseException | None = None) -> None:
-        """An operation was cancelled, or ended by an exit that the driver is to raise."""
+        """Record that an operation was cancelled, or ended by an exit that the driver must raise."""
         with self.journal.lock:
             is_awaited = self._progress.is_awaited(operation)
             if is_awaited:
@@ -235,7 +236,7 @@ class Engine:
             self._progress.drop(operation)
 
     def leave(self) -> None:
-        """End a turn: steps that are not stored are dropped, and requests are given up. Threads run on."""
+        """End a turn: drop the steps that are not stored, and give up requests. Threads continue."""
         with self.journal.lock:
             self.journal.drop_steps()
             self._sort_out()
@@ -243,7 +244,7 @@ class Engine:
             self.error = None
 
     def _sort_out(self) -> None:
-        """End every operation that no thread performs. Those that have not begun, and are still due, stay."""
+        """End every operation that no thread performs, except those that can still begin."""
         for operation in tuple(self._progress.operations.values()):
             if operation.outcome is not None:
                 self.complete(operation, *operation.outcome)
@@ -254,14 +255,14 @@ class Engine:
                 self.cut(operation)
 
     def _can_begin(self, operation: Operation) -> bool:
-        """Return whether a call has not begun and its start is stored, or may be; or the filters of its result."""
+        """Return whether a run has not begun and its start may be stored, or its result filters have not begun."""
         record, is_run = operation.recorded, operation.key[0] == "run"
         if operation.launched or not is_run or record is None:
             return is_run and not operation.launched
         return self._progress.is_awaited(operation) if record.stored else record.sent
 
     def left_behind(self) -> list[Operation]:
-        """Return the operations that the loop no longer waits for. Those of a lost loop come to their end."""
+        """Return the operations that the loop no longer waits for. The operations of a lost loop come to their end."""
         with self.journal.lock:
             if self.error is not None or self.journal.lost is not None:
                 return []
@@ -272,15 +273,15 @@ class Engine:
             ]
 
     def has_runs(self) -> bool:
-        """Return whether a tool still runs in a thread, whose end may count.
+        """Return whether a tool whose end may count still runs in a thread.
 
-        It takes no lock: other handles ask while they hold theirs.
+        It takes no lock, because other handles call it while they hold theirs.
         """
         operations = tuple(self._progress.operations.values())
         runs = [each.work for each in operations if isinstance(each.work, CallRun) and each.has_thread]
         return any(map(self._progress.may_count, runs))
 
-    # --- what is begun ---
+    # --- effects ---
 
     def _next_effect(self) -> Effect | None:
         state = self._progress.state
@@ -291,13 +292,13 @@ class Engine:
             if any(key in self._progress.operations for key in keys_of(effect)):
                 continue
             if self.error is not None and not isinstance(effect, CancelRequest):
-                continue  # what is in progress comes to its end first
+                continue  # the operations in progress must end first
             if self.holds is None or not self.holds(state, effect):
                 return effect
         return None
 
     def _room_beside_summaries(self, state: State) -> tuple[Effect, ...] | None:
-        """Return what may be done if requests for summaries count in the budgets above them; None: there are none."""
+        """Return the effects with requests for summaries counted in the budgets; None if there are no such requests."""
         asked = [
             each.path
             for each in self._progress.operations.values()
@@ -312,7 +313,7 @@ class Engine:
         state = self._progress.state
         runtime, loop = self._runtime(effect.path), self._progress.loop(effect.path)
         if runtime is None or loop is None or self._progress.state is not state:
-            return  # the loop has other tools here, so the effect may be another
+            return  # the tools were compared and changed, so the effect may have changed
         match effect:
             case SendRequest():
                 self.requests.begin(runtime, loop)
@@ -351,7 +352,7 @@ class Engine:
         return runtime
 
     def _end_orphans(self) -> None:
-        """Record the end of what is in progress in the state, but not in this process."""
+        """Record the ends of requests and calls that are in progress in the state, but not in this process."""
         for path, loop in driven(self._progress.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
                 self._progress.record(ev.RequestFailed(path=path))
@@ -361,7 +362,7 @@ class Engine:
                     self._progress.record(ev.Ended(call.id, None, path=path))
 
     def _drop_stale_questions(self) -> None:
-        """Cancel questions that the loop no longer waits for. One may take its time; a new one may be due meanwhile."""
+        """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""
         for operation in tuple(self._progress.operations.values()):
             is_before_effect = isinstance(operation.work, Question) and operation.key[0] != "run"
             if is_before_effect and operation.launched and not self._progress.is_awaited(operation):

@@ -1,4 +1,4 @@
-"""The event bus of a loop: it tells observers, the log and the reader of a stream what happened, in one order."""
+"""The event bus of a loop: delivers watch events to the observers, the log and the reader of a stream, in one order."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from toolloop.machine.usage import Usage
 
 LOG = logging.getLogger("toolloop")
 
-Observer = Any  # what it can do is looked up in its class
+Observer = Any  # its methods are looked up on its class
 _NOTHING = nullcontext()
 
-# Of the texts in events only these are logged: names and ids. A new field is not logged until it is listed here.
+# Only these texts of events are logged: names and ids. A new field is not logged until it is listed here.
 _LOGGED = {
     "call_id": "call_id",
-    "name": "tool",  # a log record has a `name` of its own
+    "name": "tool",  # a log record already has a `name`
     "tool_name": "tool",
     "kind": "kind",
     "by": "by",
@@ -49,18 +49,18 @@ _LOGGED = {
 
 
 class EventBus:
-    """Tells everybody who watches a tree of loops what happened in it.
+    """Delivers the watch events of a tree of loops.
 
-    Who calls `note` or `since` holds the lock of the journal, so there is one order. Who calls `tell` holds no lock:
-    the caller's own code runs there, which may wait for other threads.
+    Hold the lock of the journal when you call `note` or `since`, so that there is one order. Hold no lock when you call
+    `tell`: it runs the caller's code, which may wait for other threads.
 
     Attributes:
-        reader: of the turn that is streamed.
+        reader: takes each event for the reader of a streamed turn.
 
     """
 
     def __init__(self, loop_id: str) -> None:
-        """Tell the log alone, until `connect` names the observers."""
+        """Deliver events to the log alone, until `connect` names the observers."""
         self.reader: Observer | None = None
         self._extra = {"loop_id": loop_id}
         self._observers = _Observers(loop_id)
@@ -68,23 +68,23 @@ class EventBus:
         self._first = 0  # the position of the first of them, among all events
         self._untold: deque[WatchEvent] = deque()
         self._teller: object = None
-        self._lock = threading.RLock()  # held only to see who tells
-        self._busy = threading.RLock()  # held by who tells
+        self._lock = threading.RLock()  # held only to look for the delivering thread
+        self._busy = threading.RLock()  # held by the delivering thread
         self._put_off: deque[Callable[[], None]] = deque()
 
     def connect(self, source: Source, audience: Callable[[Path], Sequence[Observer]]) -> None:
-        """Tell observers from now on.
+        """Deliver events to observers from now on.
 
         Args:
-            source: where they look at a loop as it is now. The bus does not keep it alive.
-            audience: returns the observers that the configurations name for the loop at a path.
+            source: gives observers the current state of a loop. The bus does not keep it alive.
+            audience: returns the configured observers of the loop at a path.
 
         """
         self._observers.source = ref(source)
         self._observers.audience = audience
 
     def note(self, events: Iterable[WatchEvent]) -> None:
-        """Keep events for the next `tell` and for `since`. The reader of a stream has them at once."""
+        """Keep events for the next `tell` and for `since`. The reader of a stream gets them at once."""
         for event in events:
             self._untold.append(event)
             if not isinstance(event, Delta):
@@ -93,9 +93,9 @@ class EventBus:
                 self.reader(event)
 
     def tell(self) -> None:
-        """Tell the log and the observers of the events that were noted.
+        """Deliver the noted events to the log and the observers.
 
-        One thread does it at a time. What others note meanwhile, or an observer itself, it tells, too.
+        One thread delivers at a time. It also delivers events that other threads or an observer note meanwhile.
         """
         teller = object()
         try:
@@ -112,18 +112,18 @@ class EventBus:
                 self._put_off.popleft()()
 
     def put_off(self, act: Callable[[], None]) -> None:
-        """Do something at the next `tell`: a signal handler wants it, and has interrupted who holds the lock."""
+        """Call a function at the next `tell`, for a signal handler that interrupted the thread with the lock."""
         self._put_off.append(act)
 
     def settle(self) -> None:
-        """Tell what is to be told, and wait until another thread that tells has told it, too."""
+        """Deliver all noted events, and wait until another delivering thread has finished too."""
         self.tell()
         with self._busy:
             pass
         self.tell()
 
     def _is_telling(self, teller: object) -> bool:
-        """Return whether there is something to tell, and nobody else tells it."""
+        """Return whether there are events to deliver, and no other thread delivers them."""
         with self._lock:
             if self._teller is None or self._teller is teller:
                 self._teller = teller if self._untold else None
@@ -131,24 +131,24 @@ class EventBus:
             return False
 
     def since(self, position: int) -> tuple[tuple[WatchEvent, ...], int]:
-        """Return what happened after a position, and the position now. What came before is forgotten."""
+        """Return the events after a position, and the current position. Earlier events are dropped."""
         self._since, self._first = self._since[max(0, position - self._first) :], max(position, self._first)
         return tuple(self._since), self._first + len(self._since)
 
     @property
     def position(self) -> int:
-        """How many events happened."""
+        """The number of events so far."""
         return self._first + len(self._since)
 
     def around(self, event: WatchEvent) -> AbstractContextManager[object]:
-        """Enter what observers want around the request or the tool run that an event begins, and return it.
+        """Enter the observers' context managers around the request or run that an event begins, and return them.
 
-        Who sends the request or runs the tool calls this in that thread or task, and leaves it there.
+        Enter and leave them in the thread or task that sends the request or runs the tool.
         """
         return self._observers.around(event)
 
     def close(self) -> None:
-        """Tell the observers that the handle was closed."""
+        """Notify the observers that the handle was closed."""
         self.settle()
         self._observers.close()
 
@@ -158,19 +158,20 @@ class EventBus:
             LOG.debug("%s", type(event).__name__, extra=extra)
         if isinstance(event, LoopDetected):
             found = {"tool": event.tool_name, "count": event.count}
-            LOG.warning("the model called %s %d times in a row alike", *found.values(), extra=self._extra | found)
+            text = "the model made the same calls to %s %d times in a row"
+            LOG.warning(text, *found.values(), extra=self._extra | found)
         elif isinstance(event, DriftAdopted):
-            LOG.info("the loop goes on, and is not as it was stored: %s", "; ".join(event.changes), extra=self._extra)
+            LOG.info("the loop continues with a changed configuration: %s", "; ".join(event.changes), extra=self._extra)
         elif isinstance(event, ThreadRefused):
-            text = "the server refused the message thread (%s): the request is made again with the whole history"
+            text = "the server refused the message thread (%s); repeating the request with the whole history"
             LOG.info(text, event.error_code, extra=self._extra | {"error_code": event.error_code})
-        elif isinstance(event, Compacted) and event.problem is not None:  # which may repeat what was said
-            text = "%s left the history as it is; its event Compacted says why"
+        elif isinstance(event, Compacted) and event.problem is not None:  # not logged: it may quote the conversation
+            text = "%s did not change the history; see Compacted.problem for the reason"
             LOG.warning(text, event.strategy, extra=self._extra | {"strategy": event.strategy})
 
 
 def logged_fields(event: WatchEvent) -> dict[str, Any]:
-    """Return the fields of an event that hold nothing that people, models or tools said."""
+    """Return the fields of an event without any text of people, models or tools."""
     logged: dict[str, Any] = {}
     for each in fields(type(event)):
         value = getattr(event, each.name)
@@ -191,10 +192,10 @@ def logged_fields(event: WatchEvent) -> dict[str, Any]:
 
 
 class _Observers:
-    """The observers of a tree of loops. Whatever they do, the loops go on.
+    """The observers of a tree of loops. Their failures are logged, and do not stop a loop.
 
-    What an observer can do beside being called is looked up in its class, as special methods are: a mock can do
-    anything.
+    Optional methods of an observer are looked up on its class, as special methods are, because a mock has every
+    attribute.
     """
 
     def __init__(self, loop_id: str) -> None:
@@ -223,12 +224,12 @@ class _Observers:
             return stack.pop_all()
 
     def _leave(self, manager: Any, *error: object) -> None:
-        """Leave what an observer put around something, and do not let it swallow or raise an exception."""
+        """Exit an observer's context manager. It cannot swallow or raise an exception."""
         with self._guarded():
             try:
                 manager.__exit__(*error)
             except BaseException as raised:
-                if raised is not error[1]:  # that one goes on by itself
+                if raised is not error[1]:  # that one propagates anyway
                     raise
 
     def close(self) -> None:
@@ -243,23 +244,23 @@ class _Observers:
         for observer in self.audience(path):
             if not hasattr(type(observer), "for_loop"):
                 yield observer
-            elif not any(each is observer for each in told):  # named for a loop and for one inside of it: told once
+            elif not any(each is observer for each in told):  # call it once, even if nested loops name it too
                 told.append(observer)
                 if (watcher := self._watcher(observer, path)) is not None:
                     yield watcher
 
     def _watcher(self, observer: Any, path: Path) -> Observer | None:
-        """Return what an observer gives for this tree of loops. It is asked once."""
+        """Return an observer's watcher for this tree of loops. `for_loop` is called once."""
         known = self._watchers.get(id(observer))
         if known is None:
             watcher = None
             with self._guarded():
-                depths = (depth for depth in range(len(path)) if self._hears(observer, path[:depth]))
+                depths = (depth for depth in range(len(path)) if self._observes(observer, path[:depth]))
                 watcher = observer.for_loop(WatchedLoop(self._loop_id, next(depths, len(path)), self.source))
             known = self._watchers.setdefault(id(observer), (observer, watcher))
         return known[1]
 
-    def _hears(self, observer: Observer, path: Path) -> bool:
+    def _observes(self, observer: Observer, path: Path) -> bool:
         return any(each is observer for each in self.audience(path))
 
     @contextmanager

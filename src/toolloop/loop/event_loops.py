@@ -1,4 +1,4 @@
-"""What asyncio and trio do differently, and work that an event loop must not wait for."""
+"""Differences of asyncio and trio, and threads for work that an event loop must not wait for."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 def call_soon() -> Callable[[Callable[[], None]], object]:
-    """Return a function that has another called in the running event loop, from any thread."""
+    """Return a function that schedules a call in the running event loop, from any thread."""
     import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
 
     loop: Any = anyio.lowlevel.current_token().native_token
-    # trio's token and asyncio's loop have the same thing under two names.
+    # trio's token and asyncio's loop have the same function under different names.
     return partial(_soon, getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe)
 
 
@@ -37,7 +37,7 @@ def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
 
 
 def spawn(run: Callable[[], Awaitable[None]]) -> Any:
-    """Run a function in a task of the event loop's own."""
+    """Run an async function in a task that belongs to the event loop."""
     if (trio := sys.modules.get("trio")) is not None and _is_in(trio):
         return trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
     import asyncio  # noqa: PLC0415 - the other event loop
@@ -54,7 +54,7 @@ def _is_in(trio: Any) -> bool:
 
 
 async def shielded(done: anyio.Event) -> None:
-    """Wait for an event. A cancellation is raised when it has come."""
+    """Wait for an event. A cancellation is raised only after the event."""
     import anyio  # noqa: PLC0415 - loaded already
 
     cancelled: BaseException | None = None
@@ -71,7 +71,7 @@ async def shielded(done: anyio.Event) -> None:
 
 
 def is_cancelling_task() -> bool:
-    """Return whether asyncio itself cancels this task; anyio knows of its own cancellations, and of trio's."""
+    """Return whether asyncio itself cancels this task. anyio handles its own cancellations, and those of trio."""
     import asyncio  # noqa: PLC0415 - anyio has loaded it, or trio runs
 
     try:
@@ -82,14 +82,14 @@ def is_cancelling_task() -> bool:
 
 
 def without_cancellation(error: BaseException, cancelled: type[BaseException]) -> BaseException | None:
-    """Return what of an exception, or of a group, is no cancellation."""
+    """Return an exception or a group without its cancellations."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(cancelled)[1]
     return None if isinstance(error, cancelled) else error
 
 
 def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
-    """Return what is raised for a group: what is no cancellation, alone if it is one exception."""
+    """Return the exception to raise for a group: the group without cancellations, or its only exception."""
     rest: BaseException = without_cancellation(errors, cancelled) or errors
     while isinstance(rest, BaseExceptionGroup) and len(rest.exceptions) == 1:
         rest = rest.exceptions[0]
@@ -98,16 +98,16 @@ def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseEx
 
 # --- threads that wait for stores -------------------------------------------------------------------------------------
 
-_POOL: list[tuple[int, ThreadPoolExecutor]] = []  # of this process: a child of a fork has no threads of its parent's
+_POOL: list[tuple[int, ThreadPoolExecutor]] = []  # of this process: a forked child does not have its parent's threads
 _lock = threading.Lock()
 _MOST = 32
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do work in a thread, and wait for its end whatever happens.
+    """Call a function in a thread, and always wait for its end.
 
-    Nothing that is being stored is cancelled half-way, or continues unseen: a cancellation of any kind is raised when
-    the work is over.
+    A write to a store is never cancelled half-way, and never continues in the background. A cancellation of any kind is
+    raised after the work has ended.
     """
     import anyio  # noqa: PLC0415 - loaded when it is first needed
 
@@ -119,7 +119,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads that wait for stores. They are apart from those that tools share."""
+    """Return the limiter of the threads that wait for stores. Tools use other threads."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - a handle without a store needs none
 
     with _lock:
@@ -129,7 +129,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    """In a child: none of the parent's threads is here, and one of them may have had the lock."""
+    """Reset in a forked child: the parent's threads do not exist there, and one of them may have held the lock."""
     global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
     _lock = threading.Lock()
     _POOL.clear()

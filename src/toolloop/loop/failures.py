@@ -7,7 +7,7 @@ from toolloop.machine.loop import Failure
 
 
 def describe(error: Exception) -> str:
-    """Return the message of an exception; of one that is not ours, with its class before it."""
+    """Return the message of an exception, with its class if it is not an error of toolloop."""
     name = "" if isinstance(error, OutsideError) else f"{type(error).__name__}: "
     try:
         return f"{name}{error}"
@@ -16,7 +16,7 @@ def describe(error: Exception) -> str:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return the data of an exception that a request raised."""
+    """Return the data of an exception raised by a request."""
     if isinstance(error, ProtocolError):
         return Failure("protocol", str(error), retryable=error.retryable)
     return Failure(

@@ -1,4 +1,4 @@
-"""What both handles share: the parts of a loop, reads, commands, and what a turn gives the caller."""
+"""The base of both handles: the parts of a loop, reads, commands, and the results of turns."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from toolloop.stores.protocol import Store
 from toolloop.tools import Context, ToolRegistry
 from toolloop.tools.calls import ToolCall
 
-# A mapping is invariant in its keys: so a `dict[str, Approve]` fits, and a `dict[ToolCall, Decision]`.
+# A mapping is invariant in its keys. These types accept a `dict[str, Approve]` and a `dict[ToolCall, Decision]`.
 CallKey = TypeVar("CallKey", bound=str | ToolCall)
 
 
 class HandleBase:
-    """A loop as its caller holds it. Not public: see `ToolLoopHandle` and `AsyncToolLoopHandle`."""
+    """The base class of `ToolLoopHandle` and `AsyncToolLoopHandle`. Not public."""
 
     _driver_class: ClassVar[type[Driver]]
     _turning: Callable[..., Any]  # drives a turn
@@ -54,13 +54,13 @@ class HandleBase:
         loop_id: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set the loop up; nothing is sent or stored, and no clock starts. See `ToolLoopHandle`."""
+        """Set up the loop. It sends and stores nothing, and starts no clock. See `ToolLoopHandle`."""
         here = Here.of(tools, config, context, clock, is_async=self._driver_class.is_async)
         parts = new_loop(here, params, store=store, loop_id=loop_id)
         self._assemble(assemble(provider, parts, self._driver_class))
 
     @classmethod
-    def restore(  # noqa: PLR0913 - the parts of a loop that no snapshot can hold
+    def restore(  # noqa: PLR0913 - the parts of a loop that are not in a snapshot
         cls,
         snapshot: Mapping[str, JSON],
         provider: Any,
@@ -73,24 +73,25 @@ class HandleBase:
         on_drift: Literal["raise", "accept", "strict"] = "raise",
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """A loop from its snapshot, in this process or another. The next request has the very same bytes.
+        """Restore a loop from a snapshot, in this process or another. Its next request has the same bytes.
 
         Args:
-            snapshot: what `snapshot()` returned.
+            snapshot: the return value of `snapshot()`.
             provider: as for a new handle.
             tools: as for a new handle.
-            params: brings back what a snapshot leaves out (headers, timeouts, tokens); the rest is compared.
-            config: None takes the stored limits. Callables are in no snapshot: give them again.
+            params: supplies the parameters that a snapshot leaves out (headers, timeouts, tokens). The others are
+                compared with the snapshot.
+            config: None keeps the stored limits. A snapshot has no callables, so pass them again.
             context: as for a new handle; its depth is the stored one.
-            store: where it is kept from now on, as a new loop there: two copies of one snapshot are two loops.
-            on_drift: judged when the loop is driven. `raise` refuses what may let something run that a person had gated
-                (an approval that is gone, another effect), and another tool behind an open call; all else is adopted,
-                with an event. `accept` adopts everything, `strict` refuses any change.
+            store: a store that keeps the loop from now on, as a new loop: two copies of one snapshot are two loops.
+            on_drift: how to handle changes since the snapshot, checked when you drive the loop. `raise` refuses
+                changes that may let a gated call run (a removed approval, another effect), and another tool for an
+                open call; it adopts other changes, with an event. `accept` adopts all changes, `strict` refuses all.
             clock: as for a new handle.
 
         Raises:
-            UnreadableSnapshot: it is damaged, foreign, or of a newer format.
-            BadTool: two tools of one name.
+            UnreadableSnapshot: it is damaged, not a snapshot of toolloop, or in a newer format.
+            BadTool: two tools have the same name.
 
         """
         here = Here.of(tools, config, context, clock, is_async=cls._driver_class.is_async)
@@ -99,7 +100,7 @@ class HandleBase:
 
     @classmethod
     def _loaded(cls, here: Here, store: Store, loop_id: str, provider: Any, **given: Any) -> Self:
-        """Load a stored loop, or create it; this blocks. `given`: see `opening.loaded`."""
+        """Load a stored loop, or create it. This blocks. `given`: see `opening.loaded`."""
         while True:
             parts = loaded(here, store, loop_id, **given)
             assembly = assemble(provider, parts, cls._driver_class)
@@ -108,7 +109,7 @@ class HandleBase:
             except Conflict:
                 if parts.rev:
                     raise
-                continue  # another process created it in this very moment
+                continue  # another process has just created it
             return cls._of(assembly)
 
     @classmethod
@@ -119,7 +120,7 @@ class HandleBase:
         return handle
 
     def _assemble(self, assembly: Assembly) -> None:
-        """Talk to an assembled loop."""
+        """Keep the parts of an assembled loop."""
         self._assembly = assembly
         self._lease = assembly.lease
         self._journal = assembly.journal
@@ -134,7 +135,7 @@ class HandleBase:
 
     @property
     def state(self) -> State:
-        """Where the loop is: a frozen value of `toolloop.machine`."""
+        """The state of the loop: a frozen value of `toolloop.machine`."""
         return self._journal.state
 
     @property
@@ -149,37 +150,37 @@ class HandleBase:
 
     @property
     def iterations(self) -> int:
-        """How many requests of this loop were answered; those of loops inside its calls are not counted."""
+        """The number of answered requests of this loop, without those of loops inside its calls."""
         return self.state.root.iterations
 
     @property
     def total_usage(self) -> Usage:
-        """What all answered requests used together, those of loops inside its calls too."""
+        """The total usage of all answered requests, including those of loops inside its calls."""
         return self.state.root.total_usage
 
     @property
     def usage_log(self) -> tuple[IterationUsage, ...]:
-        """What each answered request used, those of loops inside its calls too: see `IterationUsage.path`."""
+        """The usage of each answered request, including those of loops inside its calls: see `IterationUsage.path`."""
         return tuple(self.state.root.usage_log)
 
     @property
     def status(self) -> Standing:
-        """What the loop waits for, as in `store.list()`: `needs_decision`, `needs_command`, `runnable` and so on."""
+        """The status, as in `store.list()`: `needs_decision`, `needs_command`, `runnable` and so on."""
         return status_of(self.state)
 
     @property
     def is_finished(self) -> bool:
-        """Whether this handle has returned a `Completed` or an `Error`, and no command made the loop go on since."""
+        """Whether this handle has returned a `Completed` or an `Error`, and no command has continued the loop since."""
         return self._turns.is_finished
 
     @property
     def messages(self) -> tuple[JSON, ...]:
-        """The closed history with the caller's edits, as copies: what the API accepts once a user message follows."""
+        """Copies of the closed history, with your edits. The API accepts it once a user message follows."""
         return self._issuer.edits.shown(self.state.root)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for a decision, also those of loops inside calls: see `ToolCall.path`."""
+        """The calls that wait for a decision, including those of loops inside calls: see `ToolCall.path`."""
         return pending_calls(self.state)
 
     @property
@@ -189,13 +190,13 @@ class HandleBase:
 
     @property
     def next_deadline(self) -> datetime | None:
-        """When the first of the waiting calls expires, an aware UTC time: call `tick()` then. None: none does."""
+        """When the first waiting call expires, an aware UTC time; None if none expires. Call `tick()` then."""
         deadline = next_deadline(self.state)
         return None if deadline is None else datetime.fromtimestamp(deadline, UTC)
 
     @property
     def grants(self) -> Grants:
-        """The standing grants: what runs unasked. `grants.revoke(...)` takes one back."""
+        """The standing grants: calls that they cover run without approval. `grants.revoke(...)` revokes one."""
         state, now = self.state, self._journal.now()
         given = ((path, grant) for path, loop in everywhere(state) for grant in loop.grants)
         standing = ((path, grant) for path, grant in given if grant.uses != 0 and not is_over(grant, now))
@@ -204,23 +205,23 @@ class HandleBase:
     def messages_mut(self) -> list[JSON]:
         """Return the closed history as a list to edit in place: the same list until the next command or `next_turn()`.
 
-        An edit is in the history at once. What comes next takes it over, or raises `InvalidHistory` and leaves the list
-        to be mended.
+        An edit shows in `messages` at once. The next command or `next_turn()` applies it. If that raises
+        `InvalidHistory`, correct the same list.
 
         Raises:
-            IllegalCommand: a turn is in progress, or the loop may not run at all.
+            IllegalCommand: a turn is in progress, or the loop is nested too deep to run.
 
         """
         return self._issuer.edits.working(self.state.root, is_driven=self._driving.is_active)
 
     def into_result(self) -> ToolLoopResult:
-        """Return what came of the loop so far, and how it ended; `Unfinished()` or `Failed(error)` if it did not."""
+        """Return the outcome so far; before the end, its termination is `Unfinished()` or `Failed(error)`."""
         return self._turns.result_so_far()
 
     def view(self) -> LoopView:
-        """Return the loop as JSON, for a page: its state, pending calls, last text, usage, what is left of the limits.
+        """Return the loop as JSON, for a page: its state, pending calls, last text, usage and remaining limits.
 
-        Under `children` are the loops inside its calls, each with its path and its own children.
+        `children` has the loops inside its calls, each with its path and its own children.
         """
         error = self._turns.error()
         return view_of(self.state, error=None if error is None else str(error))
@@ -235,15 +236,15 @@ class HandleBase:
     def decide(self, decisions: Mapping[CallKey, Decision]) -> None:
         """Decide calls by id, by path, or by the `ToolCall` that was shown: all of them, or none.
 
-        An id is enough if no other open call has it, in this loop or in the loops inside its calls. Else give the ids
-        that lead to the call, joined with slashes: `"p1/c1"`, and `"/c1"` for a call of the outermost loop. A decision
-        that is made while a turn is in progress joins the next one.
+        An id is enough if no other open call has it, in this loop or in the loops inside its calls. Otherwise join the
+        ids that lead to the call with slashes: `"p1/c1"`, or `"/c1"` for a call of the outermost loop. If a turn is in
+        progress, the decision takes effect in the next one.
 
         Raises:
-            UnknownCall: a call that is not there; or an id that several calls have.
-            AlreadyDecided: a call that has its result, unless the decision says the same again.
-            DecisionConflict: another call than the one shown, or decided otherwise already.
-            IllegalCommand: a call that does not wait, or does not take such a decision.
+            UnknownCall: a call does not exist, or several calls have its id.
+            AlreadyDecided: a call has its result, and the decision is not a repetition.
+            DecisionConflict: a call has changed since it was shown, or another decision was made.
+            IllegalCommand: a call does not wait, or does not take this kind of decision.
 
         """
         if not isinstance(decisions, Mapping):
@@ -251,33 +252,33 @@ class HandleBase:
         self._issuer.decide([bound(call, decision) for call, decision in decisions.items()])
 
     def resume(self, command: Command) -> None:
-        """Give a command without the `Yielded` in hand: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
+        """Give a command without the `Yielded`: `Continue()`, `InjectMessages([...])` or `Stop(...)`.
 
-        It is possible from any thread at any time. Where nothing waits, `Continue` changes nothing, the messages of
-        `InjectMessages` are queued, and `Stop` ends the loop; while a request is in progress they count once it is
-        answered. After a stop running tools continue: `ToolContext.cancelled` tells them, and their results no longer
-        count. After the end `Continue` and `Stop` do nothing, and that is logged.
+        Call it from any thread at any time. If the loop does not wait, `Continue` changes nothing, `InjectMessages`
+        queues its messages, and `Stop` ends the loop. While a request is in progress, they take effect after its reply.
+        After a stop, running tools continue with `ToolContext.cancelled` set, and their results are ignored. After the
+        end, `Continue` and `Stop` do nothing except log.
 
         Raises:
-            IllegalCommand: messages after the end; `follow_up` takes them.
+            IllegalCommand: messages after the end; use `follow_up`.
             UndecidedCalls: calls wait for a decision.
-            InvalidHistory: the API would refuse the injected messages there.
+            InvalidHistory: the API would refuse the injected messages at this point.
 
         """
         self._issuer.resume(command)
 
     def stop(self, reason: str | None = None) -> None:
-        """End the loop for good, wherever it stands: also after an `Error` that is not to be retried.
+        """End the loop, in any state: also after an `Error` that you do not want to retry.
 
-        The next `next_turn()` returns `Completed`, with the termination `StopCondition(reason)`. After the end this
-        does nothing.
+        The next `next_turn()` returns `Completed` with the termination `StopCondition(reason)`. A loop that has already
+        ended is unchanged.
         """
         self._issuer.stop(reason)
 
     def tick(self, now: datetime | float) -> None:
-        """Say what time it is: calls whose deadline has passed expire, each with a result that says so.
+        """Settle the waiting calls whose deadline has passed, so that the loop can continue.
 
-        A deadline binds without it, too; this settles the calls, so that the loop can continue.
+        A late decision is refused even without a tick.
 
         Args:
             now: an aware datetime, or seconds since the epoch.
@@ -286,17 +287,17 @@ class HandleBase:
         self._issuer.tick(to_seconds(now, "tick()"))
 
     def follow_up(self, messages: str | Sequence[JSON], replace_last: bool = False) -> None:
-        """Begin a user turn: the first of an empty conversation, or a further one after `Completed` or `Error`.
+        """Begin a user turn: the first of an empty conversation, or another one after `Completed` or `Error`.
 
-        After an `Error` the failed request is given up.
+        After an `Error`, the failed request is given up.
 
         Args:
-            messages: what the user says; a string is one message.
-            replace_last: replace the last user turn by them, for one that was refused.
+            messages: the user's messages; a string is one message.
+            replace_last: replace the last user turn, for example one that the model refused.
 
         Raises:
-            IllegalCommand: the loop has begun, and has not ended.
-            InvalidHistory: the API would refuse the messages there.
+            IllegalCommand: the loop has begun and has not ended.
+            InvalidHistory: the API would refuse the messages at this point.
 
         """
         texts = said_texts(messages, "the messages of follow_up()")
@@ -309,36 +310,36 @@ class HandleBase:
         timeout: float | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """Set other limits; None leaves one as it is. Where a limit ended the loop, it continues there.
+        """Set new limits; None keeps a limit. If a limit ended the loop, the loop continues from there.
 
-        A limit can be raised as far as you like, but not taken away.
+        You can raise a limit, but not remove it.
 
         Raises:
-            IllegalCommand: the loop may not run at all.
-            ValueError: a limit that makes no sense.
+            IllegalCommand: the loop is nested too deep to run.
+            ValueError: a limit is out of range.
 
         """
         limits = read_limits(max_iterations=max_iterations, max_pauses=max_pauses, timeout=timeout, budget=budget)
         self._issuer.say("extend()", partial(self._commands.extend, limits=limits))
 
     def retry(self) -> None:
-        """After an `Error`: go back to the point before the failed request. Nothing was consumed.
+        """Go back to the point before the failed request, after an `Error`. Nothing was consumed.
 
         Raises:
-            IllegalCommand: no request failed, or the loop may not run at all.
+            IllegalCommand: no request has failed, or the loop is nested too deep to run.
             InvalidHistory: the API would refuse the edited history.
 
         """
         self._issuer.say("retry()", self._commands.retry)
 
     def update_params(self, **changes: Any) -> None:
-        """Use other request parameters from the next request on; None takes one away.
+        """Change request parameters from the next request on; None removes a parameter.
 
-        A `container` counts also while code waits in another one for its results.
+        A `container` also replaces one in which code waits for its results.
 
         Raises:
             TypeError: a parameter is not JSON.
-            ValueError: a parameter that is not given this way (`messages`, `stream`).
+            ValueError: a parameter cannot be set this way (`messages`, `stream`).
             InvalidHistory: the API would refuse the history with these parameters.
 
         """
@@ -352,9 +353,9 @@ class HandleBase:
     # --- sleep, wake, copy ---
 
     def snapshot(self) -> dict[str, JSON]:
-        """Return the loop as JSON, at any moment. It holds no callable, client or key, and no object of the caller.
+        """Return the loop as JSON, at any time. It contains no callables, clients, keys or objects of yours.
 
-        Keep it where only you can write: a digest in it catches damage, not attackers.
+        Keep it where only you can write: its digest detects damage, not tampering.
         """
         from toolloop.stores.codec import dump  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
@@ -362,7 +363,7 @@ class HandleBase:
         return dump(self.state)
 
     def fork(self, loop_id: str | None = None) -> Self:
-        """Return an independent copy: every started call is uncertain in it, and every open call asks again."""
+        """Return an independent copy. Started calls are uncertain in it, and open calls wait for a decision again."""
         self._issuer.take_edits("fork()")
         old, secrets = self._assembly.parts, self._assembly.runtimes.root.requests.secrets
         wake_up = old.wake_up if self._engine.is_asleep else None
@@ -373,14 +374,14 @@ class HandleBase:
     # --- turns ---
 
     def _steps(self, *arguments: Any) -> Any:
-        """Return the generator or coroutine of a turn, of the handle's own `_turning`. It keeps the lease."""
+        """Return the generator or coroutine of a turn, made by `_turning` of the handle. It keeps the lease."""
         steps = self._driving.steps(self._turning, *arguments)
         if self._lease is not None:
             self._lease.keep(steps)
         return steps
 
     def _questions(self, until: Callable[[], bool] | None, *ways: Callable[[], Any]) -> Questions[Turn]:
-        """Return the questions of a `run()`: see `Turns.to_question`. They keep the lease until they are closed."""
+        """Return the questions of a `run()`: see `Turns.to_question`. The lease is kept until they are closed."""
         questions = self._turns.to_question(until, *ways)
         if self._lease is not None:
             self._lease.keep(questions)

@@ -1,4 +1,4 @@
-"""The operations in progress, whether the loop still waits for each, and the seconds that they take."""
+"""The operations in progress, whether the loop still waits for each, and their active time."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from toolloop.machine.tree import outstanding
 from toolloop.machine.usage import IterationUsage
 from toolloop.machine.values import Call, Result, Status
 
-# Events that follow by themselves have no time: it goes with the next event that tells something. `Opened` has one,
-# because the seconds before it are not those of its loop.
+# These events follow from others and have no time; it goes with the next event that has one. `Opened` has a time,
+# because the seconds before it do not belong to its loop.
 _UNTIMED = (ev.Requested, ev.Started, ev.TurnEnded)
 
 
 class ActiveTimer:
-    """Counts seconds from one event to the next."""
+    """Measures the seconds from one event to the next."""
 
     def __init__(self) -> None:
-        """Start paused: there is no driver yet."""
+        """Start paused, because there is no driver yet."""
         self._last = time.monotonic()
         self._paused: float | None = self._last
 
     @property
     def is_paused(self) -> bool:
-        """Return whether no driver goes on: there is none, or it waits for the reader of a stream."""
+        """Return whether the timer is stopped: there is no driver, or it waits for the reader of a stream."""
         return self._paused is not None
 
     def pause(self) -> None:
-        """Stop counting: the caller reads, or there is no driver."""
+        """Stop the timer, while the caller reads or there is no driver."""
         if self._paused is None:
             self._paused = time.monotonic()
 
@@ -58,24 +58,24 @@ class ActiveTimer:
         return (time.monotonic() if self._paused is None else self._paused) - self._last
 
     def split(self) -> float:
-        """Return the seconds since the last split, and start again. What is rounded off counts in the next."""
+        """Return the seconds since the last split, and start again. The rounding error is carried over."""
         seconds = max(0.0, round(self.so_far(), DIGITS))
         self._last += seconds
         return seconds
 
 
 class InProgress:
-    """What is in progress in a tree of loops. Hold the lock of the journal when you call a method.
+    """The operations in progress in a tree of loops. Hold the lock of the journal when you call a method.
 
     Attributes:
         journal: of the tree.
-        timer: measures the active seconds that go with each event.
-        operations: by their keys.
+        timer: measures the active seconds of each event.
+        operations: the operations by key.
 
     """
 
     def __init__(self, journal: Journal, report_usage: Callable[[IterationUsage], None] | None) -> None:
-        """`report_usage`: told of the usage of each request."""
+        """`report_usage`: called with the usage of each request."""
         self.journal = journal
         self.timer = ActiveTimer()
         self.operations: dict[Key, Operation] = {}
@@ -83,15 +83,15 @@ class InProgress:
 
     @property
     def state(self) -> State:
-        """Return where the tree is."""
+        """Return the state of the tree."""
         return self.journal.state
 
     def loop(self, path: Path) -> Loop | None:
-        """Return the loop at a path, if it is driven: None if it is gone, or a loop above it does not run."""
+        """Return the loop at a path if it is driven; None if it is gone, or a loop above it is not running."""
         return driven_at(self.journal.state, path)
 
     def record(self, event: ev.Event, kind: Any = None) -> PendingRecord:
-        """Record an event, with the time and the active seconds since the last one that has them."""
+        """Record an event, with the time and the active seconds since the last event that has them."""
         known = len(self.state.root.usage_log)
         if not isinstance(event, _UNTIMED):
             event = evolve(event, at=self.journal.now(), seconds=self.timer.split())
@@ -102,7 +102,7 @@ class InProgress:
         return record
 
     def announce(self, event: WatchEvent) -> None:
-        """Tell those who watch of something that no event of the machine tells of. Call it without the lock."""
+        """Deliver a watch event that does not come from an event of the machine. Call it without the lock."""
         with self.journal.lock:
             self.journal.bus.note([event])
         self.journal.bus.tell()
@@ -116,14 +116,14 @@ class InProgress:
         self.operations = {**self.operations, operation.key: operation}
 
     def drop(self, operation: Operation) -> None:
-        """Remove an operation, if it is there."""
+        """Remove an operation, if it exists."""
         self.operations = {key: each for key, each in self.operations.items() if each is not operation}
 
     def ask(self, effect: Effect, asking: Questions[Any], finish: Callable[[Any], None]) -> None:
-        """Ask functions of the caller before an effect: what happened is stored before they are asked.
+        """Call the caller's functions before an effect. The events so far are stored before that.
 
         Args:
-            effect: the loop waits for the answer as long as this is outstanding.
+            effect: the effect; the loop waits for the answer as long as it is outstanding.
             asking: yields each function with its arguments.
             finish: takes the answer.
 
@@ -137,16 +137,16 @@ class InProgress:
         self._ask(effect.path, key, Question(asking, finish, lambda: None, is_wanted))
 
     def _place(self, path: Path) -> tuple[Any, ...] | None:
-        """Return which loop is at a path, and which of its replies is the last."""
+        """Return the identity of the loop at a path and of its last reply."""
         loop = self.loop(path)
         return None if loop is None else (loop.setup.within, loop.iterations)
 
     def ask_filters(
         self, run: CallRun, result: Result, asking: Questions[Result], record: Callable[[Result | None], object]
     ) -> None:
-        """Ask the filters of a result before it is recorded, as long as it may count.
+        """Call the result filters before a result is recorded, as long as it may count.
 
-        If they cannot be asked to the end, it is recorded as the last of them left it.
+        If not all of them can be called, the result is recorded as the last one returned it.
         """
         key = ("run", *run.path, run.call.id)
 
@@ -159,7 +159,7 @@ class InProgress:
     def _ask(self, path: Path, key: Key, question: Question) -> None:
         try:
             question.first = next(question.asking)
-        except StopIteration as done:  # there is no function to ask, as for most calls
+        except StopIteration as done:  # there are no filters, as for most calls
             question.finish(done.value)
             return
         operation = Operation(path, key, question)
@@ -167,7 +167,7 @@ class InProgress:
         self.add(operation)
 
     def _goes_on(self, operation: Operation) -> bool:
-        """Return whether another function is asked. If the loop does not wait for the answer, it never does again."""
+        """Return whether to call the next function. Once the loop does not wait for the answer, it never will again."""
         with self.journal.lock:
             if is_awaited := self.is_awaited(operation):
                 return is_awaited
@@ -175,7 +175,7 @@ class InProgress:
             return False
 
     def is_awaited(self, operation: Operation) -> bool:
-        """Return whether the loop waits for this very operation."""
+        """Return whether the loop still waits for this operation."""
         if not self.has(operation):
             return False
         loop = self.loop(operation.path)
@@ -190,7 +190,7 @@ class InProgress:
                 return question.is_wanted()
 
     def may_count(self, run: CallRun, result: Result | None = None) -> bool:
-        """Return whether the end of a run may still be the result of its call. `result`: None if it is not known."""
+        """Return whether the end of a run may still be the result of its call. `result`: None if it is unknown."""
         *above, call = (self._call((*run.path, run.call.id)[:length]) for length in range(1, len(run.path) + 2))
         loop = self.state.at(run.path)
         round_ = None if loop is None else round_of(loop)
@@ -205,20 +205,20 @@ class InProgress:
         return None if round_ is None else round_.find(path[-1])
 
     def log_fields(self, path: Path) -> dict[str, str]:
-        """Return what a line of the log says of a loop."""
+        """Return the log fields of a loop."""
         return {"loop_id": self.state.root.setup.loop_id, "path": "/".join(path)}
 
 
 def one_question(ask: Callable[[], Any]) -> Questions[Any]:
-    """Ask one function. The answer is what it returned, or the exception it raised."""
+    """Call one function. The answer is its value, or the exception that it raised."""
     try:
         return (yield ask, ())
-    except Exception as error:  # noqa: BLE001 - code of the caller may raise anything
+    except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
         return error
 
 
 def _runs(loop: Loop, run: CallRun) -> bool:
-    """Return whether a loop waits for the end of this very run."""
+    """Return whether a loop waits for the end of this run."""
     if loop.round is None or not isinstance(loop.phase, Running) or run.setup.within != loop.setup.within:
         return False
     call = loop.round.find(run.call.id)

@@ -1,4 +1,4 @@
-"""How commands reach the journal: what the caller edited goes first, then the command, and the driver is notified."""
+"""Issue commands to the journal: first the caller's edits of the history, then the command; then notify the driver."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class CommandIssuer:
     """Issues the caller's commands.
 
     Attributes:
-        edits: what the caller made of the history.
+        edits: the caller's edits of the history.
 
     """
 
     def __init__(self, commands: Commands, journal: Journal, driver: Any, may_drive: Callable[[], object]) -> None:
-        """Put the parts together. The caller has edited nothing yet. `may_drive`: raises `Drift` where nobody may."""
+        """Keep the parts. There are no edits yet. `may_drive`: raises `Drift` if the loop may not be driven."""
         self.edits = MessageEdits()
         self._commands = commands
         self._journal = journal
@@ -37,7 +37,7 @@ class CommandIssuer:
         self._may_drive = may_drive
 
     def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
-        """Say a command about the loop as it is now, edits included.
+        """Issue a command for the current loop, including edits.
 
         Args:
             asked: the name of the command, for errors.
@@ -54,9 +54,9 @@ class CommandIssuer:
         self._issue(act)
 
     def _issue(self, act: Callable[[], None]) -> None:
-        """Do what the caller says, and tell those who watch.
+        """Call a function that issues a command, and deliver the watch events.
 
-        In a signal handler that has interrupted this thread while it holds the lock, it is done when that is released.
+        In a signal handler that interrupted this thread while it holds the lock, it is called after the release.
         """
         if not self._journal.is_interrupted:
             act()
@@ -67,23 +67,23 @@ class CommandIssuer:
             try:
                 act()
             except ToolLoopError as error:
-                LOG.warning("what a signal handler said is refused: %s", error)
+                LOG.warning("a command from a signal handler was refused: %s", error)
             self._tell()
 
         self._journal.bus.put_off(later)
         self._driver.notifier.notify()
 
     def _tell(self) -> None:
-        """Tell those who watch, and the driver, that something was said."""
+        """Deliver the watch events of a command, and notify the driver."""
         self._driver.notifier.notify()
         self._journal.bus.tell()
 
     def take_edits(self, asked: str, said: Said | None = None) -> None:
-        """Take over what the caller made of the history, if it is another; or leave it to be mended.
+        """Apply the caller's edits of the history, if there are any. If they are refused, the list keeps them.
 
-        `said`: the command before which this happens.
+        `said`: the command that follows.
         """
-        with self._journal.lock:  # of two threads, one takes the edit over
+        with self._journal.lock:  # if two threads do this, only one applies the edit
             edit = self.edits.edit(self._journal.state.root)
             if edit is None:
                 return
@@ -94,11 +94,11 @@ class CommandIssuer:
         self._journal.bus.tell()
 
     def edit(self) -> list[JSON]:
-        """Return the list to edit of the wait in which the caller is."""
+        """Return the list to edit for the current wait."""
         return self.edits.working(self._journal.state.root, is_driven=False)
 
     def command(self, command: Command) -> None:
-        """Say what is to be done at a wait."""
+        """Give a command to a waiting loop."""
         asked, said = self._commands.read(command)
         self.say(asked, said, firm=self._is_firm(command))
 
@@ -106,7 +106,7 @@ class CommandIssuer:
         """Continue a `Yielded` whose calls are all decided. Return False if calls still wait.
 
         Raises:
-            Drift: the loop may not be driven with what it has here.
+            Drift: the loop may not be driven with its current configuration.
 
         """
         with self._journal.lock:
@@ -119,13 +119,13 @@ class CommandIssuer:
         return True
 
     def resume(self, command: Command) -> None:
-        """Say what is to be done, wherever the loop is. See `ToolLoopHandle.resume`."""
+        """Give a command in any state. See `ToolLoopHandle.resume`."""
         asked, said = self._commands.read(command)
 
         def said_anywhere(state: State) -> Event | None:
             phase = state.root.phase
             if isinstance(phase, ENDED) and not isinstance(command, InjectMessages):
-                LOG.info("a command after the end does nothing", extra={"loop_id": state.root.setup.loop_id})
+                LOG.info("ignored a command after the end", extra={"loop_id": state.root.setup.loop_id})
                 return None
             if isinstance(command, Continue) and not isinstance(phase, Waiting):
                 return None
@@ -134,7 +134,7 @@ class CommandIssuer:
         self.say(asked, said_anywhere, firm=self._is_firm(command))
 
     def stop(self, reason: str | None) -> None:
-        """End the loop, also after a failed request. After its end that does nothing."""
+        """End the loop, also after a failed request. After the end, this does nothing."""
         asked, said = self._commands.read(Stop(reason))
 
         def said_before_the_end(state: State) -> Event | None:
@@ -143,7 +143,7 @@ class CommandIssuer:
         self.say(asked, said_before_the_end, firm=False)
 
     def _is_firm(self, command: Command) -> bool:
-        """Return whether a command is meant for the wait in which it is said. A stop is meant wherever the loop is."""
+        """Return whether a command is only for the current wait. A stop is for any state."""
         return isinstance(self._journal.state.root.phase, Waiting) and not isinstance(command, Stop)
 
     def decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
@@ -152,12 +152,12 @@ class CommandIssuer:
         self._issue(lambda: self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False))
 
     def tick(self, now: float | None = None) -> None:
-        """Let calls expire whose deadline has passed. None: by the clock of the journal."""
+        """Let calls expire whose deadline has passed. `now`: None means the clock of the journal."""
         at = self._journal.now() if now is None else now
         if self._commands.tick(self._journal.state, at) is not None:
             self._issue(lambda: self._journal.say(lambda state: self._commands.tick(state, at), firm=False))
 
     def revoke(self, grant_id: str, by: str | None) -> None:
-        """Take a grant back."""
+        """Revoke a grant."""
         revoke = partial(self._commands.revoke, grant_id=grant_id, by=by)
         self._issue(lambda: self._journal.say(revoke, firm=False))

@@ -1,13 +1,13 @@
-"""The journal of a tree of loops: the one place where its state changes.
+"""The journal of a tree of loops: the only place where its state changes.
 
-Append first, then act. What is recorded waits in one order until `commit` has stored it, and nothing that an event
-allows is performed before that. If others were first, what waits is rebased on what they stored, by its kind:
+Append first, then act. Records wait in one order until `commit` has stored them, and no action that an event allows is
+performed before that. If other events were stored first, the pending records are rebased on them, by their kind:
 
-- a fact, what happened in the world, is recorded again where the machine still takes it;
-- a command of the caller is asked again of the state as it is now, or refused;
-- a step, what the engine was about to do, is dropped: the engine looks again.
+- a fact (something that happened) is recorded again, if the machine still accepts it;
+- a command of the caller is evaluated again on the new state, or refused;
+- a step (an intention of the engine) is dropped; the engine polls again.
 
-A journal without a store has nothing to wait for: what is recorded counts at once. `stored_journal` has the other one.
+A journal without a store records at once. `stored_journal` has the journal with a store.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from toolloop.stores.protocol import Entry, Lease
 LOG = logging.getLogger("toolloop")
 
 Kind = Literal["fact", "command", "step"]
-# What the caller wants, as a function of the state: the event, or None if nothing is to happen. It may raise a
-# `CallerError`. It is asked again of every state on which it is recorded.
+# A command of the caller: a function of the state that returns the event, or None to do nothing. It may raise a
+# `CallerError`. It is evaluated again on every state on which it is recorded.
 Command = Callable[[State], "ev.Event | None"]
 
 _STEPS = (ev.Requested, ev.Started, ev.Opened, ev.TurnEnded)
-_LENGTH = 8  # characters of the digest in the id of an end, six bits each; a store keeps each id twice
+_LENGTH = 8  # characters of the digest in the id of an end, six bits each; short, because a store keeps each id twice
 
 
 @define(eq=False)
 class PendingRecord:
-    """An event on its way into the store.
+    """An event that is being stored.
 
     Attributes:
-        id: identifies it in the store.
-        command: what the caller wants, if it is a command. `firm`: it is refused if the loop moved on meanwhile.
-        lease: under which a driver recorded it; None of a caller's command.
-        stored: it is in the store. Without a store, it always is.
-        rejection: why it will never be stored.
-        entry: as the store gets it.
-        after: the state after it, and after everything that waits before it.
-        seen: what it means to those who watch.
-        sent: it was given to the store, and whether it is stored is not known yet. A start that was dropped counts if
-            it turns out to be stored.
+        id: its id in the store.
+        command: the caller's command, if it is one. `firm`: it is refused if the loop has changed meanwhile.
+        lease: the lease under which a driver recorded it; None for a caller's command.
+        stored: whether it is in the store. Without a store, it is always True.
+        rejection: the reason why it will never be stored.
+        entry: its entry for the store.
+        after: the state after it and all earlier pending records.
+        seen: its watch events.
+        sent: whether it was sent to the store, and it is unknown whether it is stored. A dropped start counts if it
+            turns out to be stored.
 
     """
 
@@ -81,7 +81,7 @@ class PendingRecord:
     sent: bool = False
 
     def encode(self) -> None:
-        """Make the entry. What no store can keep is refused here, before it is in anybody's way.
+        """Make the entry. An event that cannot be stored is refused here, before it blocks other records.
 
         Raises:
             ValueError: a number in the event is NaN or infinite.
@@ -93,21 +93,21 @@ class PendingRecord:
 
 
 class Journal:
-    """A journal without a store: what is recorded counts at once.
+    """A journal without a store: records take effect at once.
 
     Any thread may call its methods.
 
     Attributes:
-        lock: who holds it sees a state that does not change.
-        state: of the tree of loops, after everything that was recorded.
-        turn: grows when a wait of the caller or a result may be over, because the phase of the outermost loop changed.
-            Whatever happens without that (decisions, time, late ends, edits) belongs to the wait in which it happens.
-        bus: tells those who watch.
+        lock: protects the state; hold it for a state that does not change.
+        state: the state of the tree of loops, after all records.
+        turn: a counter that grows when a wait of the caller or a result may be over, because the phase of the outermost
+            loop changed. Other events (decisions, time, late ends, edits) belong to the current wait.
+        bus: delivers the watch events.
         is_stored: whether it has a store.
-        is_failing: whether the last commit failed. Its caller was told by the error, so the next one is not logged.
-        remote_drives: how many events only another driver can have stored.
-        lost: why this driver cannot go on, if another one took the loop over.
-        is_handed_over: whether each turn is given to the caller; see `status_of`.
+        is_failing: whether the last commit failed. The error was raised then, so the next one is not logged.
+        remote_drives: the number of events that only another driver can have stored.
+        lost: the reason why this driver cannot continue, if another one took the loop over.
+        is_handed_over: whether each turn is returned to the caller; see `status_of`.
 
     """
 
@@ -119,7 +119,7 @@ class Journal:
     lock: AbstractContextManager[object]
 
     def __init__(self, state: State, clock: Callable[[], float], bus: EventBus) -> None:
-        """Start from a state. `clock`: seconds since the epoch, for the record; no limit is counted with it."""
+        """Start from a state. `clock`: returns seconds since the epoch, for the record; limits do not use it."""
         self.state = state
         self.turn = 0
         self.bus = bus
@@ -128,28 +128,28 @@ class Journal:
         _JOURNALS.add(self)
 
     def close(self) -> None:
-        """Refuse everything that takes a lock from now on: this is the copy of a journal in the child of a fork."""
+        """Refuse every use that takes the lock, because this is the copy of a journal in a forked child."""
         self.lock = _INHERITED
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether this thread holds the lock already: then a signal handler has interrupted it."""
+        """Whether this thread already holds the lock, because a signal handler has interrupted it."""
         return bool(getattr(self.lock, "_is_owned", bool)())
 
     def now(self) -> float:
-        """Return the time in seconds since the epoch. If the clock fails, the time has not changed."""
+        """Return the time in seconds since the epoch. If the clock fails, return the time of the last event."""
         return read_clock(self._clock, otherwise=self.state.root.now)
 
     def record(self, event: ev.Event, kind: Kind | None = None, *, id: str | None = None) -> PendingRecord:  # noqa: A002 - what it is
-        """Let an event happen.
+        """Record an event.
 
         Args:
-            event: what happens.
-            kind: what becomes of it if others were first; None goes by its class. See the module.
-            id: in the store; None makes one.
+            event: the event.
+            kind: how to handle it on a conflict (see the module); None means by its class.
+            id: its id in the store; None means a new one.
 
         Raises:
-            CallerError: the event is not possible now; nothing changed.
+            CallerError: the state does not accept the event; nothing has changed.
 
         """
         with self.lock:
@@ -161,46 +161,46 @@ class Journal:
             return PendingRecord(event, kind or kind_of(event), id or "", stored=True)
 
     def say(self, command: Command, *, firm: bool = True) -> None:
-        """Do what the caller wants.
+        """Record a command of the caller.
 
         Args:
-            command: what they want.
-            firm: it is about the loop as it was shown. False: about something that stays valid while others move the
-                loop, as a decision on a call.
+            command: the command.
+            firm: whether it depends on the state that was shown. False for a command that stays valid when the loop
+                continues elsewhere, such as a decision on a call.
 
         Raises:
-            CallerError: it is not possible now.
-            Conflict: the loop moved on elsewhere meanwhile, and the command is firm.
-            StoreError: the store failed, and nothing happened.
+            CallerError: the command is not allowed now.
+            Conflict: the loop has continued elsewhere meanwhile, and the command is firm.
+            StoreError: the store failed, and nothing has changed.
 
         """
-        del firm  # nobody else can move this loop
+        del firm  # without a store, no other process can change this loop
         with self.lock:
             if (event := command(self.state)) is not None:
                 self.record(event, "command")
 
     def commit(self) -> None:
-        """Store what is recorded. Without a store there is nothing to do."""
+        """Store the pending records. Without a store, do nothing."""
 
     def refresh(self) -> bool:
-        """Read what others stored. Return whether there was anything."""
+        """Read the events that others stored. Return whether there were any."""
         return False
 
     def drop_steps(self, error: Exception | None = None) -> None:
-        """Do not do what was about to be done and is not stored yet."""
+        """Drop the steps that are not stored yet."""
 
     def tell(self) -> None:
-        """Tell those who watch what happened. Call it without the lock."""
+        """Deliver the watch events. Call it without the lock."""
         self.bus.tell()
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits for `commit`, or its caller for a refusal."""
+        """Whether records wait for `commit`, or a refusal waits to be raised."""
         return False
 
 
 def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
-    """Return what a clock says, in seconds since the epoch; of a clock that fails, another time."""
+    """Return the time of a clock, in seconds since the epoch, or another time if the clock fails."""
     try:
         at = round(float(clock()), 3)  # every event of a journal carries it
     except Exception:
@@ -208,17 +208,17 @@ def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
         return otherwise
     if math.isfinite(at) and abs(at) <= LATEST:
         return at
-    LOG.error("the clock says %r, which is not a time; it should return seconds since the epoch", at)
+    LOG.error("the clock returned %r, which is not a time; it must return seconds since the epoch", at)
     return otherwise
 
 
 def kind_of(event: ev.Event) -> Kind:
-    """Return what becomes of an event if others were first, by its class."""
+    """Return the kind of an event, by its class: how to handle it on a conflict."""
     return "step" if isinstance(event, _STEPS) else "fact"
 
 
 def is_new_turn(before: State, after: State) -> bool:
-    """Return whether the caller's wait, or the result, may have ended between two states."""
+    """Return whether a wait of the caller, or a result, may have ended between two states."""
     old, new = before.root.phase, after.root.phase
     return old is not new and old != new
 
@@ -234,15 +234,15 @@ def _ids() -> Iterator[str]:
 
 
 def new_id() -> str:
-    """Return an id that no other event has, greater than the ids that this process returned before."""
+    """Return a unique id, greater than the earlier ids of this process."""
     return next(_ids())
 
 
 def id_of(event: ev.Event, before: State, after: State) -> str:
     """Return an id for an event.
 
-    The end of a run always has the same one, so that it is stored once, whichever process stores it. A later end of
-    that run, which changes nothing any more, is another event.
+    The end of a run always has the same id, so it is stored once, whichever process stores it. A later end of the same
+    run is another event, which changes nothing.
     """
     if not isinstance(event, ev.Ended) or not event.attempt or event.result is None:
         return new_id()
@@ -262,22 +262,22 @@ def _round_at(state: State, path: tuple[str, ...]) -> object:
 
 
 class _InheritedLock:
-    """The lock of a journal in the child of a fork.
+    """The lock of a journal in a forked child.
 
-    Only the parent records: a loop has one history, and what its threads had begun is not here.
+    Only the parent records, because a loop has one history, and the parent's threads do not exist in the child.
     """
 
     def __enter__(self) -> None:
         raise IllegalCommand(
-            "this handle was opened in another process, which forked this one, and can be used only there. Open the "
-            "loop again here: from its store, or with restore() from a snapshot that was taken before the fork",
+            "this handle belongs to the parent process and cannot be used after a fork. Open the loop again here: from "
+            "its store, or with restore() from a snapshot that was taken before the fork",
             state="inherited",
             asked="a handle of the parent process",
             allowed=("state", "messages", "pending", "view()"),
         )
 
     def __exit__(self, *error: object) -> None:
-        """Do nothing: it is never entered."""
+        """Do nothing, because it is never entered."""
 
 
 _JOURNALS: weakref.WeakSet[Journal] = weakref.WeakSet()
@@ -285,7 +285,7 @@ _INHERITED = _InheritedLock()
 
 
 def _after_fork() -> None:
-    """In a child: ids of its own, and no use of what the parent opened."""
+    """Reset in a forked child: use new ids, and refuse the use of the parent's journals."""
     _ids.cache_clear()
     for journal in tuple(_JOURNALS):
         journal.close()

@@ -1,9 +1,13 @@
-"""The right to drive a stored loop: taken for the first who needs it, given back after the last.
+"""The lease of a handle: the right to drive a stored loop, from its first use to its last.
 
-The owner of a lease is a process, and in it a handle. A lease ends when it is given back; when its owner is a process
-of this machine that is gone; when it is taken over by name; and by time, where it is unknown whether its owner
-lives. An owner of this machine that lives is slow, not dead, however long it takes. While a process holds leases, one
-thread of it renews them, and gives back those that could not be given back at once.
+The owner of a lease is a handle in a process. A lease ends in one of these ways:
+
+- the owner gives it back;
+- its owner is a process of this machine that has ended;
+- another driver takes it over explicitly;
+- it expires, if it is unknown whether its owner is alive. A live owner on this machine never loses it by time.
+
+While a process holds leases, one of its threads renews them, and gives back those that could not be given back at once.
 """
 
 from __future__ import annotations
@@ -32,8 +36,8 @@ LEASE_SECONDS = 60.0
 _RENEW_EVERY = LEASE_SECONDS / 3
 _LOOK_EVERY = 2.0
 
-_LEASES: dict[str, DriverLease] = {}  # by owner; each may hold a lease in its store
-# A signal handler may close a handle, in a thread that holds this.
+_LEASES: dict[str, DriverLease] = {}  # by owner; each one may hold a lease in its store
+# Reentrant, because a signal handler may close a handle in the thread that holds it.
 _lock = threading.RLock()
 _KEEPER: list[threading.Thread] = []
 _NEVER = threading.Event()
@@ -42,29 +46,29 @@ _NEVER = threading.Event()
 class DriverLease:
     """The lease of one handle.
 
-    It is needed as long as something is on its way that `keep` was told of: a turn, a `run()`. So nothing has to be
-    undone after an interrupt, or where the garbage collector closes a turn. `acquire` and `give_back_if_free` block
-    while the store works; the other methods never wait.
+    It is needed as long as a generator or coroutine that was given to `keep` is open: a turn, or a `run()`. So no
+    cleanup is needed after an interrupt, or when the garbage collector closes a turn. `acquire` and `give_back_if_free`
+    block while the store works; the other methods never wait.
 
     Attributes:
-        in_use: whether something else needs it, such as a tool that still runs.
+        in_use: returns whether something else needs the lease, such as a running tool.
 
     """
 
     def __init__(self, journal: StoredJournal, *, take_over: bool = False) -> None:
-        """Hold nothing yet. `take_over`: take the lease the first time although a driver that lives has it."""
+        """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
         self.in_use: Callable[[], bool] = bool
         self._journal = journal
         self._take_over = take_over
         self._name = uuid.uuid4().hex[:12]
-        self._holders: list[weakref.ref[Steps]] = []  # each leaves the list when it is gone
-        self._lease: Lease | None = None  # the one that is in the store, as far as is known
+        self._holders: list[weakref.ref[Steps]] = []  # each one is removed when it is deallocated
+        self._lease: Lease | None = None  # the one in the store, as far as known
         self._until = 0.0
-        self._is_late = False  # whether it is known that it could not be given back when it should
+        self._is_late = False  # whether an attempt to give it back failed
 
     @property
     def owner(self) -> str:
-        """The name of this handle in the store. In the child of a fork it is another one."""
+        """The name of this handle in the store. A forked child has another one."""
         return f"{this_process()} {self._name}"
 
     @property
@@ -74,22 +78,22 @@ class DriverLease:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is taken, and two need it: so it is not about to be given back when one of them looks."""
+        """Whether it is held for two uses, so that it is not about to be given back when one of them checks."""
         return self._journal.lease is not None and self._count_holders() > 1
 
     def _count_holders(self) -> int:
-        holders = [holder() for holder in tuple(self._holders)]  # a copy: any moment one may leave the list
+        holders = [holder() for holder in tuple(self._holders)]  # a copy, because an item may be removed at any moment
         return sum(steps is not None and is_on_its_way(steps) for steps in holders)
 
     def keep(self, steps: Steps) -> None:
-        """Keep the lease, once it is taken, while a generator or coroutine is on its way."""
+        """Keep the lease, once it is taken, while a generator or coroutine is open."""
         self._holders.append(weakref.ref(steps, self._holders.remove))
 
     def acquire(self) -> None:
         """Take the lease if this handle does not have it.
 
         Raises:
-            Conflict: another driver has it; names the owner, and until when.
+            Conflict: another driver holds it. The error has the owner and the expiry.
             StoreError: the store failed.
 
         """
@@ -98,7 +102,7 @@ class DriverLease:
                 self._claim()
 
     def give_back_if_free(self) -> None:
-        """Give the lease back if it is not needed, once what happened under it is stored.
+        """Give the lease back if it is not needed, once everything recorded under it is stored.
 
         If the store fails, the thread that renews leases tries again.
         """
@@ -120,7 +124,7 @@ class DriverLease:
             except ToolLoopError:
                 self._is_late = True
                 if not is_known:
-                    text = "a lease could not be given back now; it is tried again"
+                    text = "could not give a lease back; will retry"
                     LOG.warning(text, extra={"loop_id": journal.loop_id})
                 return
             self._lease, self._is_late = None, False
@@ -132,7 +136,7 @@ class DriverLease:
         if journal.rev == 0:
             journal.commit()
         self._lease = None
-        _keep(self)  # from here on the store may have given it, whatever else happens
+        _keep(self)  # from here on, the store may have granted it
         while True:
             wanted: dict[str, Any] = {"until": _soon(), "instead_of": instead_of, "first_id": journal.first_id}
             ask = partial(journal.store.acquire, journal.loop_id, self.owner, **wanted)
@@ -148,28 +152,28 @@ class DriverLease:
                 instead_of = held.token
         self._until, self._take_over = lease.until, False
         if lease.rev != journal.rev:
-            journal.refresh()  # what was stored before this lease is no sign that it was taken over
+            journal.refresh()  # events from before this lease do not mean that it was taken over
         journal.drive_with(lease)
 
     def renew(self) -> None:
-        """Renew the lease if it is time to, or give it back if it is not needed. What fails is tried again."""
+        """Renew the lease if it is due, or give it back if it is not needed. A failure is retried."""
         lease = self._lease
         if not self.is_needed:
             self.give_back_if_free()
         elif lease is not None and self._until - time.time() <= LEASE_SECONDS - _RENEW_EVERY:
             try:
                 renewed = safely(lease.loop_id, partial(self._journal.store.renew, lease, until=_soon()))
-            except (Conflict, LoopNotFound):  # another driver took it over: this one learns that with its next event
+            except (Conflict, LoopNotFound):  # another driver took it over; the next append will fail with that
                 if self._lease is lease:
                     _forget(self.owner)
             except StoreError:
-                LOG.warning("a lease could not be renewed now; it is tried again", extra={"loop_id": lease.loop_id})
+                LOG.warning("could not renew a lease; will retry", extra={"loop_id": lease.loop_id})
             else:
                 self._until = renewed.until
 
 
 def is_on_its_way(steps: Steps) -> bool:
-    """Return whether a generator or coroutine has begun, and has not ended."""
+    """Return whether a generator or coroutine has begun and has not ended."""
     if inspect.isgenerator(steps):
         return inspect.getgeneratorstate(steps) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
     if inspect.iscoroutine(steps):
@@ -178,7 +182,7 @@ def is_on_its_way(steps: Steps) -> bool:
 
 
 def has_ended(owner: str, until: float) -> bool:
-    """Return whether a lease is over that was never given back, as far as that is certain."""
+    """Return whether a lease that was not given back has certainly ended."""
     process = owner.rpartition(" ")[0]
     if process == this_process():
         lease = _LEASES.get(owner)
@@ -192,12 +196,12 @@ def has_ended(owner: str, until: float) -> bool:
 
 
 def renew_all() -> None:
-    """Renew the leases of this process that are needed, and give the others back."""
+    """Renew the leases of this process that are needed, and give back the others."""
     for lease in tuple(_LEASES.values()):
         try:
             lease.renew()
-        except Exception:  # noqa: BLE001 - whatever a store may do: other leases are still to be kept
-            LOG.exception("a lease is no longer kept", extra={"loop_id": lease.owner})
+        except Exception:  # noqa: BLE001 - whatever a store raises, the other leases must be renewed
+            LOG.exception("could not renew a lease; gave up", extra={"loop_id": lease.owner})
             _forget(lease.owner)
 
 
@@ -209,8 +213,8 @@ def _refused(held: Conflict, owner: str, until: float) -> Conflict:
     moment = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
     return Conflict(
         f"the loop {held.loop_id!r} is being driven by {describe(owner.rpartition(' ')[0])}, with a lease until "
-        f"{moment}. Its calls can be decided meanwhile. Drive it when that driver is done, or open it with "
-        "take_over=True if you are sure that it never will be",
+        f"{moment}. You can still decide its calls. Retry when that driver has finished, or pass take_over=True if you "
+        "are sure that it never will",
         loop_id=held.loop_id,
         owner=owner,
         until=until,
@@ -242,7 +246,7 @@ def _renew_until_free() -> None:
 
 
 def _after_fork() -> None:
-    """In a child: nothing is held here, and the parent's threads are not here either."""
+    """Reset in a forked child: it holds no leases, and does not have the parent's threads."""
     global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
     _lock = threading.RLock()
     _LEASES.clear()

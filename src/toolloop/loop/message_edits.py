@@ -1,4 +1,4 @@
-"""The working list of `messages_mut()`, and the messages by which an edit or an injection is checked."""
+"""The working list of `messages_mut()`, and the messages with which edits and injections are checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANY_REPLY = '{"role":"assistant","content":"-"}'
 
 
 def stale_edit(what: str) -> IllegalCommand:
-    """Return the error for an edit of a history that the loop has no more."""
+    """Return the error for an edit of a history that has changed since."""
     return IllegalCommand(
         f"{what}; call messages_mut() again",
         state="spent",
@@ -34,7 +34,7 @@ def stale_edit(what: str) -> IllegalCommand:
 
 
 class WorkingList(list[JSON]):
-    """The closed history, to be edited in place. A list from an earlier wait refuses to change."""
+    """The closed history as a list to edit in place. A list of an earlier wait refuses changes."""
 
     def __init__(self, messages: Iterable[JSON]) -> None:
         """Start from the messages as they are."""
@@ -50,7 +50,7 @@ def _refusing(name: str) -> Callable[..., Any]:
 
     def method(self: WorkingList, *args: Any, **kwargs: Any) -> Any:
         if self.spent:
-            raise stale_edit("this list is of an earlier wait, and changing it would change nothing")
+            raise stale_edit("this list belongs to an earlier wait, so a change would have no effect")
         return original(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, original.__doc__
@@ -64,32 +64,32 @@ for _name in _CHANGES.split():
 
 @frozen
 class Edit:
-    """What the caller made of a closed history. `base`: that history."""
+    """An edit of a closed history by the caller. `base`: the history before it."""
 
     base: Chain[str]
     messages: tuple[str, ...]
 
 
 class MessageEdits:
-    """The edits that a caller makes through `messages_mut()`: one list for each wait."""
+    """The caller's edits with `messages_mut()`: one list for each wait."""
 
     def __init__(self) -> None:
-        """Start without a list; `working` makes it."""
+        """Start without a list. `working` makes it."""
         self._list: WorkingList | None = None
         self._base: Chain[str] = Chain()
 
     def working(self, loop: Loop, *, is_driven: bool) -> list[JSON]:
-        """Return the list of this wait. `is_driven`: this handle drives the loop right now.
+        """Return the list of this wait. `is_driven`: whether this handle is driving the loop.
 
         Raises:
-            IllegalCommand: a turn is in progress, or the loop may not run at all.
+            IllegalCommand: a turn is in progress, or the loop is nested too deep to run.
 
         """
         if is_driven or isinstance(loop.phase, (TooDeep, Requesting)):
             raise IllegalCommand(
                 "messages_mut(): it is not the caller's turn: "
                 + (
-                    "this loop may not run at all"
+                    "this loop is nested too deep to run"
                     if isinstance(loop.phase, TooDeep)
                     else "a turn is in progress; wait until next_turn() returns"
                 ),
@@ -106,18 +106,18 @@ class MessageEdits:
         """Return copies of the closed history with the caller's edits in it.
 
         Raises:
-            TypeError: the caller's list holds something that is not JSON.
+            TypeError: an item of the caller's list is not JSON.
 
         """
         texts = self._texts() if self._is_current(loop) else loop.messages
         return tuple(map(decode, texts))
 
     def edit(self, loop: Loop) -> Edit | None:
-        """Return what the caller made of the closed history of a loop; None if it is the same.
+        """Return the caller's edit of the closed history of a loop; None if it is unchanged.
 
         Raises:
-            IllegalCommand: the loop has gone on since. The list is given up, and refuses every change from now on.
-            TypeError: the list holds something that is not JSON.
+            IllegalCommand: the loop has continued since. The list is invalid and refuses changes from now on.
+            TypeError: an item of the list is not JSON.
 
         """
         if self._list is None:
@@ -128,18 +128,18 @@ class MessageEdits:
         was_edited = self._list != list(map(decode, self._base))
         self.taken()
         if was_edited:
-            raise stale_edit("somebody else drove the loop on, and the edit of its history is of an earlier wait")
+            raise stale_edit("the loop has continued elsewhere, and the edit of its history belongs to an earlier wait")
         return None
 
     def settle(self, loop: Loop, edit: Edit) -> None:
-        """Note what became of an edit: the list goes on for this wait, unless others changed the history meanwhile."""
+        """Record that an edit was applied. The list stays valid for this wait, unless others changed the history."""
         if tuple(loop.messages) == edit.messages:
             self._base = loop.messages
         elif not self._is_current(loop):
             self.taken()
 
     def taken(self) -> None:
-        """Give the list up: the wait is over, so it refuses every change from now on."""
+        """Invalidate the list, because the wait is over. It refuses changes from now on."""
         if self._list is not None:
             self._list.spent = True
         self._list, self._base = None, Chain()
@@ -148,19 +148,19 @@ class MessageEdits:
         return to_texts(self._list or (), known=frozenset(self._base))
 
     def _is_current(self, loop: Loop) -> bool:
-        """Return whether there is a list, and the loop still has the history that it was made of."""
+        """Return whether there is a list, and the loop still has the history that the list was made from."""
         if self._list is None or isinstance(loop.phase, Requesting):
             return False
         return self._base is loop.messages or self._base == loop.messages
 
 
-# --- what is checked -------------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) -> list[str]:
-    """Return the messages that a request would have to carry next, with `closed` as the closed history.
+    """Return the messages of the next request, with `closed` as the closed history.
 
-    Open calls count as answered, for their results will be; after the end of a loop, a user says something.
+    Open calls count as answered. After the end of a loop, a user message is added.
     """
     if isinstance(loop.phase, Finished):
         return [*closed, *(injected or (_ANY_USER,)), *loop.queued]
@@ -174,7 +174,7 @@ def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) ->
         ]
     if not loop.unjoined:
         return [*closed, *injected]
-    # A paused reply is sent back as it came; unless a server call ends it, no check knows that it may be last.
+    # A paused reply is sent back unchanged. The checks accept it as the last message only if it ends in a server call.
     beside = list(loop.unjoined)
     while ends_in_reply(beside) and not ends_in_server_call(beside[-1]):
         beside.pop()
@@ -182,28 +182,28 @@ def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) ->
 
 
 def refuse_unsendable(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
-    """Refuse a loop whose next request the API would refuse.
+    """Refuse messages that the API would refuse.
 
     Raises:
-        InvalidHistory: says where, which rule, and how to mend it.
+        InvalidHistory: with the place, the rule and the remedy of each problem.
 
     """
     refuse_invalid(outgoing(loop, list(loop.messages)), all_params(decode(loop.setup.params), tools), asked=asked)
 
 
 def landing(loop: Loop, injected: Sequence[str]) -> list[str]:
-    """Return injected messages with what they will follow: enough to check them by, however long the history is."""
+    """Return injected messages after those that they will follow: enough for a check, however long the history is."""
     if isinstance(loop.phase, Finished):
         return [*_last_round(loop.messages), *injected, *loop.queued]
     if loop.round is not None and not _takes_only_results(loop, loop.round):
         return [*_with_results(loop, loop.round), *loop.queued, *injected]
     if loop.round is None and not loop.unjoined:
         return [*_last_round(loop.messages), *loop.queued, *injected]
-    return [_ANY_USER, _ANY_REPLY, *loop.queued, *injected]  # they join after a reply that is still to come
+    return [_ANY_USER, _ANY_REPLY, *loop.queued, *injected]  # they join after a reply that has not arrived yet
 
 
 def _last_round(messages: Sequence[str]) -> list[str]:
-    """Return the last message of the model, and what follows it."""
+    """Return the last message of the model, and the messages after it."""
     start = len(messages)
     while start:
         start -= 1
@@ -213,7 +213,7 @@ def _last_round(messages: Sequence[str]) -> list[str]:
 
 
 def _with_results(loop: Loop, round_: Round) -> list[str]:
-    """Return what stands beside the history, the open reply included, with a result for each of its calls."""
+    """Return the messages beside the history, including the open reply and a result for each of its calls."""
     blocks = [result_block(call, Result('"-"')) for call in round_.calls]
     return [*_with_reply(loop, round_), *([user_message(blocks)] if blocks else [])]
 
@@ -223,21 +223,21 @@ def _with_reply(loop: Loop, round_: Round) -> list[str]:
 
 
 def _takes_only_results(loop: Loop, round_: Round) -> bool:
-    """Return whether nothing but its results may follow the open round."""
+    """Return whether only its results may follow the open round."""
     return stays_unjoined(_with_reply(loop, round_), round_)
 
 
 def refuse_lost_pause(loop: Loop, *, asked: str) -> None:
-    """Refuse a change of what stands before a paused reply that goes out only with its thinking. `loop`: after it.
+    """Refuse a change of the prefix of a paused reply that must be sent with its thinking. `loop`: after the change.
 
     Raises:
-        IllegalCommand: says what to do.
+        IllegalCommand: the change would make that thinking stale.
 
     """
     if has_lost_its_pause(loop):
         raise IllegalCommand(
-            f"{asked}: the model pauses, and what it said so far goes out only with its thinking, which is bound to "
-            "the history, system prompt and tools as they are. Let it go on first, or end its turn with resume(Stop())",
+            f"{asked}: the model has paused, and its reply must be sent back with its thinking, which is only valid "
+            "with the current history, system prompt and tools. Continue first, or end the turn with resume(Stop())",
             state=type(loop.phase).__name__,
             asked=asked,
             allowed=("continue_loop()", "resume(Stop())"),
@@ -245,15 +245,15 @@ def refuse_lost_pause(loop: Loop, *, asked: str) -> None:
 
 
 def explained(error: InvalidHistory, texts: Sequence[str], loop: Loop) -> InvalidHistory:
-    """Return the error for messages of which some stay beside the history, so that they are not looked for in it."""
+    """Return the error with a note if some of the messages are beside the history, where you cannot edit them."""
     if loop.round is not None:
         return error
     beside = [f"messages[{index}]" for index, text in enumerate(texts) if text in loop.unjoined]
     if not any(problem.path.startswith(tuple(beside)) for problem in error.problems):
         return error
     return InvalidHistory(
-        f"{error} From {beside[0]} on, the messages stay beside the history until the model ends its turn, and "
-        "messages_mut() does not show them: change or shorten there what comes before, or end the turn with "
+        f"{error} The messages from {beside[0]} on are beside the history until the model ends its turn, so "
+        "messages_mut() does not show them. Change or shorten the messages before them, or end the turn with "
         "resume(Stop())",
         problems=error.problems,
         messages=error.messages,

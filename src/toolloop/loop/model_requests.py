@@ -1,4 +1,4 @@
-"""The model requests of a tree of loops: how each is made, and what becomes of it."""
+"""Make the model requests of a tree of loops, and record their ends."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class ModelRequests:
     """Makes model requests, and records their ends.
 
     Attributes:
-        provider: makes the requests.
-        errors: of the last failed request of each loop, by its path.
-        streams: replies are read piece by piece.
+        provider: sends the requests.
+        errors: the error of the last failed request of each loop, by path.
+        streams: whether replies are streamed.
 
     """
 
     def __init__(self, progress: InProgress, runtimes: Runtimes, provider: Any, *, is_async: bool) -> None:
-        """Put the parts together. `is_async`: functions of the caller may be async."""
+        """Keep the parts. `is_async`: whether the caller's functions may be async."""
         self.errors: dict[Path, Exception] = {}
         self.streams = False
         self._progress = progress
@@ -47,7 +47,7 @@ class ModelRequests:
         self._is_async = is_async
 
     def begin(self, runtime: Runtime, loop: Loop) -> None:
-        """Make the next request of a loop; or compact its history first.
+        """Make the next request of a loop, or first compact its history.
 
         Raises:
             InvalidHistory: the API would refuse the request.
@@ -69,10 +69,10 @@ class ModelRequests:
         except CallerError as error:
             if not path:
                 raise
-            self._refuse(path, ModelError(str(error)))  # the history of a nested loop cannot be edited
+            self._refuse(path, ModelError(str(error)))  # the caller cannot edit the history of a nested loop
 
     def cancel(self, path: Path) -> None:
-        """Give a request up that is in progress."""
+        """Give up a request in progress."""
         operation = self._progress.operations.get(("request", *path))
         if operation is not None:
             operation.cancel()
@@ -117,7 +117,7 @@ class ModelRequests:
             threads=loop.setup.threads and getattr(self.provider, "takes_threads", False),
             thread=loop.thread,
         )
-        if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked by itself
+        if runtime.requests.may_have_too_many_marks() or runtime.is_unchecked:  # each round was checked separately
             refuse_unsendable(loop, runtime.tools, asked="the next request")
             runtime.is_unchecked = False
         return request
@@ -126,7 +126,7 @@ class ModelRequests:
         if isinstance(came, Secrets):
             runtime.requests.secrets, runtime.secrets = came, None
             return
-        what = f"the params of the sub_loop could not be had again: {describe(came)}"
+        what = f"the params function of the sub_loop failed: {describe(came)}"
         problem = ModelError(what, retryable=True)
         problem.__cause__ = came
         self._refuse(path, problem)
@@ -138,7 +138,7 @@ class ModelRequests:
         self._progress.record(ev.RequestFailed(failure_of(error), path=path), "step")
 
     def _hear(self, operation: Operation, request: ModelRequest, event: Any) -> bool:
-        """Take an event of a streamed reply. Return whether the loop waits for more."""
+        """Take an event of a streamed reply. Return whether the loop still waits for the reply."""
         piece = request.read.add(event)
         with self._progress.journal.lock:
             loop = self._progress.loop(operation.path)
@@ -158,7 +158,7 @@ class ModelRequests:
             self._progress.record(event)
 
     def ended(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
-        """Record the end of a request that the loop waits for, or of one for a summary: that has its price anyway."""
+        """Record the end of a request that the loop waits for, or of a request for a summary, which is always paid."""
         path, took, part = operation.path, operation.took, request.request.thread
         if request.summary is not None:
             self._summary_ended(operation, request.summary, reply if error is None else error, took)
@@ -171,13 +171,13 @@ class ModelRequests:
                 error = broken
             else:
                 if read.stop_reason is not None and read.stop_reason not in STOP_REASONS:
-                    what = "the stop reason %r is unknown: the loop ends, and no call runs"
+                    what = "unknown stop reason %r: the loop ends, and no call runs"
                     LOG.warning(what, read.stop_reason, extra=self._progress.log_fields(path))
                 thread = None if part is None else part.answered(reply)
                 self._progress.record(ev.Replied(read, took, thread, path=path))
                 return
         if part is not None and (refused := part.refused(error)) is not None:
-            self._progress.record(ev.RequestFailed(thread=refused, path=path))  # then a request is due again
+            self._progress.record(ev.RequestFailed(thread=refused, path=path))  # the next effect is a request again
             return
         if not isinstance(error, OutsideError):
             wrapped = ModelError(f"the provider raised {describe(error)}")

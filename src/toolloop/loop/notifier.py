@@ -1,4 +1,4 @@
-"""How any thread wakes a driver that waits."""
+"""Notify a waiting driver from any thread."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Wakes a sync driver. A queue of the standard library survives a Ctrl-C at any place; an `Event` does not."""
+    """Notifies a sync driver. It uses a queue, because an `Event` does not survive a Ctrl-C at every point."""
 
     def __init__(self) -> None:
-        """Nothing was notified."""
+        """Start without a notification."""
         self._queue: SimpleQueue[None] = SimpleQueue()
 
     def notify(self) -> None:
-        """Wake the driver, now or when it waits the next time."""
-        if self._queue.empty():  # else it polls after it has taken what is there
+        """Notify the driver, now or at its next wait."""
+        if self._queue.empty():  # if it is full, the driver will poll anyway
             self._queue.put(None)
 
     def clear(self) -> None:
         """Forget earlier notifications."""
         while not self._queue.empty():
-            with contextlib.suppress(Empty):  # another thread took it
+            with contextlib.suppress(Empty):  # another thread has taken it
                 self._queue.get_nowait()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a notification, at most so many seconds."""
+        """Wait for a notification, for at most this many seconds."""
         with contextlib.suppress(Empty):
             self._queue.get(timeout=seconds)
 
 
 class AsyncNotifier:
-    """Wakes an async driver, from any thread.
+    """Notifies an async driver, from any thread.
 
     Attributes:
         when_notified: called in the event loop at each notification.
@@ -62,7 +62,7 @@ class AsyncNotifier:
 
     @contextlib.contextmanager
     def listening(self) -> Generator[None, None, None]:
-        """Listen for the time of this block."""
+        """Listen during the `with` block."""
         self.listen()
         try:
             yield
@@ -77,7 +77,7 @@ class AsyncNotifier:
             self._event = anyio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a notification, at most so many seconds."""
+        """Wait for a notification, for at most this many seconds."""
         import anyio  # noqa: PLC0415 - loaded already
 
         if self._event is not None:
@@ -85,7 +85,7 @@ class AsyncNotifier:
                 await self._event.wait()
 
     def notify(self) -> None:
-        """Wake the driver. This never waits: the thread may hold what the event loop needs to continue."""
+        """Notify the driver. This never waits, because the thread may hold a lock that the event loop needs."""
         if (soon := self._call_soon) is None:
             return
         if threading.get_ident() == self._thread:

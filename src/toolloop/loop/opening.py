@@ -1,4 +1,4 @@
-"""What a handle is made of: a new loop, one from a snapshot or a store, or a copy. Each is checked as a whole first."""
+"""Make the parts of a handle: for a new loop, from a snapshot or a store, or as a copy. Check them as a whole first."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from toolloop.tools.function import is_async as is_declared_async
 
 @frozen
 class Here:
-    """What a loop has in this process, and in no store or snapshot.
+    """The parts of a loop that exist only in this process, and in no store or snapshot.
 
     Attributes:
-        keeps_limits: no configuration was given, so the stored limits stay.
+        keeps_limits: whether to keep the stored limits, because no configuration was given.
 
     """
 
@@ -56,11 +56,11 @@ class Here:
         *,
         is_async: bool,
     ) -> Here:
-        """Check what a caller gave. Without a `config` the limits of a loop that is there stay.
+        """Check the caller's arguments. Without a `config`, an existing loop keeps its limits.
 
         Raises:
-            BadTool: two tools of one name, an async tool under a sync handle, something that is not a tool.
-            TypeError: a part is of a type that it cannot be.
+            BadTool: two tools have the same name, a tool is async under a sync handle, or an object is not a tool.
+            TypeError: an argument has the wrong type.
 
         """
         keeps_limits, config = config is None, DEFAULT_CONFIG if config is None else config
@@ -74,17 +74,17 @@ class Here:
 
 @frozen
 class LoopParts:
-    """Everything that a handle is made of, but the provider.
+    """The parts of a handle, except the provider.
 
     Attributes:
-        state: where the loop is.
-        secrets: parameters that no store keeps.
-        store: where the loop is kept; None keeps it in the handle alone.
-        rev: how many events of its journal are in the store.
+        state: the state of the loop.
+        secrets: the parameters that are never stored.
+        store: the store of the loop; None keeps it only in the handle.
+        rev: the number of events of its journal in the store.
         first_id: the id of the first of them.
-        metadata: is stored with a new loop.
-        first: the event that its journal begins with, if that is not in the store yet.
-        wake_up: what is to be different when the loop is driven; None for a new one.
+        metadata: stored with a new loop.
+        first: the first event of its journal, if it is not in the store yet.
+        wake_up: the changes to apply when the loop is driven; None for a new loop.
         take_over: whether to take the lease from another driver.
 
     """
@@ -109,13 +109,13 @@ def new_loop(
     loop_id: str | None = None,
     asked: str = "ToolLoopHandle(...)",
 ) -> LoopParts:
-    """Set a new loop up. No I/O happens and no clock starts.
+    """Set up a new loop. It does no I/O and starts no clock.
 
     Raises:
         InvalidHistory: the API would refuse the messages.
-        BadTool: two tools of one name, an async tool under a sync handle, something that is not a tool.
-        TypeError: a part is of a type that it cannot be.
-        ValueError: a parameter that is missing, or not the caller's to give.
+        BadTool: two tools have the same name, a tool is async under a sync handle, or an object is not a tool.
+        TypeError: an argument has the wrong type.
+        ValueError: a parameter is missing, or cannot be set by the caller.
 
     """
     check_parts(here.config, here.context, loop_id=loop_id)
@@ -123,7 +123,7 @@ def new_loop(
         check_store(store)
     begins = begin_with(params, here.tools, asked=asked)
     messages = begins.messages or ()
-    if messages:  # else a user begins it later
+    if messages:  # else `follow_up` begins it later
         begins.refuse_invalid(messages, here.tools, asked=asked)
     setup = begins.setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
     opened = ev.Opened(setup=setup, messages=messages, at=read_clock(here.clock, otherwise=0.0))
@@ -138,11 +138,11 @@ def restored(
     store: Store | None,
     on_drift: OnDrift,
 ) -> LoopParts:
-    """Set a loop up from its snapshot. In a store it is a new loop: two copies of one snapshot are two loops.
+    """Set up a loop from its snapshot. In a store it is a new loop: two copies of one snapshot are two loops.
 
     Raises:
-        UnreadableSnapshot: it is damaged, foreign, or of a newer format.
-        BadTool, TypeError, ValueError: a part that the caller gave.
+        UnreadableSnapshot: it is damaged, not a snapshot of toolloop, or in a newer format.
+        BadTool, TypeError, ValueError: an argument is not valid.
 
     """
     from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
@@ -156,7 +156,7 @@ def restored(
     return evolve(parts, state=state, first=None if store is None else ev.Adopted(state))
 
 
-def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
+def loaded(  # noqa: PLR0913 - the parts of a loop that are not stored
     here: Here,
     store: Store,
     loop_id: str,
@@ -166,14 +166,14 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that no store holds
     on_drift: OnDrift,
     take_over: bool,
 ) -> LoopParts:
-    """Load a loop from a store, or set it up if it is not there and `params` are given.
+    """Load a loop from a store, or set it up if it does not exist and `params` are given.
 
-    What is different here is recorded when it is driven.
+    Changes of its configuration are recorded when it is driven.
 
     Raises:
-        LoopNotFound: it is not there, and there are no `params`.
-        UnreadableSnapshot: what is stored is damaged, foreign, or of a newer format.
-        BadTool, TypeError, ValueError: a part that the caller gave.
+        LoopNotFound: it does not exist, and there are no `params`.
+        UnreadableSnapshot: the stored loop is damaged, not from toolloop, or in a newer format.
+        BadTool, TypeError, ValueError: an argument is not valid.
         StoreError: the store failed.
 
     """
@@ -194,7 +194,7 @@ def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
     """Copy a loop. `parts`: of the loop as it is now.
 
     Raises:
-        IllegalCommand: the loop may not run at all.
+        IllegalCommand: the loop is nested too deep to run.
 
     """
     if isinstance(parts.state.root.phase, TooDeep):
@@ -205,7 +205,7 @@ def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
     return LoopParts(state, parts.here, secrets, parts.store, first=first, wake_up=parts.wake_up)
 
 
-# --- a loop that is there already, and what it has here --------------------------------------------------------------
+# --- an existing loop, and its configuration in this process ---------------------------------------------------------
 
 
 def _registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
@@ -216,8 +216,8 @@ def _registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
         is_async: whether the handle is async.
 
     Raises:
-        BadTool: two have one name, one is async and the handle is not, or something is not a tool.
-        TypeError: as for `_check_strategies`, of a `sub_loop` among them.
+        BadTool: two tools have the same name, a tool is async and the handle is not, or an object is not a tool.
+        TypeError: as for `_check_strategies`, for a `sub_loop` among them.
 
     """
     registry = as_registry(tools)
@@ -230,11 +230,10 @@ def _registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
 
 
 def _check_strategies(strategies: Sequence[Strategy], *, is_async: bool) -> None:
-    """Refuse strategies of compaction whose summaries a handle cannot wait for.
+    """Refuse compaction strategies whose provider or function the handle cannot call.
 
     Raises:
-        TypeError: an async provider or function writes them, and the handle is sync; or a sync provider does, and the
-            handle is async.
+        TypeError: an async provider or function under a sync handle, or a sync provider under an async one.
 
     """
     if not strategies:
@@ -251,7 +250,7 @@ def _check_strategies(strategies: Sequence[Strategy], *, is_async: bool) -> None
 
 
 def _with_inner_tools(registry: ToolRegistry) -> Iterator[Tool[..., Any]]:
-    """Yield each tool; after a `sub_loop` the tools of its own loop."""
+    """Yield each tool; after a `sub_loop`, the tools of its loop."""
     for tool in registry:
         yield tool
         if isinstance(tool, SubLoop):
@@ -282,11 +281,11 @@ def _refuse_async(tool: Tool[..., Any]) -> None:
 
 
 def _opened(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnDrift, asked: str) -> LoopParts:
-    """Return a loop that is there already with what it has here: it is compared with that when it is driven.
+    """Return an existing loop with its configuration in this process. They are compared when the loop is driven.
 
     Raises:
-        UnreadableSnapshot: its parameters are of no request.
-        BadTool, TypeError, ValueError: the parameters that the caller gave are of no request.
+        UnreadableSnapshot: the stored parameters are not valid.
+        BadTool, TypeError, ValueError: the caller's parameters are not valid.
 
     """
     if on_drift not in get_args(OnDrift):
@@ -300,10 +299,10 @@ def _opened(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnD
     wanted: dict[str, Any] = {} if here.keeps_limits else here.config.parts()
     given = check_params({} if params is None else params, asked=asked)
     stored, secrets = split({name: value for name, value in given.items() if name != "messages"})
-    # Parameters with a model are those of a whole request; others only bring back what is not stored.
+    # Parameters with a model are those of a whole request. Others only supply parameters that are not stored.
     after = stored if "model" in stored else {**before, **stored}
     if "compaction" not in before:
-        after.pop("compaction", None)  # it is asked for once, and that was done
+        after.pop("compaction", None)  # a compaction is requested only once, and that was done
     if canonical(after) != canonical(before):
         check_request(after, here.tools.definitions(), asked=asked)
         wanted["params"] = encode(after)

@@ -1,4 +1,4 @@
-"""What a driver performs: a model request, the run of a tool, a question to a function of the caller."""
+"""The operations of a driver: a model request, a run of a tool, or a question to a function of the caller."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ModelRequest:
     Attributes:
         hear: takes an event of the reply's stream, and returns whether the loop still waits for the reply; None if the
             reply is not streamed.
-        around: a context manager of the observers.
-        read: the reply as far as it was streamed.
-        summary: what is to be made of the reply, if the request is for a summary of the history.
+        around: the context manager of the observers.
+        read: the part of the reply that was streamed so far.
+        summary: how to use the reply, if the request is for a summary of the history.
 
     """
 
@@ -84,15 +84,15 @@ class ModelRequest:
 
 @define(eq=False)
 class Question:
-    """Functions of the caller are asked: policies, `stop_when`, filters, functions that give parameters.
+    """Calls of the caller's functions: policies, `stop_when`, filters, and functions that return parameters.
 
     Attributes:
-        asking: a generator that yields each function with its arguments, and is sent what it returned or raised.
+        asking: a generator that yields each function with its arguments, and is sent its value or its exception.
         finish: takes the value of the generator.
         give_up: called if the question was cancelled, or the loop no longer waits for the answer.
         is_wanted: returns whether the loop waits for the answer.
         first: the first function, with its arguments.
-        goes_on: returns whether the next function is asked, after the first.
+        goes_on: returns whether to call the next function, after the first.
 
     """
 
@@ -104,29 +104,29 @@ class Question:
     goes_on: Callable[[], bool] = field(init=False)
 
     def perform(self) -> Steps:
-        """Ask, one function after the other."""
+        """Call one function after the other."""
         return ask_each(self.asking, self.first, self.goes_on)
         yield
 
     async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Any:
-        """Ask, and await the functions that are declared async."""
+        """Call one function after the other, and await those that are declared async."""
         return await await_each(self.asking, self.first, self.goes_on)
 
 
 @define(eq=False)
 class Operation:
-    """Something to be performed.
+    """Something to perform.
 
     Attributes:
-        path: of its loop.
-        key: names it; at most one operation with a key is in progress.
-        work: what is to be performed. `perform()` does it in a thread: each step lets the reader of a stream read, and
-            the value is the outcome. `perform_async(was_read)` does it in an event loop; `was_read` waits until the
-            reader of a stream has read everything.
-        recorded: the event that allows it; None if it needs none.
-        launched: it is being performed.
+        path: the path of its loop.
+        key: its key; at most one operation with a key is in progress.
+        work: the work. `perform()` does it in a thread: each step lets the reader of a stream read, and the value is
+            the outcome. `perform_async(was_read)` does it in an event loop; `was_read` waits until the reader of a
+            stream has read everything.
+        recorded: the record that allows it; None if it needs no record.
+        launched: whether it is being performed.
         begun: when that began, by `time.monotonic`.
-        thread: that performs it, or is about to; None: the driver itself or a task does.
+        thread: the thread that performs it, or is about to; None if the driver or a task performs it.
         outcome: its value and its error, until they are recorded.
         cancel: cancels the task that performs it.
 
@@ -144,7 +144,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Return the name of a thread that performs it; of a tool run, it is the path of the call."""
+        """Return the name for its thread; for a tool run, it has the path of the call."""
         return f"toolloop-{'/'.join(self.key[1:] if isinstance(self.work, CallRun) else self.key)}"
 
     @property
@@ -159,26 +159,26 @@ class Operation:
 
     @property
     def runs_in_thread(self) -> bool:
-        """Return whether an async driver performs it in a thread: it is the run of an ordinary function."""
+        """Return whether an async driver performs it in a thread, because it runs a plain function."""
         return isinstance(self.work, CallRun) and not self.work.tool.is_async
 
     @property
     def limit(self) -> float | None:
-        """Return how many seconds it may take; None is no limit."""
+        """Return its limit in seconds; None means no limit."""
         return self.work.limit if isinstance(self.work, CallRun) else None
 
     @property
     def deadline(self) -> float | None:
-        """Return until when a tool in a thread may take, by `time.monotonic`; an async one is cancelled by its task."""
+        """Return the deadline of a tool in a thread, by `time.monotonic`. The task of an async tool cancels it."""
         return None if self.limit is None or not self.launched or self.thread is None else self.begun + self.limit
 
 
 def close(stream: object) -> None:
-    """Close the stream of a provider, if it can be closed. A failure does not change what was read."""
+    """Close the stream of a provider, if it can be closed. A failure does not change the reply."""
     try:
         getattr(stream, "close", lambda: None)()
     except Exception:
-        LOG.exception("the stream of a reply could not be closed")
+        LOG.exception("could not close the stream of a reply")
 
 
 async def aclose(stream: object) -> None:
@@ -187,7 +187,7 @@ async def aclose(stream: object) -> None:
         try:
             await closing()
         except Exception:
-            LOG.exception("the stream of a reply could not be closed")
+            LOG.exception("could not close the stream of a reply")
 
 
 def exhaust(steps: Steps, wait: Callable[[], None] | None = None) -> Any:

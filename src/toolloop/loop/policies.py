@@ -1,4 +1,4 @@
-"""The caller's functions that look at a call: `stop_when` and the policies before it, the result filters after it."""
+"""Call the caller's functions for a call: `stop_when` and the policies before it, the result filters after it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AnyTool = Tool[..., Any]
 
 @frozen
 class Policies:
-    """Ask the policies about calls: the policy of the configuration, then `needs_approval` of the tool."""
+    """Asks the policies about calls: the policy of the configuration, then `needs_approval` of the tool."""
 
     tools: ToolRegistry
     config: LoopConfig
@@ -57,13 +57,13 @@ class Policies:
         """Ask `stop_when`, then the policies about each call in the model's order.
 
         Args:
-            loop: the loop; it is judging its last reply.
-            effect: which calls are to be judged, and whether `stop_when` is asked.
+            loop: the loop, which is judging its last reply.
+            effect: the calls to judge, and whether to ask `stop_when`.
             external: the names of the tools whose results come from the caller.
             now: the time, in seconds since the epoch.
 
         Raises:
-            Exception: whatever `stop_when` raised.
+            Exception: `stop_when` raised it.
 
         """
         if effect.stop_when and self.config.stop_when is not None:
@@ -87,7 +87,7 @@ class Policies:
     def _result_of(  # noqa: PLR0911 - one return for each opinion
         self, opinion: Opinion, call: Call, tool: AnyTool | None, external: frozenset[str], now: float
     ) -> PolicyResult | None:
-        """Return what an opinion means for a call; None lets it run. One that cannot be used asks the caller."""
+        """Return the policy result for an opinion; None lets the call run. An invalid opinion asks the caller."""
         why = Why.EXTERNAL if tool is None else Why.APPROVAL
         match opinion:
             case None | Approve() if tool is None:
@@ -98,7 +98,7 @@ class Policies:
                 reason = None if reason is None else well_formed(str(reason))
                 return Wait(why, reason, fresh=bool(fresh), expires_in=_seconds(expires_in))
             case Approve(remember=Grant()):
-                return Wait(why, "of the policy: only a person gives a grant", fresh=True)
+                return Wait(why, "of the policy: only a person can give a grant", fresh=True)
             case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
                 return Wait(why, "the policy approved with an input that does not fit the schema", fresh=True)
         known = {*self.tools.names, *external}
@@ -108,7 +108,7 @@ class Policies:
             return Wait(why, f"of the policy: {error}", fresh=True)
 
     def _rejection(self, loop: Loop, call: Call, tool: AnyTool | None, external: frozenset[str]) -> Reject | None:
-        """Reject a call of an unknown tool, or one whose input does not fit. The policies never see it."""
+        """Reject a call of an unknown tool, or with an input that does not fit. The policies never see it."""
         texts = loop.setup.texts
         if tool is not None:
             problems = misfit(tool, decode(call.effective_input))
@@ -132,7 +132,7 @@ class Policies:
             if isinstance(opinion, (Approve, Deny, Answer, Ask)):
                 digest = getattr(opinion, "digest", None)
                 is_bound = digest is None or digest == shown.digest
-                return opinion if is_bound else Ask("the policy decided about another call", fresh=True)
+                return opinion if is_bound else Ask("the policy decided another call", fresh=True)
             if opinion is not None:
                 return Ask(f"the policy returned {type(opinion).__name__}, which is not a decision", fresh=True)
         if isinstance(needs_approval, bool):
@@ -141,7 +141,7 @@ class Policies:
         try:
             return needed if isinstance(needed, Ask) else Ask() if needed else None
         except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
-            return Ask(f"needs_approval gave an answer that raised {type(error).__name__}", fresh=True)
+            return Ask(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
 
 
 def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Questions[Any]:
@@ -152,16 +152,16 @@ def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...])
 
 
 def _preview(preview: Preview, call: Call) -> Questions[str]:
-    """Return what a call would do. An error becomes the text, because the person decides all the same."""
+    """Return the preview of a call. An error becomes the text, because a person still decides the call."""
     try:
         text = yield preview, (decode(call.effective_input),)
-        return well_formed(text) if isinstance(text, str) else f"preview returned {a_type(text)}, which is not a text"
+        return well_formed(text) if isinstance(text, str) else f"preview returned {a_type(text)}, which is not a string"
     except Exception as error:  # noqa: BLE001 - of the caller's function
         return f"preview failed: {describe_failure(error)}"
 
 
 def _seconds(expires_in: Any) -> float | None:
-    """Return how long a policy lets a call wait. A value that is not a number of seconds lets it expire at once."""
+    """Return the limit in seconds that a policy sets. With an invalid value, the call expires at once."""
     if expires_in is None:
         return None
     is_number = isinstance(expires_in, (int, float)) and not isinstance(expires_in, bool)
@@ -169,9 +169,9 @@ def _seconds(expires_in: Any) -> float | None:
 
 
 def misfit(tool: AnyTool, given: Any) -> str | None:
-    """Return the problems of an input that does not fit a tool's schema, one on each line; None if it fits.
+    """Return the problems of an input that does not fit a tool's schema, one per line; None if it fits.
 
-    If the tool's own code raises (a validator, a default), the input does not fit either: the model is told.
+    If the tool's own code raises (a validator, a default), the model also gets that as a problem.
     """
     try:
         tool.prepare(given)
@@ -187,15 +187,15 @@ def misfit(tool: AnyTool, given: Any) -> str | None:
 def filtering(
     filters: Sequence[ResultFilter], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
 ) -> Questions[Result]:
-    """Ask each result filter in turn; each sees the content that the one before it left.
+    """Call each result filter in turn, with the content that the previous one returned.
 
     A filter that fails is logged, and changes nothing.
 
     Args:
         filters: `result_filters` of the configuration.
-        run: the run that ended. Its `result` is kept up to date, so that it is there if a later filter is cancelled.
+        run: the run that ended. Its `result` is updated after each filter, in case a later one is cancelled.
         result: its result. Errors are not filtered.
-        tell: is told of each change.
+        tell: called with an event for each change.
 
     """
     run.result = result

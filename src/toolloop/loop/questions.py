@@ -1,7 +1,7 @@
-"""Calls of the caller's functions: policies, `stop_when`, result filters. Each of them may be declared async.
+"""Call the caller's functions: policies, `stop_when`, result filters. Each of them may be declared async.
 
-A generator yields each question as a function with its arguments, and is sent the answer or thrown the exception. So
-the order of the questions is decided once, and a driver of either kind answers them.
+A generator yields each question as a function with its arguments. It is sent the value, or the exception is thrown into
+it. So the order of the questions is defined once, for sync and async drivers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Questions = Generator[Question, Any, T]
 
 
 class NotAwaitedError(Exception):
-    """Nothing waits for an answer any more."""
+    """The answer is no longer awaited."""
 
 
 def _always() -> bool:
@@ -29,14 +29,14 @@ def ask_each(questions: Questions[T], first: Question | None = None, goes_on: Ca
 
     Args:
         questions: the generator of the questions.
-        first: the question that it has yielded already, if it has.
-        goes_on: returns after each answer whether anything still waits for the value.
+        first: the question that it has already yielded, if any.
+        goes_on: called after each answer; returns whether the value is still awaited.
 
     Returns:
         The value that the generator returns.
 
     Raises:
-        NotAwaitedError: nothing waits for it any more, so the other questions are not asked.
+        NotAwaitedError: the value is no longer awaited, so the other questions are not asked.
 
     """
     try:
@@ -44,7 +44,7 @@ def ask_each(questions: Questions[T], first: Question | None = None, goes_on: Ca
         while True:
             try:
                 answer = _call(*question)
-            except Exception as error:  # noqa: BLE001 - the generator decides what a failure means
+            except Exception as error:  # noqa: BLE001 - the generator handles every failure
                 question = questions.throw(error)
             else:
                 if not goes_on():
@@ -56,7 +56,7 @@ def ask_each(questions: Questions[T], first: Question | None = None, goes_on: Ca
 
 
 def perform_each(questions: Questions[T]) -> Generator[None, None, T]:
-    """Answer each question as `ask_each` does. An answer that is a generator is performed, step by step."""
+    """Answer each question as `ask_each` does. An answer that is a generator is run, step by step."""
     try:
         function, arguments = next(questions)
         while True:

@@ -1,4 +1,4 @@
-"""Rebasing: what becomes of records that wait, when the state is another than the one they were recorded on."""
+"""Rebase pending records on a state that differs from the one they were recorded on."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from toolloop.machine.errors import CallerError, Conflict, UnreadableSnapshot
 from toolloop.machine.state import State
 from toolloop.machine.tree import step
 
-# Others may record these, and the loop is still where a caller saw it: what a firm command is about has not moved.
+# Other callers may record these without a conflict with a firm command.
 _STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended)
-# What only a driver records.
+# Events that only a driver records.
 _DRIVING = (ev.Woken, ev.Opened, ev.Requested, ev.Replied, ev.RequestFailed, ev.Judged, ev.Started, ev.TurnEnded)
 
 
 @define
 class Rebase:
-    """Records that wait, looked at again.
+    """A rebase of pending records.
 
     Attributes:
-        loop_id: of the loop.
-        state: that is stored; then, the state after all that is kept.
-        remote: what others stored meanwhile.
-        kept: the records that wait still.
-        dropped: those that do not count any more.
+        loop_id: the id of the loop.
+        state: the stored state; then the state after each kept record.
+        remote: the events that others stored meanwhile.
+        kept: the records that are still pending.
+        dropped: the records that no longer apply.
 
     """
 
@@ -39,13 +39,14 @@ class Rebase:
     dropped: list[PendingRecord] = field(factory=list)
 
     def look_at(self, records: Iterable[PendingRecord]) -> None:
-        """Keep those records that still count, and record them on the new state."""
+        """Keep the records that still apply, and record them on the new state."""
         for record in records:
             if self._takes(record):
                 self.kept.append(record)
             else:
                 self.dropped.append(record)
-                LOG.debug("%s no longer counts", type(record.event).__name__, extra={"loop_id": self.loop_id})
+                name = type(record.event).__name__
+                LOG.debug("dropped %s: it no longer applies", name, extra={"loop_id": self.loop_id})
 
     def _takes(self, record: PendingRecord) -> bool:
         if record.rejection is not None:
@@ -59,7 +60,7 @@ class Rebase:
             return False
 
     def _is_recorded(self, record: PendingRecord) -> bool:
-        # It was made of the loop as it was: a request's bytes, a call's input.
+        # It was made from the old state: the bytes of a request, or the input of a call.
         is_stale = record.kind == "step" and bool(self.remote or self.dropped)
         if is_stale or (record.firm and any(not isinstance(event, _STILL) for event in self.remote)):
             raise superseded(self.loop_id)
@@ -77,20 +78,20 @@ class Rebase:
 
     @property
     def drives(self) -> int:
-        """How many of the remote events only another driver can have stored."""
+        """The number of remote events that only another driver can have stored."""
         return sum(isinstance(event, _DRIVING) for event in self.remote)
 
     @property
     def refusals(self) -> list[Exception]:
-        """Why commands do not count."""
+        """The reasons why commands were dropped."""
         return [each.rejection for each in self.dropped if each.command is not None and each.rejection is not None]
 
 
 def follow(loop_id: str, state: State, event: ev.Event) -> State:
-    """Return the state after an event of the store.
+    """Return the state after a stored event.
 
     Raises:
-        UnreadableSnapshot: it is not possible there.
+        UnreadableSnapshot: the state does not accept it.
 
     """
     try:
@@ -103,36 +104,36 @@ def follow(loop_id: str, state: State, event: ev.Event) -> State:
 
 
 def outlives_lease(event: ev.Event) -> bool:
-    """Return whether an event counts although its driver lost the loop: it tells of its run, or is the caller's."""
+    """Return whether an event counts although its driver lost the loop: the end of a run, or an event of the caller."""
     if isinstance(event, ev.Ended):
         return event.attempt > 0 and (event.result is not None or bool(event.spent))
     return isinstance(event, ev.Continued)
 
 
 def is_record_of(record: PendingRecord, event: ev.Event) -> bool:
-    """Return whether a record is of this event, whenever that happened."""
+    """Return whether a record has this event, at any time."""
     return evolve(record.event, at=event.at, seconds=event.seconds) == event
 
 
 def without_repeats(errors: Sequence[Exception]) -> tuple[Exception, ...]:
-    """Return errors with one conflict at most: a caller whose loop moved on learns that once."""
+    """Return errors with at most one conflict, because a caller needs it only once."""
     conflicts = [error for error in errors if isinstance(error, Conflict)]
     return tuple(error for error in errors if error not in conflicts[1:])
 
 
 def superseded(loop_id: str) -> Conflict:
-    """Return the error for a command about a loop that is no longer as it was shown."""
+    """Return the error for a command on a loop that has changed since it was shown."""
     return Conflict(
-        f"the loop {loop_id!r} went on elsewhere meanwhile, so this was not done: look at handle.pending_turn and "
-        "handle.messages, and say what is to be done now",
+        f"the loop {loop_id!r} has continued elsewhere meanwhile, so the command was not recorded. Look at "
+        "handle.pending_turn and handle.messages, then give a new command",
         loop_id=loop_id,
     )
 
 
 def taken_over(loop_id: str) -> Conflict:
-    """Return the error for a driver that is not the driver any more."""
+    """Return the error for a driver that has lost the loop to another driver."""
     return Conflict(
-        f"another driver has taken the loop {loop_id!r} over, so this one cannot go on. Ends of its calls are stored "
-        "all the same. Drive the loop again when the other driver is done",
+        f"another driver has taken over the loop {loop_id!r}, so this one cannot continue. The ends of its calls are "
+        "still stored. Drive the loop again when the other driver has finished",
         loop_id=loop_id,
     )

@@ -1,4 +1,4 @@
-"""What an event of the machine means to those who watch: the watch events of one step, over the whole tree."""
+"""Translate each event of the machine into watch events, for the whole tree."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from toolloop.requests.thinking import newly_left_out
 
 
 def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
-    """Return what an event of the machine means to those who watch, of each loop that it changed.
+    """Return the watch events of an event of the machine, for each loop that it changed.
 
-    What happened in a loop comes before what happened inside its calls, and its end after that.
+    The events of a loop come before those of the loops inside its calls, and its end comes after them.
     """
     # An `Opened` inside a call is the start of that call.
     place = event.path[:-1] if isinstance(event, ev.Opened) else event.path
@@ -67,7 +67,7 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
 
 
 def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
-    """Return the event that tells of a piece of a reply."""
+    """Return the watch event for a piece of a reply."""
     match piece.kind:
         case "text":
             return TextDelta(iteration, piece.index, piece.value, path=path)
@@ -83,7 +83,7 @@ def _at(path: tuple[str, ...], events: list[WatchEvent]) -> list[WatchEvent]:
     return [evolve(event, path=path) for event in events] if path else events
 
 
-# --- what an event means in the loop in which it happened -------------------------------------------------------------
+# --- watch events of the loop in which an event happened --------------------------------------------------------------
 
 
 def _happened(before: Loop, event: ev.Event, after: Loop) -> list[WatchEvent]:
@@ -123,7 +123,7 @@ def _judged(before: Loop, event: ev.Judged, after: Loop) -> list[WatchEvent]:
 
 
 def _repetition(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
-    """Report a repetition, which counts once the round is judged; a journal may leave that out before a start."""
+    """Report a repetition once its round is judged. A journal may omit that event before a start."""
     wanted = before.setup.loop_detection
     found = detected(before) if wanted is not None and isinstance(before.phase, Judging) else None
     if found is None or wanted is None:
@@ -156,19 +156,19 @@ def _replaced(before: Loop, after: Loop) -> HistoryReplaced:
 
 
 def _dropped(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
-    """Report the thinking that is stale from now on."""
+    """Report thinking that has become stale."""
     count = newly_left_out(before, after)
     return [ThinkingDropped(after.iterations, count)] if count else []
 
 
 def _woken(before: Loop, event: ev.Woken, after: Loop) -> list[WatchEvent]:
-    """Report what is different for the driver that took the loop over."""
+    """Report the changes for a driver that took the loop over."""
     adopted = () if event.setup is None else tuple(change.text for change in changes(before.setup, event.setup))
     return [*([DriftAdopted(after.iterations, adopted)] if adopted else ()), *_dropped(before, event, after)]
 
 
 def _compacted_by_api(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
-    """Report a reply that the parameter `compaction` asked for: the parameter is spent then."""
+    """Report a reply to the parameter `compaction`, which is removed then."""
     if after.setup.params is before.setup.params:
         return []
     used = after.usage_log[-1].usage
@@ -194,12 +194,12 @@ _REPORTS: dict[type[ev.Event], Callable[[Loop, Any, Loop], list[WatchEvent]]] = 
 }
 
 
-# --- what became of calls ---------------------------------------------------------------------------------------------
+# --- changes of calls -------------------------------------------------------------------------------------------------
 
 
 def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> list[WatchEvent]:
-    """Report what became of the calls of a round. `event`: if it happened in their own loop."""
-    if isinstance(event, ev.HistoryTaken):  # the round is the caller's
+    """Report the changes of the calls of a round. `event`: given if it happened in their own loop."""
+    if isinstance(event, ev.HistoryTaken):  # the round comes from the caller
         return []
     seen: list[WatchEvent] = []
     took = event.took if isinstance(event, ev.Ended) else 0.0
@@ -223,7 +223,7 @@ def _proposed(calls: Sequence[Call], iteration: int) -> list[WatchEvent]:
 
 
 def _left_out(reply: Reply) -> tuple[str, ...]:
-    """Return the kinds of the blocks of a joining reply that the API would refuse to take back."""
+    """Return the kinds of the blocks of a joining reply that the API would refuse in a request."""
     action = STOP_REASONS.get(reply.stop_reason or "", ReplyAction.END)
     if action is ReplyAction.REFUSE:
         return ()

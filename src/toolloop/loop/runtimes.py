@@ -1,4 +1,4 @@
-"""What drives each loop of a tree: its tools, configuration, request maker, policies and compaction."""
+"""The runtime of each loop of a tree: its tools, configuration, request maker, policies and compaction."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from toolloop.tools import Tool, ToolRegistry
 
 @define(eq=False)
 class Runtime:
-    """What drives one loop.
+    """The parts that drive one loop.
 
     Attributes:
         within: the calls that the loop is inside of; see `Setup`.
         requests: makes its requests.
-        policies: are asked about its calls.
-        compactor: decides when its history is compacted.
-        is_new: another driver began the loop, so its tools are still to be compared with those here.
-        is_unchecked: its tools changed, so its history is still to be checked against them.
-        secrets: gives the parameters that no store holds, by code of the caller; None if they are there.
+        policies: judge its calls.
+        compactor: decides when to compact its history.
+        is_new: whether another driver began the loop, so that its tools must be compared with those here.
+        is_unchecked: whether its tools changed, so that its history must be checked against them.
+        secrets: calls the caller's code for the parameters that are not stored; None if they are known.
 
     """
 
@@ -48,7 +48,7 @@ class Runtime:
 
     @classmethod
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
-        """Return the runtime of a loop with this set-up."""
+        """Return the runtime of a loop with this setup."""
         requests = RequestMaker([tool.definition() for tool in _in_order(setup, tools)], secrets)
         return cls(
             tools,
@@ -64,7 +64,7 @@ class Runtime:
         return external_names(decode(setup.params), self.tools.names) if '"tools"' in setup.params else frozenset()
 
     def known_tools(self, loop: Loop) -> Collection[str] | None:
-        """Return the names of all tools that a result may refer to; None if they cannot all be known."""
+        """Return the names of all tools that a result may refer to; None if not all are known."""
         defined = decode(loop.setup.params).get("tools") or ()
         named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
         if not named or any('"tool_addition"' in text for text in loop.messages):
@@ -72,7 +72,7 @@ class Runtime:
         return frozenset(self.tools.names) | self.external(loop.setup)
 
     def setup(self, setup: Setup) -> Setup:
-        """Return the setup of a loop with the tools and callables that are here."""
+        """Return the setup of a loop with the tools and callables of this process."""
         return evolve(
             setup,
             tools=tuple(tool.facts() for tool in _in_order(setup, self.tools)),
@@ -82,7 +82,7 @@ class Runtime:
 
 
 def _in_order(setup: Setup, tools: ToolRegistry) -> list[Tool[..., Any]]:
-    """Return tools in the order in which a loop has had them so far: another order would be other bytes."""
+    """Return tools in the order in which the loop has them, so that its requests keep their bytes."""
     places = {facts.name: place for place, facts in enumerate(setup.tools)}
     return sorted(tools, key=lambda tool: places.get(tool.name, len(places)))
 
@@ -114,18 +114,18 @@ class Runtimes:
         return runtime
 
     def begin(self, setup: Setup, tool: SubLoop, secrets: Secrets) -> Runtime:
-        """Make the runtime of a loop that begins inside a call of this tool."""
+        """Make the runtime of a new loop inside a call of this tool."""
         runtime = self._nested[setup.path] = Runtime.of(setup, tool.registry, tool.config, secrets)
         return runtime
 
     def keep(self, state: State, *, as_new: bool) -> None:
-        """Forget the loops that are gone. `as_new`: another driver may have driven the others meanwhile."""
+        """Drop the runtimes of loops that are gone. `as_new`: another driver may have driven the others meanwhile."""
         self._nested = {path: runtime for path, runtime in self._nested.items() if path in state.loops}
         for runtime in self._nested.values():
             runtime.is_new = runtime.is_new or as_new
 
     def observers(self, path: Path) -> Sequence[Observer]:
-        """Return the observers of a loop: its own, and those of all loops above it."""
+        """Return the observers of a loop: its own, and those of the loops above it."""
         if not path:
             return self.root.config.observers
         nested = (self._nested.get(path[:depth]) for depth in range(1, len(path) + 1))
@@ -134,11 +134,11 @@ class Runtimes:
 
 
 class ToolsOfLoops(Protocol):
-    """Knows the tools of each loop of a tree: `Runtimes`, or what the journal keeps of them."""
+    """The tools of each loop of a tree: `Runtimes`, or the facts that the journal keeps."""
 
     @property
     def root(self) -> Runtime:
-        """Of the outermost loop."""
+        """The runtime of the outermost loop."""
         ...
 
     def at(self, state: State, path: Path) -> Runtime | None:

@@ -1,4 +1,4 @@
-"""Asking a store: every failure is a `StoreError`; and the state of a stored loop, as its journal says."""
+"""Call a store, with every failure as a `StoreError`; and read the state of a stored loop from its journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def safely(loop_id: str, ask: Callable[[], T]) -> T:
-    """Ask a store. Whatever it raises is a `StoreError`."""
+    """Call a store. Every exception becomes a `StoreError`."""
     try:
         return ask()
     except StoreError:
@@ -27,13 +27,13 @@ def load_state(store: Store, loop_id: str, rev: int | None = None) -> tuple[Stat
     """Return the state of a stored loop, and its journal.
 
     Args:
-        store: where it is.
-        loop_id: the loop.
-        rev: the state after so many events; None: after all of them.
+        store: the store.
+        loop_id: the id of the loop.
+        rev: the number of events to apply; None means all.
 
     Raises:
-        LoopNotFound: it is not there.
-        UnreadableSnapshot: it is damaged, foreign, of a newer format, or a copy of another loop.
+        LoopNotFound: it does not exist.
+        UnreadableSnapshot: it is damaged, not from toolloop, in a newer format, or a copy of another loop.
         StoreError: the store failed.
 
     """
@@ -43,7 +43,7 @@ def load_state(store: Store, loop_id: str, rev: int | None = None) -> tuple[Stat
     state = read_journal(journal.entries[:rev])
     if (found := state.root.setup.loop_id) != loop_id:
         raise UnreadableSnapshot(
-            f"the journal that is stored as {loop_id!r} is of the loop {found!r}: it was copied. Open that "
-            "loop, or use fork() to go on with a copy of its own"
+            f"the journal stored as {loop_id!r} belongs to the loop {found!r}: it was copied. Open that "
+            "loop, or use fork() to continue with an independent copy"
         )
     return state, journal

@@ -1,8 +1,8 @@
-"""A journal in a store, to which others may append, too.
+"""A journal in a store, to which other processes may append too.
 
-An append states the revision that it follows. If others were first, what they stored is read, and what waits here is
-rebased on it. After an error or an interrupt it is unknown whether an append was stored. So it is repeated with the
-same ids: the store ignores what it has, and the revision that it returns shows that there is something to read.
+An append names the revision that it follows. If other events were stored first, they are read, and the pending records
+are rebased on them. After an error or an interrupt, it is unknown whether an append was stored. So it is repeated with
+the same ids: the store ignores those that it has, and returns a revision that shows whether there is something to read.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from toolloop.stores.protocol import Entry, Head, Lease, Store
 class StoredJournal(Journal):
     """A journal in a store.
 
-    `io` is taken before `lock`, and is held while the store works. An event loop must never wait for a store, so an
-    async handle calls `commit` and `refresh` in a thread, and takes nothing but `lock` itself.
+    `io` is taken before `lock`, and held while the store works. An event loop must never wait for a store, so an async
+    handle calls `commit` and `refresh` in a thread, and takes only `lock` itself.
 
     Attributes:
-        store: where it is.
-        loop_id: by which name.
-        rev: how many of its events are known here; 0 if it is not there yet.
-        first_id: the id of the event that it begins with. Another journal by this name is another loop.
-        lease: under which this process drives the loop.
-        io: held by the one thread that reads or writes.
+        store: the store.
+        loop_id: the id of the loop.
+        rev: the number of its events that are known here; 0 if it does not exist yet.
+        first_id: the id of its first event. A journal with another first id is another loop.
+        lease: the lease under which this process drives the loop.
+        io: held by the thread that reads or writes.
 
     """
 
@@ -48,7 +48,7 @@ class StoredJournal(Journal):
     store: Store
     io: AbstractContextManager[object]
 
-    def __init__(  # noqa: PLR0913 - what a stored journal is made of
+    def __init__(  # noqa: PLR0913 - the parts of a stored journal
         self,
         state: State,
         clock: Callable[[], float],
@@ -64,20 +64,20 @@ class StoredJournal(Journal):
         """Start from a state.
 
         Args:
-            state: of the loops.
+            state: the state of the loops.
             clock: as for any journal.
-            bus: likewise.
-            store: where the journal is.
-            rev: the revision of the state there.
-            first_id: the id of the event that it begins with, if it is there.
-            first: the event that it begins with, if it is not there yet.
-            metadata: is stored with it, if it is not there yet.
-            defers: the caller's commands wait for the next `commit`. It is for async handles.
+            bus: as for any journal.
+            store: the store of the journal.
+            rev: the revision of the state.
+            first_id: the id of its first event, if it exists.
+            first: its first event, if it does not exist yet.
+            metadata: stored with it, if it does not exist yet.
+            defers: whether the caller's commands wait for the next `commit`, as in async handles.
 
         """
         self._defers = defers
         super().__init__(state, clock, bus)
-        self.io = threading.RLock() if defers else self.lock  # one lock where all callers wait while the store works
+        self.io = threading.RLock() if defers else self.lock  # one lock if all callers wait while the store works
         self.store = store
         self.loop_id = state.root.setup.loop_id
         self.rev = rev
@@ -88,7 +88,7 @@ class StoredJournal(Journal):
         self.lost = None
         self._confirmed = state  # the state at `rev`
         self._buffer: tuple[PendingRecord, ...] = ()
-        self._unsure: dict[str, PendingRecord] = {}  # dropped, and perhaps stored all the same
+        self._unsure: dict[str, PendingRecord] = {}  # dropped, but perhaps stored
         self._refused: tuple[Exception, ...] = ()
         if first is not None:
             record = PendingRecord(first, "fact", new_id())
@@ -101,12 +101,12 @@ class StoredJournal(Journal):
         super().close()
         self.io = self.lock
 
-    # --- what is recorded ---
+    # --- records ---
 
     def record(self, event: ev.Event, kind: Kind | None = None, *, id: str | None = None) -> PendingRecord:  # noqa: A002 - what it is
         """Record an event, for the next `commit` to store. See `Journal.record`.
 
-        After another driver took the loop over, only ends of runs still count. Everything else is rejected.
+        After another driver took the loop over, only ends of runs are kept. All other events are rejected.
         """
         with self.lock:
             item = PendingRecord(event, kind or kind_of(event), id or "", lease=self.lease)
@@ -116,9 +116,9 @@ class StoredJournal(Journal):
             return item
 
     def say(self, command: Command, *, firm: bool = True, then: Command | None = None) -> None:
-        """Do what the caller wants. See `Journal.say`. If commands are deferred, a conflict is raised by `tell`.
+        """Record a command of the caller. See `Journal.say`. If commands are deferred, `tell` raises a conflict.
 
-        `then`: what follows from it, stored together with it; a command that may give nothing, and is not refused.
+        `then`: a second command that follows and is stored with it. It may return None, and is never refused.
         """
         if self._defers:
             with self.lock:
@@ -141,10 +141,10 @@ class StoredJournal(Journal):
                 self.commit()
             finally:
                 if item.rejection is not None and self.rev == rev:
-                    self.turn = turn  # the command was never seen: the wait is the same one
+                    self.turn = turn  # the command had no effect, so the wait is the same
             if item.rejection is not None:
                 raise item.rejection
-            if then is not None and self._ask(then, firm=False):  # it follows only with what others stored meanwhile
+            if then is not None and self._ask(then, firm=False):  # only after others' events
                 self.commit()
 
     def _ask(self, command: Command, *, firm: bool) -> PendingRecord | None:
@@ -168,25 +168,25 @@ class StoredJournal(Journal):
         return item
 
     def _id_of_dropped_start(self, event: ev.Event) -> str:
-        """Return the id of an earlier record of this start, which may be stored; so that it is not stored twice."""
+        """Return the id of an earlier record of this start, which may be stored, so that it is not stored twice."""
         if not isinstance(event, ev.Started):
             return ""
         starts = [item for item in self._unsure.values() if isinstance(item.event, ev.Started)]
         return next((item.id for item in starts if is_record_of(item, event)), "")
 
-    # --- what is stored ---
+    # --- the store ---
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits for `commit`, or its caller for a refusal."""
+        """Whether records wait for `commit`, or a refusal waits to be raised."""
         return bool(self._buffer or self._refused)
 
     def commit(self) -> None:
-        """Store what is recorded. If others were first, rebase it, and store the rest. Blocks while the store works.
+        """Store the pending records. On a conflict, rebase them first. Blocks while the store works.
 
         Raises:
-            StoreError: the store failed. What happened is kept, and so are deferred commands. Steps are dropped, and
-                so are the caller's other commands.
+            StoreError: the store failed. Facts and deferred commands are kept. Steps and the caller's other commands
+                are dropped.
 
         """
         with self.io:
@@ -200,7 +200,7 @@ class StoredJournal(Journal):
             self.is_failing = False
 
     def refresh(self) -> bool:
-        """Read what others stored. Return whether there was anything. Blocks while the store works.
+        """Read the events that others stored. Return whether there were any. Blocks while the store works.
 
         Raises:
             StoreError: the store failed.
@@ -210,11 +210,11 @@ class StoredJournal(Journal):
             return self.rev > 0 and self._read_on()
 
     def tell(self) -> None:
-        """Tell those who watch what was stored since.
+        """Deliver the watch events of the events stored since the last time.
 
         Raises:
-            CallerError: a deferred command is not possible any more; each one is raised once.
-            Conflict: likewise.
+            CallerError: a deferred command is no longer allowed; each one is raised once.
+            Conflict: the loop has continued elsewhere since a deferred command; each one is raised once.
 
         """
         self.bus.tell()
@@ -224,12 +224,12 @@ class StoredJournal(Journal):
                 raise error
 
     def drive_with(self, lease: Lease) -> None:
-        """Drive under a lease from now on."""
+        """Record under this lease from now on."""
         with self.lock:
             self.lease, self.lost = lease, None
 
     def drop_steps(self, error: Exception | None = None) -> None:
-        """Do not do what was about to be done. With an error of the store, what the caller said was not said either."""
+        """Drop the steps. After an error of the store, drop the caller's commands too, unless they are deferred."""
         with self.lock:
             for item in self._buffer:
                 is_refused = item.kind == "command" and error is not None and not self._defers
@@ -242,9 +242,9 @@ class StoredJournal(Journal):
             self._rebase(self.rev, self._confirmed)
 
     def _store(self) -> None:
-        """Store what is recorded; or find out what keeps it from being stored, so that the next try can be better."""
+        """Try to store the pending records. If that fails, read the store, so that the next try can succeed."""
         with self.lock:  # other threads may rebase the records from here on
-            self._drop_rejected()  # an interrupt may have left some
+            self._drop_rejected()  # an interrupt may have left some records
             if not (batch := self._buffer):
                 return
             is_sure = not self._unsure and not any(item.sent for item in batch)
@@ -265,7 +265,7 @@ class StoredJournal(Journal):
                 raise
 
     def _resolve(self, conflict: Conflict, lease: Lease | None) -> None:
-        """Others were first: read what they stored, so that the next try can be better."""
+        """Handle a conflict: read the events that others stored, so that the next try can succeed."""
         if lease is not None and not isinstance(conflict, StaleRevision):
             with self.lock:
                 self._forget_lease(conflict)
@@ -281,11 +281,11 @@ class StoredJournal(Journal):
         return safely(loop_id, partial(store.append, loop_id, entries, head=head, lease=lease, **known))
 
     def _head(self, batch: Sequence[PendingRecord], after: State) -> Head:
-        """Return the head after a batch. `attempts` is 0 once a request is answered."""
+        """Return the head after a batch. `attempts` is 0 after an answered request."""
         is_handed_over = self.is_handed_over
         if not is_handed_over and self.rev and status_of(self._confirmed) == status_of(after) == "needs_command":
             row = safely(self.loop_id, partial(self.store.head, self.loop_id))
-            is_handed_over = row.status == "needs_command"  # another driver's caller still has the turn
+            is_handed_over = row.status == "needs_command"  # it is still the turn of another driver's caller
         attempts = 0 if any(isinstance(item.event, ev.Replied) for item in batch) else None
         return head_of(after, self.now(), is_handed_over=is_handed_over, attempts=attempts)
 
@@ -296,12 +296,12 @@ class StoredJournal(Journal):
             rest = self._buffer[len(batch) :]
             if self._buffer[: len(batch)] == batch and batch[-1].after is after:
                 self.rev, self._confirmed, self._buffer = rev, after, rest
-            else:  # it was rebased while it was on its way
+            else:  # it was rebased while it was being stored
                 self._rebase(rev, after, stored=batch)
             self.bus.note(event for item in batch for event in item.seen)
 
     def _was_stored(self, batch: Sequence[PendingRecord]) -> bool:
-        """Return whether a batch was stored although the store failed, as far as the store can tell now."""
+        """Return whether a batch was stored although the append failed, if the store can be read now."""
         try:
             self._read_on()
         except StoreError:
@@ -309,10 +309,10 @@ class StoredJournal(Journal):
         return all(item.stored for item in batch)
 
     def _read_on(self, stored: Sequence[PendingRecord] = ()) -> bool:
-        """Read what others stored, and rebase what waits. Return whether there was anything.
+        """Read the events that others stored, and rebase the pending records. Return whether there were any.
 
         Args:
-            stored: what the store is known to have.
+            stored: the records that the store is known to have.
 
         Raises:
             StoreError: it cannot be read.
@@ -335,7 +335,7 @@ class StoredJournal(Journal):
             if self.rev == 0:
                 first = next(iter(events), "")
                 if not self._buffer or self._buffer[0].id != first:
-                    return False  # another loop has the name
+                    return False  # another loop has this id now
                 del events[first], own[first]
                 known.append(self._buffer[0])
             state, turns, remote, seen = self._confirmed, 0, list[ev.Event](), list[WatchEvent]()
@@ -344,10 +344,10 @@ class StoredJournal(Journal):
                 seen += watch(before, event, state)
                 item = own.pop(entry_id, None)
                 if item is None or (item.command is not None and item.rejection is not None):
-                    remote.append(event)  # of others; or a command that the caller believes was not done
+                    remote.append(event)  # an event of others; or a command that was reported as not recorded
                     turns += is_new_turn(before, state)
                 elif item.kind == "step" and not is_record_of(item, event):
-                    item.rejection = superseded(self.loop_id)  # an earlier record of it, when it was another
+                    item.rejection = superseded(self.loop_id)  # an earlier version of its record
                 else:
                     known.append(item)
             for item in own.values():
@@ -367,14 +367,14 @@ class StoredJournal(Journal):
         remote: Sequence[ev.Event] = (),
         turns: int = 0,
     ) -> None:
-        """Look again at what waits.
+        """Rebase the pending records.
 
         Args:
-            rev: of the store.
-            confirmed: the state there.
-            stored: what does not wait any more.
-            remote: what others stored since the last time.
-            turns: how many turns ended by that.
+            rev: the revision of the store.
+            confirmed: the state at that revision.
+            stored: the records that are no longer pending.
+            remote: the events that others stored since the last time.
+            turns: the number of turns that those events ended.
 
         """
         rebase = Rebase(self.loop_id, confirmed, remote)
@@ -382,17 +382,17 @@ class StoredJournal(Journal):
             self._forget_lease(taken_over(self.loop_id))
         self.is_handed_over &= not rebase.drives  # else it is another driver's turn
         rebase.look_at(item for item in self._buffer if item not in stored)
-        unsure = self._unsure if rev == self.rev else {}  # what names an older revision cannot be stored any more
+        unsure = self._unsure if rev == self.rev else {}  # records with an older revision can no longer be stored
         unsure = {**unsure, **{item.id: item for item in rebase.dropped if item.sent}}
         refused = without_repeats((*self._refused, *rebase.refusals)) if self._defers else ()
         turn = self.turn + turns + is_new_turn(self.state, rebase.state)
         self.remote_drives += rebase.drives
         new = rev, confirmed, tuple(rebase.kept), rebase.state, turn, unsure, refused
-        # In one line: wherever an interrupt strikes, all of these are the old ones, or all are the new ones.
+        # In one statement, so that after an interrupt either all of these are old, or all are new.
         self.rev, self._confirmed, self._buffer, self.state, self.turn, self._unsure, self._refused = new
 
     def _forget_lease(self, conflict: Conflict) -> None:
-        """Of what was recorded under the lease, only the ends of runs still count."""
+        """Drop the records of a lost lease, except the ends of runs."""
         self.lease, self.lost = None, conflict
         for item in self._buffer:
             if item.lease is not None and not outlives_lease(item.event):

@@ -1,8 +1,8 @@
-"""A turn that is read while it happens.
+"""Streamed turns: the reader gets the events of a turn as they happen.
 
-The driver never runs ahead of its reader: it continues when everything it told was read. So a slow reader slows the
-turn down, and nothing piles up. A reader who leaves cancels the turn at the place that was read last. What happened is
-stored before an event is given to the reader, and by the thread or task in which it happens while the reader is busy.
+The driver never runs ahead of its reader. It continues when the reader has read all events, so a slow reader slows the
+turn down, and no backlog builds up. A reader that leaves cancels the turn at the last event that it read. Everything is
+stored before the reader gets the event. While the reader is busy, the thread or task of an operation stores its end.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class _Left(BaseException):
-    """Ends the steps of a turn that is left: unlike `close`, they may take locks, and store what happened."""
+    """Ends the steps of a turn when the reader leaves. Unlike on `close`, they may take locks and store events."""
 
 
 class _Stream:
-    """What both kinds of streams share: how the turn came out."""
+    """The base of both kinds of streams: the result of the turn."""
 
     _turn: Turn | None = None
     _error: BaseException | None = None
@@ -39,7 +39,7 @@ class _Stream:
 
     @property
     def turn(self) -> Turn:
-        """Return what `next_turn()` would have returned.
+        """The result that `next_turn()` would have returned.
 
         Raises:
             IllegalCommand: the stream has not been read to its end.
@@ -49,21 +49,21 @@ class _Stream:
             return self._turn
         if self._is_over or self._is_left:
             raise IllegalCommand(
-                "stream.turn: the stream was left, or broke off, before the turn was over, and the turn was given up; "
-                "call next_turn() or stream_turn() on the handle for another one",
+                "stream.turn: the stream was closed or failed before the turn was over, so the turn was given up. "
+                "Call next_turn() or stream_turn() on the handle for another turn",
                 state="over",
                 asked="stream.turn",
                 allowed=("next_turn()", "stream_turn()"),
             )
         raise IllegalCommand(
-            "stream.turn: the turn is not over; read the stream to its end, or call finish()",
+            "stream.turn: the turn is not over. Read the stream to its end, or call finish()",
             state="streaming",
             asked="stream.turn",
             allowed=("iterating", "finish()"),
         )
 
     def raise_error(self) -> None:
-        """Raise what ended the turn, once."""
+        """Raise the error that ended the turn, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -73,15 +73,15 @@ class _Stream:
 
 
 class Unread:
-    """What a driver told, and its reader did not read yet. Any thread tells; one reads.
+    """The events that the reader has not read yet. Any thread may add events; one thread reads.
 
     Attributes:
-        is_closed: the turn is over, or the reader has left: nothing more is kept.
+        is_closed: whether the turn is over, or the reader has left, so that no more events are kept.
 
     """
 
     def __init__(self, notifier: Notifier) -> None:
-        """`notifier`: wakes the driver, which hands over what other threads told."""
+        """`notifier`: notifies the driver, which hands over the events of other threads."""
         self._notifier = notifier
         self._events: deque[WatchEvent] = deque()
         self._gates: deque[SimpleQueue[None]] = deque()
@@ -94,8 +94,8 @@ class Unread:
             self._notifier.notify()
 
     def read(self) -> WatchEvent | None:
-        """Return the next event. None: everything was read, so the threads that wait for that continue."""
-        waiting = len(self._gates)  # who comes later may have told an event that is not read
+        """Return the next event. If all were read, return None and let the waiting threads continue."""
+        waiting = len(self._gates)  # a later waiter may have added an event that is not read yet
         with suppress(IndexError):
             return self._events.popleft()
         for _ in range(waiting):
@@ -103,7 +103,7 @@ class Unread:
         return None
 
     def wait(self) -> None:
-        """Wait in another thread until everything was read."""
+        """Wait in another thread until all events were read."""
         gate: SimpleQueue[None] = SimpleQueue()
         self._gates.append(gate)
         if not self.is_closed:
@@ -111,7 +111,7 @@ class Unread:
             gate.get()
 
     def close(self) -> None:
-        """Let every thread continue, and keep nothing more."""
+        """Let all threads continue, and keep no more events."""
         self.is_closed = True
         with suppress(IndexError):
             while True:
@@ -119,22 +119,22 @@ class Unread:
 
 
 class TurnStream(_Stream):
-    """A turn while it happens: iterate its events, then see its `turn`. Made by `ToolLoopHandle.stream_turn`.
+    """A streamed turn: iterate its events, then read `turn`. `ToolLoopHandle.stream_turn` makes it.
 
-    Context variables that a sync tool or an observer sets stay in the turn: it runs in a copy of the context in which
-    the first event was read.
+    The turn runs in a copy of the context in which the first event was read. So context variables that a sync tool or
+    an observer sets do not leave the turn.
     """
 
     def __init__(
         self, steps: Generator[None, None, Turn], unread: Unread, timer: ActiveTimer, store: Callable[[], None]
     ) -> None:
-        """Begin nothing yet.
+        """Keep the parts. The turn begins with the first read.
 
         Args:
-            steps: of the driver.
-            unread: what it told.
-            timer: does not count while the reader is busy.
-            store: stores what happened.
+            steps: the steps of the driver.
+            unread: its unread events.
+            timer: the timer, which is paused while the reader is busy.
+            store: stores the pending records.
 
         """
         self._steps = steps
@@ -144,7 +144,7 @@ class TurnStream(_Stream):
         self._context: contextvars.Context | None = None
 
     def __enter__(self) -> Self:
-        """Return the stream; nothing happens before it is read."""
+        """Return the stream. The turn begins with the first read."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -158,7 +158,7 @@ class TurnStream(_Stream):
         """Return the next event.
 
         Raises:
-            CallerError, StoreError: as `ToolLoopHandle.next_turn`.
+            CallerError, StoreError: as for `ToolLoopHandle.next_turn`.
 
         """
         if self._context is not None and not self._unread.is_closed:
@@ -182,7 +182,7 @@ class TurnStream(_Stream):
     def _advance(self) -> None:
         if inspect.getgeneratorstate(self._steps) == inspect.GEN_RUNNING:
             raise IllegalCommand(
-                "reading the stream: another thread reads it right now; one reads, any may decide",
+                "reading the stream: another thread is reading it. Only one thread may read; any thread may decide",
                 state="streaming",
                 asked="reading the stream",
                 allowed=("decide()", "pending", "view()", "resume(Stop())"),
@@ -193,13 +193,13 @@ class TurnStream(_Stream):
             self._context.run(next, self._steps)
         except StopIteration as done:
             self._is_over, self._turn = True, done.value
-        except Exception as error:  # noqa: BLE001 - what was told before it is read first
+        except Exception as error:  # noqa: BLE001 - earlier events are read before it is raised
             self._is_over, self._error = True, error
         except BaseException:
             self._is_over = True
             raise
         else:
-            if self._is_left:  # meanwhile, by another thread
+            if self._is_left:  # another thread gave it up meanwhile
                 self.leave()
         finally:
             if self._is_over:
@@ -207,11 +207,11 @@ class TurnStream(_Stream):
                 self._store()
 
     def leave(self, *, is_closing: bool = False) -> None:
-        """Give up what is in progress: the reader leaves.
+        """Give up the turn, because the reader leaves.
 
         Args:
-            is_closing: a generator around the stream is closed, perhaps by the garbage collector. Then nothing is
-                locked or stored: what is in progress is left behind.
+            is_closing: whether a generator around the stream is being closed, perhaps by the garbage collector. Then
+                nothing is locked or stored, and the operations in progress are left behind.
 
         """
         self._is_left = True
@@ -227,23 +227,23 @@ class TurnStream(_Stream):
 
 
 class AsyncUnread:
-    """The same in an event loop: the driver and its tasks wait for the reader, and the reader for events."""
+    """`Unread` for an event loop: the driver and its tasks wait for the reader, and the reader waits for events."""
 
     def __init__(self) -> None:
-        """Nothing was told."""
+        """Start without events."""
         self.notifier = AsyncNotifier()
         self._events: deque[WatchEvent] = deque()
         self._gates: list[anyio.Event] = []
         self.is_closed = False
 
     def tell(self, event: WatchEvent) -> None:
-        """Keep an event for the reader; from any thread."""
+        """Keep an event for the reader. Any thread may call this."""
         if not self.is_closed:
             self._events.append(event)
             self.notifier.notify()
 
     async def was_read(self) -> None:
-        """Wait until everything was read, and the reader asks for more."""
+        """Wait until all events were read and the reader asks for more."""
         import anyio  # noqa: PLC0415 - loaded already
 
         gate = anyio.Event()
@@ -254,7 +254,7 @@ class AsyncUnread:
         await gate.wait()
 
     async def read(self, is_over: Callable[[], bool]) -> WatchEvent | None:
-        """Return the next event; None if the turn is over, and everything was read."""
+        """Return the next event; None if the turn is over and all events were read."""
         while True:
             self.notifier.clear()
             with suppress(IndexError):
@@ -265,7 +265,7 @@ class AsyncUnread:
             await self.notifier.wait(float("inf"))
 
     def close(self) -> None:
-        """Let everything continue, and keep nothing more."""
+        """Let all tasks continue, and keep no more events."""
         self.is_closed = True
         self._open_gates()
         self.notifier.notify()
@@ -277,10 +277,10 @@ class AsyncUnread:
 
 
 class AsyncTurnStream(_Stream):
-    """The same for `AsyncToolLoopHandle`: `async for event in stream`.
+    """A streamed turn of an `AsyncToolLoopHandle`: `async for event in stream`.
 
-    The turn runs in a task of its own, which belongs to the event loop and not to the task that reads. So a generator
-    around the stream may be closed by another task.
+    The turn runs in its own task, which belongs to the event loop and not to the reading task. So another task may
+    close a generator around the stream.
     """
 
     def __init__(
@@ -290,22 +290,22 @@ class AsyncTurnStream(_Stream):
         timer: ActiveTimer,
         store: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Begin nothing yet. `drive`: drives the turn. For the rest see `TurnStream`."""
+        """Keep the parts. `drive`: drives the turn. For the others see `TurnStream`."""
         import anyio  # noqa: PLC0415 - loaded already
 
         self._drive = drive
         self._unread = unread
         self._timer = timer
         self._store = store
-        self._task: Any = None  # begins with the reading
+        self._task: Any = None  # begins with the first read
         self._scope, self._done = anyio.CancelScope(), anyio.Event()
 
     async def __aenter__(self) -> Self:
-        """Return the stream; nothing happens before it is read."""
+        """Return the stream. The turn begins with the first read."""
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the stream. After an exit of a tool, or an error that was not read, raise that."""
+        """Leave the stream. Raise an exit of a tool, or an error that was not read."""
         await self.leave()
         if kind is None:
             self.raise_error()
@@ -342,7 +342,7 @@ class AsyncTurnStream(_Stream):
         try:
             with self._scope:
                 self._turn = await self._drive()
-        except BaseException as error:  # noqa: BLE001 - the reader raises it, after everything that was told
+        except BaseException as error:  # noqa: BLE001 - the reader raises it after all earlier events
             self._error = error
         finally:
             self._is_over = True
@@ -350,14 +350,14 @@ class AsyncTurnStream(_Stream):
             self._unread.close()
 
     def wake(self) -> None:
-        """End the reading, in whatever task that is; the turn stays where it is until the stream is left."""
+        """Stop reading, in any task. The turn does not continue, and ends when the stream is left."""
         self._is_left = True
         self._unread.notifier.notify()
 
     async def leave(self) -> None:
-        """Cancel the turn, and wait for its end: the reader leaves."""
+        """Cancel the turn and wait for its end, because the reader leaves."""
         self._is_left = True
-        self._scope.cancel()  # before the driver is let go on, so that it begins nothing more
+        self._scope.cancel()  # before the driver can continue, so that it begins no more operations
         self._unread.close()
         if self._task is not None:
             await shielded(self._done)

@@ -1,4 +1,4 @@
-"""`sub_loop`: a tool whose call is a loop of its own. The handle of the outermost loop drives all loops of the tree."""
+"""`sub_loop`: a tool whose calls are loops. The handle of the outermost loop drives all loops of the tree."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from toolloop.tools.function import FunctionIntake, Intake, is_async, not_awaita
 from toolloop.tools.json_schema import JsonSchema
 from toolloop.tools.signature import check_name, read_signature
 
-# How many loops may be nested, whatever `max_depth` says: each event holds the path of its loop.
+# The maximum nesting, whatever `max_depth` is, because each event contains the path of its loop.
 _DEEPEST = 32
 
 ParamsOf = Callable[[dict[str, JSON]], Mapping[str, Any]]
 
 
-def sub_loop(  # noqa: PLR0913 - what a tool has, and what a loop has
+def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
     name: str,
     description: str,
     *,
@@ -40,38 +40,38 @@ def sub_loop(  # noqa: PLR0913 - what a tool has, and what a loop has
     input_schema: Mapping[str, JSON] | None = None,
     needs_approval: NeedsApproval = False,
 ) -> SubLoop:
-    """Make a tool whose call is a loop of its own, a child loop. The last text of the child is the call's result.
+    """Make a tool whose call is a loop, the child loop. The last text of the child is the call's result.
 
-    The handle of the outermost loop drives the child, and its caller decides the child's calls too: they are in
-    `pending`, with their `path`. Snapshots and journals hold the child inside the call. Its usage counts in the
-    parent's `total_usage` and budget.
+    The handle of the outermost loop drives the child. You decide the child's calls there too: they are in `pending`,
+    with their `path`. Snapshots and journals contain the child inside the call. The parent's `total_usage` and budget
+    include the child's usage.
 
     Args:
-        name: the name by which the model calls it.
+        name: the name that the model uses.
         description: the description for the model.
         params: the keyword arguments of `messages.create` for the child; or a plain function that takes the input of
-            the call and returns them. The function is called when the child begins. When a stored loop is opened, it
-            is called again for headers, timeouts and tokens alone. `messages` may be left out. Those of a mapping come
-            before the task: a user message with the `prompt` of the input, or else with the input as JSON. Those that
-            a function returns are the whole history.
+            the call and returns them. The function is called when the child begins. It is called again, only for
+            headers, timeouts and tokens, when a stored loop is opened. `messages` may be left out. Messages of a
+            mapping come before the task: a user message with the `prompt` of the input, or with the input as JSON.
+            Messages that a function returns are the whole history.
         tools: the child's tools, as for a handle; they may include other tools made by `sub_loop`.
-        config: the child's limits and callables. The parent's `max_depth` and `timeout` bind the child too; the
+        config: the child's limits and callables. The parent's `max_depth` and `timeout` apply to the child too; the
             parent's `tool_timeout` does not.
-        input_schema: the JSON Schema of the input, an object (needs `jsonschema`). Without it the input is one text,
-            `prompt`.
+        input_schema: the JSON Schema of the input, an object (needs `jsonschema`). Without it, the input is one
+            string, `prompt`.
         needs_approval: whether a call waits for the caller's decision: a bool, or a predicate on the call.
 
     Raises:
         BadTool: the name, description, tools, schema or `needs_approval` are not valid.
         InvalidHistory: the API would refuse the messages of `params`.
         TypeError: `params` or `config` has the wrong type.
-        ValueError: a parameter is missing, is not the caller's to give, or would be refused by the API.
-        ImportError: there is an `input_schema`, and `jsonschema` is not installed.
+        ValueError: a parameter is missing, cannot be set by the caller, or would be refused by the API.
+        ImportError: `input_schema` is given, and `jsonschema` is not installed.
 
     """
     check_name(name)
     if not isinstance(description, str):
-        raise BadTool(f"description of {name} is {description!r}; it is a text", tool=name)
+        raise BadTool(f"description of {name} is {description!r}; give a string", tool=name)
     if not (isinstance(needs_approval, bool) or callable(needs_approval)):
         raise BadTool(f"needs_approval of {name} is {needs_approval!r}; give a bool, or a predicate", tool=name)
     if not isinstance(config, LoopConfig):
@@ -93,7 +93,7 @@ def sub_loop(  # noqa: PLR0913 - what a tool has, and what a loop has
 
 @frozen(eq=False, repr=False, slots=False)
 class SubLoop(Tool[..., Never]):
-    """A tool whose call is a loop of its own. `sub_loop` makes it. Only a loop can run it.
+    """A tool whose calls are loops. `sub_loop` makes it. Only a loop can run it.
 
     Attributes:
         registry: the child's tools.
@@ -106,7 +106,7 @@ class SubLoop(Tool[..., Never]):
     _params: Beginning | ParamsOf = field(alias="params", kw_only=True)
 
     def facts(self) -> ToolFacts:
-        """Return what a loop records of the tool, with what the child has: its tools may wait for approval, too."""
+        """Return the facts about the tool, with those about the child, because its tools may wait for approval too."""
         params = fingerprint(self._params.stored) if isinstance(self._params, Beginning) else ""
         tools = tuple(tool.facts() for tool in sorted(self.registry, key=lambda tool: tool.name))
         return evolve(super().facts(), inside=LoopFacts(params, tools, self.config.callables()))
@@ -122,7 +122,7 @@ class SubLoop(Tool[..., Never]):
 
         Raises:
             InvalidHistory: the API would refuse the messages.
-            Exception: a `params` function raised it, or what that returned is not valid.
+            Exception: a `params` function raised it, or its return value is not valid.
 
         """
         begins = self._begin(decode(call.effective_input))
@@ -140,7 +140,7 @@ class SubLoop(Tool[..., Never]):
         )
         return ev.Opened(setup=setup, messages=messages, at=at, path=setup.path), _copied(begins.secrets)
 
-    def secrets(self, input: dict[str, JSON]) -> Secrets:  # noqa: A002 - the API's own word for it
+    def secrets(self, input: dict[str, JSON]) -> Secrets:  # noqa: A002 - the API's name for it
         """Return the parameters that no journal stores, for a call with this input.
 
         Raises:
@@ -170,7 +170,7 @@ class _PromptIntake(FunctionIntake):
         """Return the arguments, or raise `InvalidInput`."""
         fields = super().fit(given)
         if is_blank(fields["prompt"]):
-            raise InvalidInput(self.name, [f"prompt: expected a text with words in it, got {shown(fields['prompt'])}"])
+            raise InvalidInput(self.name, [f"prompt: expected a text that is not blank, got {shown(fields['prompt'])}"])
         return fields
 
 
@@ -186,16 +186,16 @@ def _prompted(prompt: Annotated[str, "The task, with everything that is needed f
 
 def _undriven(name: str) -> Callable[..., Never]:
     def undriven(*_: object, **__: object) -> Never:
-        raise TypeError(f"the sub_loop {name!r} cannot be called: give it to a loop among its tools, which drives it")
+        raise TypeError(f"the sub_loop {name!r} cannot be called. Pass it to a loop in tools=[...], which drives it")
 
     return undriven
 
 
 def _checked(params: Mapping[str, Any] | ParamsOf, registry: ToolRegistry, *, asked: str) -> Beginning | ParamsOf:
-    """Return a function as it is, and a mapping read and checked."""
+    """Return a function unchanged, or a mapping read and checked."""
     if callable(params) and not isinstance(params, Mapping):
         if is_async(params):
-            raise TypeError(f"{asked}: the params function is async, and it is never awaited; give an ordinary one")
+            raise TypeError(f"{asked}: the params function is async, which is not supported. Give a plain function")
         return params
     begins = begin_with(params, registry, asked=asked)
     begins.refuse_invalid((*(begins.messages or ()), _message("the task")), registry, asked=asked)
@@ -203,7 +203,7 @@ def _checked(params: Mapping[str, Any] | ParamsOf, registry: ToolRegistry, *, as
 
 
 def _copied(secrets: Secrets) -> Secrets:
-    """Return a copy for one child: all children share the secrets of a mapping."""
+    """Return a copy for one child, because all children share the secrets of a mapping."""
     return Secrets(dict(secrets.options), dict(secrets.mcp_tokens))
 
 
@@ -212,7 +212,7 @@ def _asked(name: str) -> str:
 
 
 def _task(given: Mapping[str, JSON]) -> str:
-    """Return the child's task: the prompt, if its input has one, or else the whole input."""
+    """Return the child's task: the prompt if its input has one, else the whole input."""
     prompt = given.get("prompt")
     return prompt if isinstance(prompt, str) and not is_blank(prompt) else encode(given)
 

@@ -32,24 +32,24 @@ class ToolLoopHandle(HandleBase):
         params: the keyword arguments of `client.messages.create`, `messages` included.
         tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, or a `ToolRegistry`.
         config: limits and callables.
-        context: an object for the tools, and the depth; inside a tool, give its `ToolContext`.
-        store: where the loop is kept. What happens is stored there before anything is done that it allows. The loop is
-            created there by the first call that drives it or says something.
-        loop_id: the id of the loop; a random one if it is left out.
-        clock: seconds since the epoch, for the record and for deadlines.
+        context: an object for the tools, and the depth. Inside a tool, pass its `ToolContext`.
+        store: the store of the loop. Each event is stored before any action that it allows. The first call that drives
+            the loop or gives a command creates the loop in the store.
+        loop_id: the id of the loop; a random one by default.
+        clock: returns seconds since the epoch, for the record and for deadlines.
 
     Raises:
         InvalidHistory: the API would refuse the messages.
-        BadTool: two tools of one name, an async tool, something that is not a tool.
-        TypeError: a parameter is not JSON, or the provider is not one.
-        ValueError: a parameter that is missing, or not the caller's to give.
+        BadTool: two tools have the same name, a tool is async, or an object is not a tool.
+        TypeError: a parameter is not JSON, or the provider is not a provider.
+        ValueError: a parameter is missing, or cannot be set by the caller.
 
     """
 
     _driver_class: ClassVar[type[Driver]] = SyncDriver
 
     @classmethod
-    def open(  # noqa: PLR0913 - the parts of a loop that no store can hold
+    def open(  # noqa: PLR0913 - the parts of a loop that are not stored
         cls,
         store: Store,
         loop_id: str,
@@ -66,30 +66,30 @@ class ToolLoopHandle(HandleBase):
     ) -> Self:
         """Load a loop from a store, or create it there. Use it in a `with` statement, which closes it.
 
-        Any number of processes may open one loop, and decide its calls. One of them drives it; the others get
-        `Conflict` meanwhile. What a driver that is gone had started is known: a repeatable tool runs again, any other
-        call waits as `uncertain`.
+        Any number of processes may open one loop and decide its calls. One of them drives it; the others get
+        `Conflict` meanwhile. The calls that a dead driver had started are known: repeatable tools run again, and other
+        calls wait as `uncertain`.
 
         Args:
-            store: where the loops are.
-            loop_id: which one.
+            store: the store of the loops.
+            loop_id: the id of the loop.
             provider: as for a new handle.
             tools: as for a new handle.
-            params: of a new loop. Of one that is there it brings back what is not stored (headers, timeouts, tokens);
-                its messages are not looked at, and the rest is compared.
-            metadata: of a new loop: strings that `store.list()` shows and filters by, such as an owner or a title; at
-                most 4 kB. Of one that is there it is not looked at.
-            config: None takes the stored limits. Callables are in no store: give them again.
+            params: the parameters of a new loop. For an existing loop, they supply those that are not stored (headers,
+                timeouts, tokens). Its messages are ignored, and the others are compared.
+            metadata: for a new loop: strings that `store.list()` shows and filters by, such as an owner or a title; at
+                most 4 kB. It is ignored for an existing loop.
+            config: None keeps the stored limits. A store has no callables, so pass them again.
             context: as for a new handle; its depth is the stored one.
-            on_drift: judged when the loop is driven. `raise` refuses what may let something run that a person had gated
-                (an approval that is gone, another effect), and another tool behind an open call; all else is adopted,
-                with an event. `accept` adopts everything, `strict` refuses any change.
-            take_over: drive it although another driver holds the lease. What that one started becomes uncertain.
+            on_drift: how to handle changes since the loop was stored, checked when you drive it. `raise` refuses
+                changes that may let a gated call run (a removed approval, another effect), and another tool for an
+                open call; it adopts other changes, with an event. `accept` adopts all changes, `strict` refuses all.
+            take_over: drive it even if another driver holds the lease. Calls that it started become uncertain.
             clock: as for a new handle.
 
         Raises:
-            LoopNotFound: it is not there, and there are no `params`.
-            UnreadableSnapshot: what is stored is damaged, foreign, or of a newer format.
+            LoopNotFound: it does not exist, and there are no `params`.
+            UnreadableSnapshot: the stored loop is damaged, not from toolloop, or in a newer format.
             StoreError: the store failed.
 
         """
@@ -98,9 +98,9 @@ class ToolLoopHandle(HandleBase):
         return cls._loaded(here, store, loop_id, provider, **given)
 
     def flush(self) -> None:
-        """Store what could not be stored before, and look at what others stored.
+        """Store everything pending, and read the events that others stored.
 
-        Every call that says something or drives does so itself; this is for a program that only shows the loop.
+        Methods that drive the loop or give a command do this themselves. Use it in a program that only shows the loop.
 
         Raises:
             StoreError: the store still fails; nothing is lost.
@@ -115,10 +115,10 @@ class ToolLoopHandle(HandleBase):
         self._journal.tell()
 
     def close(self) -> None:
-        """Store what waits to be stored, and give the lease back. The handle stays usable.
+        """Store everything pending, and give the lease back. The handle stays usable.
 
         Raises:
-            CallerError: an edit of the history can no longer be taken over; the lease was given back all the same.
+            CallerError: an edit of the history can no longer be applied. The lease was given back.
             StoreError: the store failed; nothing is lost.
 
         """
@@ -134,24 +134,24 @@ class ToolLoopHandle(HandleBase):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the handle. After another exception, a failing store is logged and not raised."""
+        """Close the handle. After another exception, a failure of the store is logged, not raised."""
         try:
             self.close()
         except ToolLoopError as unstored:
             if error[0] is None:
                 raise
             if error[0] is not type(unstored):
-                LOG.warning("not everything is stored yet: %s", unstored, extra={"loop_id": self.loop_id})
+                LOG.warning("could not store everything on close: %s", unstored, extra={"loop_id": self.loop_id})
 
     def next_turn(self) -> Yielded | Completed | Error:
-        """Drive to the next point where the caller can act.
+        """Drive to the next point where you can act.
 
         Raises:
             IllegalCommand: a `Yielded` waits for a command, or another caller drives.
-            Drift: the loop was stored with other tools or policies, and may not go on with these.
+            Drift: the configuration differs from when the loop was stored, and may not be used.
             InvalidHistory: the API would refuse the edited history; nothing was sent.
-            Conflict: another driver has the stored loop.
-            StoreError: the store failed; what happened is kept, and stored by the next call.
+            Conflict: another driver holds the stored loop.
+            StoreError: the store failed. The events are kept, and the next call stores them.
 
         """
         try:
@@ -161,19 +161,21 @@ class ToolLoopHandle(HandleBase):
             self._assembly.late()
 
     def stream_turn(self) -> TurnStream:
-        """Drive like `next_turn()`, and read what happens while it happens.
+        """Drive like `next_turn()`, and stream the events as they happen.
 
-        `with handle.stream_turn() as stream:` gives a stream. Iterate it for the events of the turn, in order: those of
-        `toolloop.events` that observers are told, and the pieces of the reply as they come in. Then `stream.turn` is
-        what `next_turn()` would have returned. Nothing happens until the stream is read, and the turn never runs ahead
-        of its reader. Who leaves before the end gives the request up: the loop is as it was before. A call that has
-        started is left to the next turn. If a generator with the `with` statement in it is closed, the lease of a
-        stored loop is given back within seconds, and not at once.
+        Use `with handle.stream_turn() as stream:`, and iterate the stream for the events of the turn, in order: the
+        events of `toolloop.events` that observers get, and the pieces of the reply. Then `stream.turn` is the result
+        that `next_turn()` would have returned. The turn begins with the first read, and never runs ahead of its
+        reader.
 
-        A provider without `stream` answers as a whole, and there are no pieces.
+        Leaving the stream early gives the request up, and the loop is as it was before. A call that has started is left
+        to the next turn. If a generator that contains the `with` statement is closed, the lease of a stored loop is
+        given back within seconds.
+
+        With a provider without `stream`, the reply arrives as a whole, and there are no pieces.
 
         Raises:
-            CallerError, StoreError: while it is read, as `next_turn`.
+            CallerError, StoreError: during iteration, as for `next_turn`.
 
         """
         unread = Unread(self._driver.notifier)
@@ -201,13 +203,13 @@ class ToolLoopHandle(HandleBase):
     def run(
         self, ask: Callable[[Yielded], object] | None = None, *, until: Callable[[], bool] | None = None
     ) -> Yielded | Completed | Error:
-        """Keep going while nothing needs the caller.
+        """Drive turns until the caller is needed.
 
         Args:
-            ask: called with the `Yielded` when calls wait; it decides them through it. If all are decided then, the
-                loop continues; else, and without `ask`, the waiting `Yielded` is returned.
-            until: asked after each turn. Once it returns True, the `Yielded` is returned though nothing waits, for a
-                program that has to end. Any driver may continue the loop: a store lists it as `runnable`.
+            ask: called with the `Yielded` when calls wait, to decide them. If all are decided then, the loop continues.
+                Otherwise, or without `ask`, the waiting `Yielded` is returned.
+            until: called after each turn. Once it returns True, the `Yielded` is returned even if no call waits, so
+                that a program can end. Any driver may continue the loop: a store lists it as `runnable`.
 
         """
         try:
@@ -217,9 +219,10 @@ class ToolLoopHandle(HandleBase):
             self._assembly.late()
 
     def stream(self, ask: Callable[[Yielded], object] | None = None) -> TurnStream:
-        """Keep going as `run()` does, and read what happens while it happens, over as many turns as that takes.
+        """Drive like `run()`, over any number of turns, and stream the events as they happen.
 
-        `with handle.stream() as stream:`; then `stream.turn` is what `run()` would have returned. See `stream_turn()`.
+        Use `with handle.stream() as stream:`. At the end, `stream.turn` is the result that `run()` would have returned.
+        See `stream_turn()`.
 
         Args:
             ask: as for `run()`.
@@ -234,7 +237,7 @@ class ToolLoopHandle(HandleBase):
         unread: Unread | None = None,
         until: Callable[[], bool] | None = None,
     ) -> Generator[None, None, Turn]:
-        """Drive as `run()` does. Each step lets the reader of a stream read."""
+        """Drive like `run()`. At each step, the reader of a stream can read."""
         while True:
             questions = self._questions(until, partial(self._steps, "run()", unread), self._catch_up)
             try:

@@ -1,4 +1,4 @@
-"""The sync driver. It polls, stores, performs and waits; it decides nothing."""
+"""The sync driver. It polls, stores, performs and waits; the engine decides."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from toolloop.loop.streaming import Unread
 from toolloop.loop.threads import OperationThreads
 from toolloop.loop.tool_calls import Steps
 
-# At most so many seconds: CPython sees a Ctrl-C in the instant before a wait only when the wait ends.
+# The longest wait in seconds. CPython handles a Ctrl-C just before a wait only when the wait ends.
 _LONGEST_WAIT = 0.5
 
 
 class SyncDriver:
     """Drives a loop in the thread of its caller.
 
-    An operation that is alone is performed here; others run side by side, in threads.
+    A single operation is performed in this thread; several run in parallel, in threads.
     """
 
     is_async: ClassVar[bool] = False
 
     def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: stores the end of a call, in its thread, where no driver does."""
+        """`when_late`: stores, in its thread, the end of a call that comes while no driver works."""
         self.engine = engine
         self.notifier = Notifier()
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
         self.threads = OperationThreads(engine, self.notifier, when_late)
 
     def read_by(self, unread: Unread | None) -> None:
-        """Let the threads wait for the reader of a streamed turn; None: there is no reader."""
+        """Set the reader that the threads wait for; None means that the turn is not streamed."""
         self._wait_for_reader = None if unread is None else unread.wait
 
     def drive(self, result: Callable[[], Any]) -> Generator[None, None, Any]:
-        """Drive until it is the caller's turn. Each step lets the reader of a stream read what happened.
+        """Drive until it is the caller's turn. At each step, the reader of a stream can read.
 
         Args:
-            result: gives what the turn came to; None if there is more to do.
+            result: returns the result of the turn; None while it is not over.
 
         """
         engine, journal = self.engine, self.engine.journal
@@ -53,7 +53,7 @@ class SyncDriver:
             for operation in operations:
                 yield from self._perform(operation)
             if operations:
-                yield  # what came of them is read before anything follows from it
+                yield  # their events are read before the engine continues
                 continue
             if engine.is_busy():
                 self.notifier.wait(min(_LONGEST_WAIT, engine.patience()))
@@ -68,7 +68,7 @@ class SyncDriver:
         elif self.engine.launch(operation):
             try:
                 value = yield from operation.work.perform()
-            except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
+            except Exception as error:  # noqa: BLE001 - the engine handles every failure
                 self.engine.complete(operation, error=error)
             else:
                 self.engine.complete(operation, value)

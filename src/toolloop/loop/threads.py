@@ -1,4 +1,4 @@
-"""Threads in which operations are performed, for either driver."""
+"""Threads that perform operations, for both drivers."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from toolloop.loop.operations import Operation
 
 
 class OperationThreads:
-    """Performs operations, each in a thread of its own, and reports their ends to the engine.
+    """Performs operations, each in its own thread, and reports their ends to the engine.
 
     Attributes:
-        notifier: of the driver.
+        notifier: the notifier of the driver.
 
     """
 
     def __init__(self, engine: Engine, notifier: Notifier | AsyncNotifier, when_late: Callable[[], None]) -> None:
-        """`when_late`: stores the end of a call, in its thread, where no driver does."""
+        """`when_late`: stores, in its thread, the end of a call that comes while no driver works."""
         self.notifier = notifier
         self._engine = engine
         self._when_late = when_late
 
     def launch(self, operation: Operation, perform: Callable[[], Any]) -> None:
-        """Start a thread that launches an operation, and performs it."""
+        """Start a thread that launches an operation and performs it."""
         self._start(operation, self._launch, operation, perform)
 
     def finish(self, operation: Operation, perform: Callable[[], Any]) -> None:
-        """Start a thread that performs the rest of an operation, which is launched."""
+        """Start a thread that performs the rest of a launched operation."""
         self._start(operation, self._perform, operation, perform)
 
     def _start(self, operation: Operation, work: Callable[..., None], *arguments: Any) -> None:
@@ -52,9 +52,9 @@ class OperationThreads:
     def _perform(self, operation: Operation, perform: Callable[[], Any]) -> None:
         try:
             value = perform()
-        except Exception as error:  # noqa: BLE001 - the engine knows what a failure means
+        except Exception as error:  # noqa: BLE001 - the engine handles every failure
             self._engine.complete(operation, error=error)
-        except BaseException as error:  # noqa: BLE001 - an exit is the driver's to raise
+        except BaseException as error:  # noqa: BLE001 - the driver raises an exit
             self._engine.cut(operation, error)
         else:
             self._engine.complete(operation, value)
@@ -64,6 +64,6 @@ class OperationThreads:
 
 
 def _leave_event_loop() -> None:
-    """Clear the mark of sniffio, if it is loaded: the new thread is in no event loop, and a tool may run its own."""
+    """Clear sniffio's marker, if it is loaded: the new thread has no event loop, and a tool may run one."""
     if (sniffio := sys.modules.get("sniffio")) is not None:
         sniffio.current_async_library_cvar.set(None)

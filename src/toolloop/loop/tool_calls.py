@@ -1,4 +1,4 @@
-"""One run of a call: what the tool is given, and the result that its end means."""
+"""One run of a call: the arguments of the tool, and the result of its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = logging.getLogger("toolloop.tools")
 
 Steps = Generator[None, None, Any]
 
-_MOST_ITEMS = 1000  # of a list or mapping that counts as quick
+_MOST_ITEMS = 1000  # the largest list or mapping that counts as quick
 
 
 @define(eq=False)
@@ -33,14 +33,14 @@ class CallRun:
     """One run of a call.
 
     Attributes:
-        call: the call as it stands while it runs.
+        call: the call while it runs.
         setup: the setup of its loop.
-        limit: how many seconds the tool may take; None is no limit.
+        limit: the limit in seconds; None means no limit.
         results: makes its results.
         spent: the usage of requests of loops that the tool itself drives.
-        around: makes the context manager that observers want around the run, in its thread or task.
-        took: how many seconds the tool ran, once it is back.
-        result: its result, once it is back; result filters may still change it.
+        around: makes the observers' context manager around the run, in its thread or task.
+        took: the duration in seconds, after the tool returned.
+        result: its result, after the tool returned; result filters may still change it.
 
     """
 
@@ -62,24 +62,24 @@ class CallRun:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The iteration of the call, and which run of it this is: both counted from 1."""
+        """The iteration of the call, and the number of the run, both counted from 1."""
         return self.context.iteration, self.call.attempts
 
     def timed_out(self, *, left_behind: bool) -> Result:
-        """Return the result of a run that took too long. `left_behind`: it may still run in its thread."""
+        """Return the result of a run that took too long. `left_behind`: whether it may still run in its thread."""
         return self.results.timed_out(self.limit or 0.0, left_behind=left_behind)
 
     def start(self) -> Any:
-        """Run the tool. For an async tool: return the awaitable."""
+        """Run the tool. For an async tool, return the awaitable."""
         return self.tool.run(self.tool.prepare(decode(self.call.effective_input)), self.context)
 
     def perform(self) -> Steps:
-        """Run a plain tool to its end. Its exception is a result; KeyboardInterrupt and SystemExit are not."""
+        """Run a plain tool to its end. An exception becomes a result, except KeyboardInterrupt and SystemExit."""
         try:
             with self.around():
                 value = not_awaitable(self.start(), f"the tool {self.call.name!r}")
         except BaseException as error:
-            # A plain function is never cancelled: a cancellation that leaves it is of an event loop inside the tool.
+            # A plain function is never cancelled, so a cancellation from it belongs to an event loop inside the tool.
             if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:
                 return self.results.failed(error)
             raise
@@ -87,11 +87,11 @@ class CallRun:
         yield
 
     async def perform_async(self, _was_read: object = None) -> Result | Callable[[], Result]:
-        """Run an async tool to its end, within its limit of time. Its exception is a result; a cancellation is not.
+        """Run an async tool to its end, within its time limit. An exception becomes a result, except a cancellation.
 
         Returns:
-            The result; or the function that makes it, if that may take time: a file is read, or the caller's code runs.
-            Call it in a thread, so that the event loop does not wait for it.
+            The result, or a function that makes it if that may take time, because it reads a file or runs the caller's
+            code. Call the function in a thread, so that the event loop does not wait for it.
 
         """
         import anyio  # noqa: PLC0415 - an async handle has loaded it
@@ -102,8 +102,8 @@ class CallRun:
             with limit:
                 with self.around():
                     value = await self.start()
-                is_back = True  # also after the limit: the tool has answered
-        except Exception as raised:  # noqa: BLE001 - whatever a tool raises is its result
+                is_back = True  # even after the limit, because the tool has returned
+        except Exception as raised:  # noqa: BLE001 - any exception of a tool becomes its result
             error = raised
         if not is_back:
             if error is None or limit.cancel_called:
@@ -112,7 +112,7 @@ class CallRun:
         return self.results.returned(value) if _is_quick(value) else partial(self.results.returned, value)
 
 
-def prepare_run(  # noqa: PLR0913 - all that a tool is given
+def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     tools: ToolRegistry,
     setup: Setup,
     iteration: int,
@@ -123,22 +123,22 @@ def prepare_run(  # noqa: PLR0913 - all that a tool is given
     cancelled: Callable[[], bool] = lambda: False,
     report: Report = lambda *_: None,
 ) -> CallRun:
-    """Return what is to be run for a call whose input fits its tool.
+    """Return the run of a call whose input fits its tool.
 
     Args:
         tools: the tools of the loop.
         setup: the setup of the loop.
         iteration: the iteration that the call belongs to.
-        call: the call as it stands while it runs.
+        call: the call while it runs.
         known: see `ResultMaker`.
         caller_state: the caller's own object, `ToolContext.state`.
-        cancelled: whether the result is no longer wanted.
+        cancelled: returns whether the result is no longer needed.
         report: takes the tool's progress.
 
     """
     tool = tools.get(call.name)
     if tool is None:
-        raise AssertionError(f"{call.name} was cleared to run, and is no tool")
+        raise AssertionError(f"{call.name} was cleared to run, but is not a tool")
     spent = deque[IterationUsage]()
     context = ToolContext(
         call_id=call.id,
@@ -157,14 +157,14 @@ def prepare_run(  # noqa: PLR0913 - all that a tool is given
 
 
 def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
-    """Return a key that is the same for each repeat of one uncertain run of a call, and different for any other run."""
+    """Return an idempotency key: the same for each repeat of an uncertain run of a call, different for other runs."""
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration  # call ids may repeat
     parts = [setup.loop_id, [*setup.path, call.id], places, call.id, call.run]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def _is_quick(value: Any, depth: int = 10) -> bool:
-    """Return whether a value is plain JSON, neither large nor deep, of which a result is made in no time."""
+    """Return whether a value is plain JSON, neither large nor deep, so that its result is made quickly."""
     if type(value) in (str, type(None), bool, int, float):
         return True
     if type(value) not in (dict, list) or len(value) > _MOST_ITEMS or not depth:

@@ -1,4 +1,4 @@
-"""The calls of a tree of loops: how each starts, and what becomes of it."""
+"""Start the calls of a tree of loops, and record their ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toolloop.machine.values import Call, Outcome, Result, Status
 
 LOG = logging.getLogger("toolloop")
 
-_LENGTH = 16  # characters of a digest are enough for an audit
+_LENGTH = 16  # characters of a digest, enough for an audit
 
 
 class ToolRuns:
@@ -77,13 +77,13 @@ class ToolRuns:
         return operation, run
 
     def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
-        """Open the loop inside a call. What keeps it from opening is the result of the call."""
+        """Open the loop inside a call. If that fails, the error is the result of the call."""
         loop = self._progress.loop(effect.path)
         runtime = self._runtimes.at(self._progress.state, effect.path)
         if loop is None or runtime is None or effect not in outstanding(self._progress.state):
             return
         if loop.setup != seen.setup or _call(loop, call.id) != call:
-            return  # it is begun again, as it is now
+            return  # the effect is begun again with the new state
         if isinstance(came, Exception):
             operation, run = self._start(runtime, loop, call)
             self.record_end(operation, run, run.results.failed(came), "step")
@@ -101,9 +101,9 @@ class ToolRuns:
         filters = () if runtime is None else runtime.config.result_filters
         if not is_awaited:
             extra = {**self._progress.log_fields(operation.path), "call_id": run.call.id}
-            LOG.warning("a call ended too late to count", extra=extra)
+            LOG.warning("a call ended after the loop stopped waiting for it", extra=extra)
             if not self._progress.journal.is_stored and not may_count:
-                return  # a journal keeps late ends, too
+                return  # with a store, the journal keeps late ends
         if not filters or result.outcome is not Outcome.RETURNED:
             self.record_end(operation, run, result)
             return
@@ -111,7 +111,7 @@ class ToolRuns:
         self._progress.ask_filters(run, result, asking, partial(self.record_end, operation, run))
 
     def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
-        """Record the end of a run. None: it was cancelled, and its effect is unknown."""
+        """Record the end of a run. `result`: None if it was cancelled, so that its effects are unknown."""
         took = operation.took if run.took is None else run.took
         ended = ev.Ended(
             run.call.id,
@@ -125,7 +125,7 @@ class ToolRuns:
         self._progress.record(ended, kind)
 
     def conclude(self, runtime: Runtime, loop: Loop, effect: Conclude) -> None:
-        """End a call whose loop is over, with what that came to."""
+        """End a call whose loop is over, with the result of that loop."""
         call, nested = _call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
         result = answer_of(nested, loop.setup.texts)
         finish = partial(self._concluded, effect, loop, call.attempts, round(nested.active, DIGITS))

@@ -1,4 +1,4 @@
-"""Turns: one caller drives at a time, and gets a `Yielded` while the loop waits, or how it ended."""
+"""Make the result of each turn: a `Yielded` while the loop waits, or its end. One caller drives at a time."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ S = TypeVar("S", bound=Steps)
 
 
 class Turns:
-    """Makes what each turn gives: once, and compared with the journal's count of turns, so that none is shown late."""
+    """Makes the result of each turn once. It is compared with the journal's turn counter, so it is never outdated."""
 
     def __init__(
         self, journal: Journal, issuer: CommandIssuer, driving: Driving, errors: Mapping[Path, Exception]
     ) -> None:
-        """`driving`: whether a turn is in progress. `errors`: of the last failed request of each loop, by its path."""
+        """`driving`: whether a turn is in progress. `errors`: the error of the last failed request of each loop."""
         self._journal = journal
         self._issuer = issuer
         self._driving = driving
         self._errors = errors
-        # What was given for which turn of the journal, and how many events had happened.
+        # The turn number in the journal, its result, and the number of events before the next result.
         self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
         self._returned: Turn | None = None
 
     def current(self) -> Turn | None:
-        """Return what the loop's wait or end gives the caller; None: there is something to drive."""
+        """Return the result for the loop's wait or end; None if the loop can be driven."""
         with self._journal.lock:
             turn_number, phase = self._journal.turn, self._journal.state.root.phase
             if not isinstance(phase, (Waiting, *ENDED)):
@@ -73,13 +73,13 @@ class Turns:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the terminal result was returned, and still is the result."""
+        """Return whether the terminal result was returned, and is still the result."""
         turn_number, turn, _ = self._shown
         is_returned = turn is self._returned and isinstance(turn, (Completed, Error))
         return is_returned and turn_number == self._journal.turn
 
     def terminal(self) -> Completed | Error | None:
-        """Return the terminal result, if the loop has ended; None: there is something to drive.
+        """Return the terminal result if the loop has ended; None if the loop can be driven.
 
         Raises:
             IllegalCommand: it is the caller's turn.
@@ -88,14 +88,15 @@ class Turns:
         turn = self.current()
         if turn is None and is_empty(self._journal.state.root):
             raise IllegalCommand(
-                "next_turn(): the conversation is empty. Begin it with follow_up(...); it takes a string, or messages",
+                "next_turn(): the conversation is empty. Begin it with follow_up(...), with a string or messages",
                 state="Ready",
                 asked="next_turn()",
                 allowed=("follow_up()", "messages_mut()"),
             )
         if isinstance(turn, Yielded):
             raise IllegalCommand(
-                "next_turn(): a Yielded waits for a command. Give it one (it is handle.pending_turn), then go on",
+                "next_turn(): the previous turn still needs a command. Call continue_loop(), inject_and_continue() or "
+                "stop() on handle.pending_turn first",
                 state=type(self._journal.state.root.phase).__name__,
                 asked="next_turn()",
                 allowed=("continue_loop()", "inject_and_continue()", "stop()"),
@@ -112,8 +113,8 @@ class Turns:
 
         Args:
             until: see `ToolLoopHandle.run`.
-            next_turn: the handle's own, sync or async.
-            catch_up: reads what others stored; likewise.
+            next_turn: the handle's method, sync or async.
+            catch_up: reads the events that others stored, sync or async.
 
         """
         while True:
@@ -127,7 +128,7 @@ class Turns:
                 except IllegalCommand:
                     if self._driving.is_active or not isinstance(self._journal.state.root.phase, Waiting):
                         raise
-                    continue  # another process drove it to a wait in this very moment
+                    continue  # another process has just driven it to a wait
                 if not isinstance(result, Yielded):
                     return result
                 turn = result
@@ -146,7 +147,7 @@ class Turns:
         return None
 
     def result_so_far(self) -> ToolLoopResult:
-        """Return what came of the loop so far, and how it ended: see `ToolLoopResult`."""
+        """Return the outcome of the loop so far: see `ToolLoopResult`."""
         loop, error = self._journal.state.root, self.error()
         return ToolLoopResult(
             response=None if loop.response is None else decode(loop.response),
@@ -158,7 +159,7 @@ class Turns:
         )
 
     def _look(self, turn_number: int) -> State | None:
-        """Return the loop as it is now; None if the wait is over in which this turn was given."""
+        """Return the current state; None if the wait of this turn is over."""
         with self._journal.lock:
             state = self._journal.state
             return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
@@ -196,9 +197,9 @@ def _termination(loop: Loop, error: Exception | None) -> terminations.Terminatio
 
 
 class Driving:
-    """Knows whether a turn is in progress: its generator or coroutine has begun, and has not ended.
+    """Tracks whether a turn is in progress: its generator or coroutine has begun and has not ended.
 
-    There is no flag to be reset, so an interrupt cannot leave a handle busy for ever.
+    There is no flag to reset, so an interrupt cannot leave a handle busy.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -220,7 +221,7 @@ class Driving:
         return steps
 
     def begin(self, own: list[weakref.ref[Steps]], *, asked: str, state: str) -> None:
-        """Begin to drive; called by the generator or coroutine itself.
+        """Begin to drive. The generator or coroutine itself calls this.
 
         Raises:
             IllegalCommand: another caller drives.
@@ -229,7 +230,7 @@ class Driving:
         with self._journal.lock:
             if self.is_active:
                 raise IllegalCommand(
-                    f"{asked}: another caller drives this loop right now; one caller drives, any may decide",
+                    f"{asked}: another caller drives this loop. Wait until its turn is over; you can decide calls now",
                     state=state,
                     asked=asked,
                     allowed=("decide()", "pending", "view()", "resume(Stop())"),

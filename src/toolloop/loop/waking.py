@@ -1,4 +1,4 @@
-"""Waking up: what a driver changes in a loop that another one may have driven last."""
+"""Wake a stored loop: the changes that a driver makes in a loop that another one may have driven last."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ OnDrift = Literal["raise", "accept", "strict"]
 
 @frozen
 class WakeUp:
-    """How a loop is to be taken over.
+    """How to take a loop over.
 
     Attributes:
-        on_drift: `raise` refuses what may let something run that a person had gated, `strict` any change, `accept`
-            none.
-        given: what the caller gave to be different, by the fields of `Setup`: as it was, and as it is to be. Of
-            parameters and limits, each one that was changed meanwhile stands.
+        on_drift: `raise` refuses changes that may let a gated call run, `strict` refuses any change, `accept` none.
+        given: the changes that the caller gave, by the fields of `Setup`: the old and the new value. Parameters and
+            limits that were changed meanwhile are kept.
 
     """
 
@@ -34,14 +33,14 @@ class WakeUp:
     given: Mapping[str, tuple[Any, Any]] = field(factory=dict)
 
     def setup(self, state: State, runtime: Runtime) -> Setup | None:
-        """Return the setup that the outermost loop is to have from here on; None if it has that already.
+        """Return the new setup of the outermost loop; None if it is unchanged.
 
         Args:
-            state: of the tree.
-            runtime: of the outermost loop.
+            state: the state of the tree.
+            runtime: the runtime of the outermost loop.
 
         Raises:
-            Drift: what changed, in this loop or in those inside its calls.
+            Drift: a change of this loop, or of those inside its calls, is refused.
 
         """
         old = state.root.setup
@@ -52,20 +51,20 @@ class WakeUp:
         found = [] if self.on_drift == "accept" else changes(old, new, open_calls(state))
         if refused := tuple(change.text for change in found if change.is_unsafe or self.on_drift == "strict"):
             raise Drift(
-                f"the loop was stored with other parts than it is driven with: {'; '.join(refused)}. "
-                'Bring them back, or open it with on_drift="accept" to go on with what there is now',
+                f"the loop was stored with a different configuration: {'; '.join(refused)}. "
+                'Restore it, or pass on_drift="accept" to continue with the current one',
                 changes=refused,
             )
         try:
             check_request(decode(new.params), runtime.tools.definitions(), asked="next_turn()")
         except (BadTool, ValueError) as error:
-            problem = f"the parameters of the loop do not fit its tools any more, so open it with others: {error}"
+            problem = f"the stored parameters do not fit the current tools, so open the loop with other params: {error}"
             raise Drift(problem, changes=()) from error
         return new
 
 
 def _merged(name: str, was: Any, new: Any, now: Any) -> Any:
-    """Return a field of `Setup` as it is to be: each parameter and limit that changed since it was read stands."""
+    """Return the new value of a field of `Setup`. Parameters and limits that changed since it was read are kept."""
     if now == was:
         return new
     match name:

@@ -156,7 +156,7 @@ def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup,
     """Refuse a decision that is bound to an earlier version of the call.
 
     The digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call
-    that waited for approval is refused once the call has run, even if the call then became uncertain and was denied.
+    that waited for approval is refused once the call has run, even if the uncertain call was denied later.
     The digest of the existing decision is accepted too, because a caller who repeats a decision cannot know whether
     the call has changed. A waiting call has no decision.
     """

@@ -1,10 +1,10 @@
 """Events: the only input of the machine, and the entries of its journal.
 
-An event may have the time when it happened (`at`, seconds since the epoch) and the active seconds since the last event
-that has them (`seconds`, measured by the driver, never the difference of two wall clocks). Drivers omit both in events
-that follow from others: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run. An event of a
-loop inside a call has the `path` of that loop: the ids of the calls from the outermost down. Messages, inputs and
-contents are JSON texts.
+Each event may have two times: `at`, when it happened, in seconds since the epoch; and `seconds`, the active time since
+the last event that has one. The driver measures `seconds`; it is never the difference of two wall clocks. Drivers omit
+both in events that follow from others: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run.
+An event of a loop inside a call has the `path` of that loop: the ids of the calls from the outermost down. Messages,
+inputs and contents are JSON texts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Replied(Event):
 
     Attributes:
         took: its duration in seconds.
-        thread: what the server holds now; None if the request did not use a thread.
+        thread: the messages that the server holds now; None if the request did not use a thread.
 
     """
 
@@ -70,7 +70,7 @@ class RequestFailed(Event):
 
     Attributes:
         failure: the reason; None if it was cancelled, or if it is repeated without the thread that the server refused.
-        thread: what is known of that thread now, with the reason; None if no thread was refused.
+        thread: the new state of that thread, with the reason; None if no thread was refused.
 
     """
 

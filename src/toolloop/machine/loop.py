@@ -147,16 +147,17 @@ class Failure:
 
 @frozen
 class Thread:
-    """What the server holds of the conversation, so that a request sends only what is new (source: rule 38).
+    """The messages that the server holds, so that a request sends only new ones (source: rule 38).
 
-    It is a claim, and changes of the history do not touch it: a request continues the thread only if it would send
-    exactly what the claim covers.
+    Changes of the history do not change this record. A request continues the thread only if it begins with exactly the
+    messages that the server holds.
 
     Attributes:
-        message_id: of the reply up to which the server holds it; None: what begins like this is sent without a thread.
-        covers: how many messages that are, with the reply.
-        fingerprint: of these messages, and of what a thread freezes: model, system prompt, tools and betas.
-        refused: why the server refused the thread before this one, until this one is continued.
+        message_id: the id of the last reply that the server holds; None if requests with this prefix use no thread.
+        covers: how many messages the server holds, including that reply.
+        fingerprint: a digest of these messages and of the parts that a thread freezes: model, system prompt, tools and
+            betas.
+        refused: why the server refused the previous thread, until this one is continued.
 
     """
 
@@ -279,7 +280,7 @@ class Loop(NamedTuple):
             has changed since it was produced.
         edited_at: the number of answered requests when the history was last replaced.
         compacted: the tokens left by the last run of each compaction strategy, by its name.
-        thread: what the server holds of the conversation; None if no request used a thread.
+        thread: the messages that the server holds; None if no request used a thread.
 
     """
 

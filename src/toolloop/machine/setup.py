@@ -135,7 +135,7 @@ class Setup:
         decision_timeout: the limit in seconds for the wait for a decision, unless its policy sets another; None means
             no limit.
         loop_detection: the handling of a model that repeats the same round; None turns detection off.
-        threads: whether the server is asked to hold the conversation.
+        threads: whether to ask the server to keep the conversation.
 
     """
 
