@@ -32,10 +32,12 @@ class Notifier:
             with contextlib.suppress(Empty):  # another thread took it
                 self._queue.get_nowait()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for a notification, at most so many seconds."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for a notification, at most so many seconds. Return whether there was one."""
         with contextlib.suppress(Empty):
             self._queue.get(timeout=seconds)
+            return True
+        return False
 
 
 class AsyncNotifier:
