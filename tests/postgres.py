@@ -32,6 +32,8 @@ def programs() -> Path | None:
 
 
 needs_postgres = pytest.mark.skipif(programs() is None, reason="no PostgreSQL here: apt-get install postgresql")
+in_postgres = pytest.param("postgres", marks=needs_postgres)
+in_postgres_deep = pytest.param("postgres", marks=[needs_postgres, pytest.mark.deep])
 
 
 @define

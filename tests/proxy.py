@@ -20,7 +20,7 @@ class Proxy:
 
     Attributes:
         judge: is told of each piece that the server sends, by its number in all connections, and says what becomes of
-            it: it is passed on; the connection is cut; or nothing is passed on any more, in either direction.
+            it: it is passed on; the connection is cut; or nothing of it is passed on any more, in either direction.
         requests: the pieces that clients have sent, so the number of times that they waited for an answer.
 
     """
@@ -29,7 +29,6 @@ class Proxy:
     judge: Callable[[int], Act] = lambda _: "pass"
     pieces: int = 0
     requests: int = 0
-    is_mute: bool = False
     _listening: socket.socket = field(factory=lambda: socket.create_server(("127.0.0.1", 0)))
     _open: list[socket.socket] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -59,29 +58,36 @@ class Proxy:
             selector.register(client, selectors.EVENT_READ, server)
             selector.register(server, selectors.EVENT_READ, client)
             try:
-                while self._pass_on(client, selector):
+                while self._pass_on(client, selector) != "cut":
                     pass
             except OSError:
                 pass  # either end is gone
 
-    def _pass_on(self, client: socket.socket, selector: selectors.BaseSelector) -> bool:
+    def _pass_on(self, client: socket.socket, selector: selectors.BaseSelector) -> Act:
         for key, _ in selector.select():
             piece = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
             if not piece:
-                return False
+                return "cut"
             with self._lock:
                 if key.fileobj is client:
                     self.requests += 1
+                    act: Act = "pass"
                 else:
                     self.pieces += 1
                     act = self.judge(self.pieces)
-                    if act == "cut":
-                        return False
-                    self.is_mute |= act == "mute"
-                if self.is_mute:
-                    continue
+            if act == "mute":
+                self._swallow(client)
+                return "cut"
+            if act == "cut":
+                return act
             key.data.sendall(piece)
-        return True
+        return "pass"
+
+    @staticmethod
+    def _swallow(client: socket.socket) -> None:
+        """Forward nothing more, until the client gives the connection up."""
+        while client.recv(1 << 20):
+            pass
 
     def cut(self) -> None:
         """Cut all connections."""

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from tests.loop.concurrency import Background, awaited, either_kind, run_async
 from tests.loop.stored import wait
+from tests.postgres import in_postgres
 from tests.worker.support import LOOK, PAY, TOOLS, Workplace, pay, workplace
 from toolloop import Ask, AsyncWorker, Continue, LoopConfig, LoopContext, ToolLoopHandle, Worker, tool
 from toolloop.errors import BadTool, ModelError, StoreError
@@ -24,7 +25,7 @@ TWO_KINDS = pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
 
 
 @TWO_KINDS
-@pytest.mark.parametrize("where", ["memory", "sqlite"])
+@pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres])
 def test_a_worker_drives_a_loop_until_somebody_is_needed_and_after_the_decision(
     kind: str, where: str, tmp_path: Path
 ) -> None:
