@@ -5,6 +5,8 @@ A witness outside of the loop is told what really happens: a file to which each 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
 import os
 import socket
@@ -369,6 +371,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive, "race": race, "decide
 
 def warm_up() -> None:
     """Load what is loaded at first use, once for all children. It starts no thread and opens no file."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tests.processes.held_postgres")
     handle = ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=TOOLS)
     ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), tools=TOOLS)
     for kind in ("asyncio", "trio"):
