@@ -73,7 +73,7 @@ def assert_told(world: World, loop_id: str, url: str) -> None:
 def test_a_network_that_is_cut_after_any_piece_of_an_answer_loses_nothing(
     kind: str, url: str, network: tuple[Proxy, str]
 ) -> None:
-    """No caller notices: what was lost is asked for once more on a new connection, and the ids tell what was stored."""
+    """What was lost is asked for once more on a new connection, or by the caller; the ids tell what was stored."""
     proxy, through = network
     for piece in range(1, MOST, stride(7)):
         proxy.pieces, loop_id = 0, f"{kind}{piece}"
