@@ -51,7 +51,7 @@ class StoreType(click.ParamType[Store]):
             return store
         if "://" in value and not value.startswith(_SCHEME):
             scheme = value.partition("://")[0]  # the rest may contain a password
-            self.fail(f"{scheme!r} is not a kind of store: expected a path, sqlite:///path or postgresql://...", param, ctx)
+            self.fail(f"{scheme!r} is not a kind of store: expected a path, sqlite:/// or postgresql://", param, ctx)
         path = Path(value.removeprefix(_SCHEME))
         if not path.is_file() or not path.stat().st_size:  # SQLite would turn an empty file into a store
             raise StoreNotFoundError(f"there is no store at {visible(str(path))!r}. Commands do not create stores")

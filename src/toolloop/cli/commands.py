@@ -40,9 +40,9 @@ A role that only uses the tables needs:
 def toolloop() -> None:
     """Show stored loops and decide their calls.
 
-    STORE is an existing store: a path, sqlite:///path or the URL of a PostgreSQL database. LOOP is the id of a loop, CALL
-    the id of a call (or its path, joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not
-    allowed now.
+    STORE is an existing store: a path, sqlite:///path or the URL of a PostgreSQL database. LOOP is the id of a loop,
+    CALL the id of a call (or its path, joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found,
+    4 not allowed now.
     """
 
 

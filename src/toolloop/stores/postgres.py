@@ -36,8 +36,8 @@ class PostgresStore:
     """A store in a PostgreSQL database.
 
     Its methods are those of `Store`. Leases count by the clock of the database (`now`), and it tells of changes
-    (`watch`). It needs the extra `postgres`. The tables are in the schema `toolloop`. They are created at the first use,
-    if the role may, or by `migrate`. After that, plain rights on the tables are enough.
+    (`watch`). It needs the extra `postgres`. The tables are in the schema `toolloop`. The first use creates them if
+    the role may, or else `migrate` does. After that, plain rights on the tables are enough.
 
     When a method returns, its changes are committed. A call takes at most `timeout` seconds, also if the network
     forwards nothing; then it raises `StoreError`. If an answer is lost, the calls that may be repeated are, once, on a
