@@ -1,4 +1,4 @@
-"""What a store may have beside the methods of `Store`. A store without one of these works all the same.
+"""What a store may have beside the methods of `Store`. A store without them works, too.
 
 - `lease_seconds`: how long a lease lasts if it is not renewed, in seconds.
 - `now() -> float`: the clock by which leases count, in seconds since the epoch. A store that several machines share

@@ -22,8 +22,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as missing:
     raise ImportError(
-        f"PostgresStore needs the extra 'postgres' and libpq ({missing}): "
-        "pip install 'toolloop[postgres]' 'psycopg[binary]'",
+        f"PostgresStore needs the extra 'postgres' ({missing}): pip install 'toolloop[postgres]'",
         name=missing.name,
     ) from None
 
