@@ -253,7 +253,7 @@ class Connections:
     def _open(self, give_up: float) -> Connection:
         hosts = str(self._params.get("host", "")).count(",") + 1
         seconds = max(_CONNECT_SECONDS, int((give_up - time.monotonic()) / hosts))
-        params = {
+        params: dict[str, Any] = {
             "application_name": "toolloop",
             "keepalives_idle": 10,
             "keepalives_interval": 5,
