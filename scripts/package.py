@@ -33,6 +33,7 @@ with FakeMessagesAPI([reply("Hello")]) as api, api.client() as client:
 # What uses the extra. An extra that is missing here is an error.
 EXTRAS = {
     "cli": "import toolloop.cli.run",
+    "postgres": "from toolloop.stores import PostgresStore; PostgresStore('postgresql://host/db').close()",
     "inbox": "from toolloop.inbox import inbox_app; from toolloop import Inbox; import uvicorn",
     "mcp": "import toolloop.tools.mcp",
     "otel": "import opentelemetry.trace; import toolloop.otel",

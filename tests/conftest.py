@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import counted, own_threads
+from tests import counted, own_threads, postgres
 
 # A disk takes milliseconds to confirm a write, and these tests make tens of thousands; no power cut is among them. So
 # their files are in memory, where there is enough of it. Whoever sets TMPDIR has them where they want.
@@ -63,6 +63,7 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    postgres.leave_shared_server()
     if (output := getattr(session.config, "workeroutput", None)) is not None:
         output["counted"] = counted.told()
 

@@ -105,7 +105,7 @@ def interrupted_wait(handle: Handle, *events: threading.Event) -> Iterator[None]
     """Let the driver's wait raise `KeyboardInterrupt` as soon as all these events are set."""
 
     class Interrupting(Notifier):
-        def wait(self, seconds: float) -> None:
+        def wait(self, seconds: float) -> bool:
             for event in events:
                 assert event.wait(60)
             raise KeyboardInterrupt

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import conversations, machine_turn, peers, rounds, stored, waiting
+from tests.benchmarks import conversations, machine_turn, peers, rounds, stored, throughput, waiting
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.report import Figure, table, targets
 from tests.benchmarks.server import serving
@@ -69,7 +69,19 @@ def sections(*, quick: bool) -> Iterator[str]:
             "One call a round, 200 bytes in and 1 KB out, in one `run()` or `invoke`; the raw JSON of the messages has "
             f"{rounds.raw_bytes(turns) / 1e6:.3f} MB. Means of the fifty turns up to each round.",
         )
+        kept_rows = _throughput(folder, 20 if quick else 200)
+    yield kept_rows
     yield "\n".join(["## The machine and the versions", "", *_made_on()])
+
+
+def _throughput(folder: Path, turns: int) -> str:
+    return table(
+        "Stored turns per second",
+        ("", "1 process", "8 processes"),
+        throughput.measure(folder, turns),
+        f"Each process drives a loop of its own for {turns} turns with one call each, and the model answers at once. "
+        "The store, the processes and the server of the database are on this machine. By the wall clock.",
+    )
 
 
 def _machine(loops: int) -> Iterator[Figure]:

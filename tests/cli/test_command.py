@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from tests.examples.terminal import Terminal
 from tests.inbox.support import Desk, desk
+from tests.postgres import database, needs_postgres
 from toolloop import Approve, SqliteStore, __version__
 from toolloop.cli.commands import toolloop as group
 from toolloop.cli.run import run
 from toolloop.inbox.transcript import visible
+from toolloop.stores import PostgresStore
 from toolloop.testing import call, reply
 
 EVIL = "\x1b[2J[red]x[/red] :smile: \u202e<b>\x07"
@@ -193,6 +195,28 @@ def test_a_store_is_never_created(tmp_path: Path, toolloop: Command) -> None:
     assert empty.stat().st_size == 0
     SqliteStore(tmp_path / "loops.db").list()
     assert toolloop("list", store=f"sqlite:///{tmp_path}/loops.db")[:2] == (0, "No loops.\n")
+
+
+@needs_postgres
+def test_a_database_is_a_store_once_its_tables_are_created(toolloop: Command) -> None:
+    """By `migrate`, and by no other command. No output shows the password."""
+    url = database()
+    outputs = [toolloop("list", store=url)]
+    assert (outputs[0][0], "`toolloop migrate` creates them" in outputs[0][2]) == (3, True)
+    outputs.append(toolloop("list", store=url))
+    assert outputs[1][0] == 3
+    outputs += [toolloop("migrate", store=url), toolloop("migrate", store=url)]
+    assert [(code, out.rstrip().endswith("is ready")) for code, out, _ in outputs[2:]] == [(0, True)] * 2
+    Desk(store := PostgresStore(url)).drive()
+    store.close()
+    outputs.append(toolloop("approve", "loop", "c1", "--by", "ana", store=url))
+    outputs.append(toolloop("history", "loop", store=url))
+    assert [code for code, _, _ in outputs[4:]] == [0, 0]
+    assert "ana" in outputs[5][1]
+    outputs.append(toolloop("list", store=url.replace("host=", "host=/nowhere")))
+    outputs.append(toolloop("list", store=url.replace("postgresql:", "mysql:")))
+    assert [code for code, _, _ in outputs[6:]] == [1, 2]
+    assert not [each for each in outputs if "s3cret" in each[1] + each[2]]
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])

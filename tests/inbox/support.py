@@ -7,7 +7,8 @@ from typing import Any
 
 from attrs import define, field
 
-from toolloop import Completed, Error, Inbox, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, Yielded, tool
+from tests.loop.stored import store_at
+from toolloop import Completed, Error, Inbox, LoopConfig, ToolLoopHandle, Yielded, tool
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -64,7 +65,7 @@ class Desk:
 
 
 def desk(where: str, folder: Path, **more: Any) -> Desk:
-    return Desk(MemoryStore() if where == "memory" else SqliteStore(folder / "loops.db"), **more)
+    return Desk(store_at(where, folder), **more)
 
 
 def previewed(preview: Any, folder: Path) -> Desk:

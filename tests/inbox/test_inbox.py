@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from tests.inbox.support import PARAMS, PAY, SEND, Desk, desk
+from tests.loop.stored import each_store
+from tests.postgres import in_postgres
 from toolloop import (
     Answer,
     Approve,
@@ -44,9 +46,6 @@ from toolloop.errors import (
     UnknownCall,
 )
 from toolloop.testing import ScriptedProvider, call, reply
-
-each_store = pytest.mark.parametrize("where", ["memory", "sqlite"])
-
 
 # --- what waits -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ def test_a_decision_by_the_inbox_is_one_by_a_handle(moves: list[dict[str, Any]])
     assert [type(end) for end in ends] in ([Completed] * 2, [type(ends[0])] * 2)
 
 
-@each_store
+@pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres])
 def test_the_last_decision_makes_the_loop_runnable_in_one_append(where: str, tmp_path: Path) -> None:
     """A worker goes on by itself, also where next_turn() had given the turn to a caller."""
     at = desk(where, tmp_path)

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from tests.inbox.support import Desk, desk
+from tests.loop.stored import each_store
 from toolloop import Answer, Approve, Deny, Inbox, MemoryStore
 from toolloop.errors import BadLink, IllegalCommand, LinkExpired, LinkUsed, ToolLoopError, UnknownCall
 from toolloop.testing import call, reply
-
-each_store = pytest.mark.parametrize("where", ["memory", "sqlite"])
 
 
 @each_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,8 +19,10 @@ from starlette.testclient import TestClient
 
 from tests.inbox.support import PARAMS, desk, previewed
 from tests.inbox.visitor import FORM, HIDDEN, Visitor
+from tests.postgres import needs_postgres
 from toolloop import Approve, Deny, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
+from toolloop.inbox.page import views as page_views
 from toolloop.inbox.page.forms import form_fields, typed_input
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -306,7 +308,24 @@ def test_the_stream_of_events_says_only_that_something_changed(tmp_path: Path) -
     assert re.fullmatch(r"retry: 1000\n\nid: (\w{16})\nevent: change\ndata: \1\n\n", views)
 
 
-def first_events(client: TestClient, path: str) -> str:
+@needs_postgres
+@pytest.mark.parametrize("path", ["/events", "/events?id=loop"])
+def test_a_store_that_tells_of_changes_wakes_an_open_page(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page would look again in an hour."""
+    monkeypatch.setattr(page_views, "SLOW_POLL", 3600.0)
+    found = desk("postgres", tmp_path)
+    found.drive()
+    with TestClient(inbox_app(found.store, who=lambda _: "ana", refresh=3600.0)) as client:
+        (version,) = re.findall(r"id: (\w+)", first_events(client, path))
+        known = f"{path}{'&' if '?' in path else '?'}version={version}"
+        told = first_events(client, known, lambda: found.inbox.decide("loop", {"c1": Approve()}))
+    assert "event: change" in told
+    assert version not in told
+
+
+def first_events(client: TestClient, path: str, once_open: Callable[[], object] = lambda: None) -> str:
     """The beginning of a stream that never ends: the client hangs up after the first event."""
     app: Any = client.app
     sent: list[str] = []
@@ -327,6 +346,8 @@ def first_events(client: TestClient, path: str) -> str:
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message.get("body", b"").decode())
+            if "retry:" in sent[-1]:
+                once_open()
             if "data:" in sent[-1]:
                 enough.set()
 

@@ -17,6 +17,7 @@ from attrs import define, field
 
 from tests.loop.concurrency import Background, awaited, run_async
 from tests.loop.support import params
+from tests.postgres import database, in_postgres_deep
 from toolloop import (
     Approve,
     AsyncToolLoopHandle,
@@ -44,7 +45,7 @@ T = TypeVar("T")
 Handle = ToolLoopHandle | AsyncToolLoopHandle
 ID = "loop"
 
-each_store = pytest.mark.parametrize("where", ["memory", "sqlite"])
+each_store = pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres_deep])
 
 
 @tool
@@ -76,6 +77,10 @@ STORY = (reply(calls=[PAY]), reply(calls=[SEND, LOOK]), reply("done"))
 
 def store_at(where: str, folder: Path) -> Store:
     """A store of this sort."""
+    if where == "postgres":
+        from toolloop.stores.postgres import PostgresStore  # noqa: PLC0415 - not every test has psycopg
+
+        return PostgresStore(database())
     return MemoryStore() if where == "memory" else SqliteStore(folder / "loops.db")
 
 

@@ -52,10 +52,10 @@ def test_what_is_under_way_ends_before_a_stop_condition_that_raised_comes_out() 
     class Waiting(Notifier):
         """Whoever waits after the bug lets the request end."""
 
-        def wait(self, seconds: float) -> None:
+        def wait(self, seconds: float) -> bool:
             if not bugs:
                 out.set()
-            super().wait(seconds)
+            return super().wait(seconds)
 
     said = {"go": [reply(calls=[task("one"), task("two", "other")])], "one": [reply("1")], "two": [reply("2")]}
     loop_tree = LoopTree("sync", said, [kid(stop_when=stop_when), kid(name="other")])

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -69,7 +69,7 @@ class Child:
         self.line.say(go=True)
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        self._server.ask(to=self.pid, signal=int(number))  # it may be in another PID namespace than the test
 
     def kill(self) -> None:
         """Kill it, and see it buried."""
@@ -115,16 +115,17 @@ class ForkServer:
 
     Args:
         programs: the module that is run, and serves its programs.
+        within: the command that runs it, such as one with a host of its own.
 
     """
 
-    def __init__(self, programs: str = "tests.processes.programs") -> None:
+    def __init__(self, programs: str = "tests.processes.programs", *, within: Sequence[str] = ()) -> None:
         mine, its = socket.socketpair()
         mine.settimeout(_DEADLINE)
         root = Path(__file__).parents[2]
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", programs, str(its.fileno())],
+                [*within, *(() if within else (sys.executable, "-m")), programs, str(its.fileno())],
                 pass_fds=[its.fileno()],
                 cwd=root,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *sys.path))},
@@ -183,6 +184,9 @@ def serve(control: socket.socket, programs: dict[str, Callable[..., Any]]) -> No
                 answers.say(answer=pid)
             case {"end_of": int(pid)}:
                 answers.say(answer=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            case {"to": int(pid), "signal": int(number)}:
+                os.kill(pid, number)
+                answers.say(answer=None)
             case {"dead": int(pid)}:
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                 answers.say(answer=None)

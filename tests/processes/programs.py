@@ -5,6 +5,8 @@ A witness outside of the loop is told what really happens: a file to which each 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
 import os
 import socket
@@ -13,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 import anyio
@@ -37,9 +39,13 @@ from toolloop import (
 )
 from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand
 from toolloop.machine.values import Decision
+from toolloop.stores.protocol import Store
 from toolloop.stores.sqlite import SqliteStore
 from toolloop.stores.sqlite_file import SqliteFile
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+
+if TYPE_CHECKING:
+    from toolloop.stores.postgres import PostgresStore
 
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 256, "messages": [{"role": "user", "content": "hello"}]}
 ROUNDS = (
@@ -83,6 +89,24 @@ class Worker:
             number = self.count
         self.stand(at="between writes", number=number)
         return number
+
+
+def store_of(place: str) -> SqliteStore | PostgresStore:
+    """The store at a path or URL."""
+    if place.startswith("postgresql://"):
+        from toolloop.stores.postgres import PostgresStore  # noqa: PLC0415 - not every test has psycopg
+
+        return PostgresStore(place)
+    return SqliteStore(place)
+
+
+def held_store(place: str, part: Worker) -> SqliteStore | PostgresStore:
+    """The same, and it can be stopped at each of its writes."""
+    if place.startswith("postgresql://"):
+        from tests.processes.held_postgres import HeldPostgres  # noqa: PLC0415 - likewise
+
+        return HeldPostgres(place, part)
+    return HeldStore(place, part)
 
 
 class HeldStore(SqliteStore):
@@ -175,7 +199,7 @@ def model(part: Worker, kind: str, url: str | None) -> Any:
     return ScriptedProvider(answer) if kind == "sync" else AsyncScriptedProvider(answer)
 
 
-def with_handle(kind: str, act: Callable[[Any], Any], store: SqliteStore, part: Worker, **given: Any) -> Any:
+def with_handle(kind: str, act: Callable[[Any], Any], store: Store, part: Worker, **given: Any) -> Any:
     """What `act` makes of the loop, opened by a handle of this kind; under an async one it is awaited."""
     loop_id, provider = given.pop("loop_id"), model(part, kind, given.pop("url", None))
     config = LoopConfig(max_parallel_tools=given.pop("parallel", 1))
@@ -231,7 +255,7 @@ def drive(
     def act(handle: Any) -> Any:
         return handle.run(asking(handle, part, uncertain, asked))
 
-    with HeldStore(path, part) as store:
+    with held_store(path, part) as store:
         try:
             given = {"loop_id": loop_id, "params": PARAMS, "url": url, "take_over": take_over, "parallel": parallel}
             result = with_handle(kind, act, store, part, **given)
@@ -264,7 +288,7 @@ def race(line: Line, *, path: str, folder: str) -> int:
 
             return turn()
 
-        with SqliteStore(path) as store:
+        with store_of(path) as store:
             try:
                 with_handle(asked["kind"], act, store, part, loop_id=asked["loop_id"])
             except Conflict as conflict:
@@ -277,7 +301,7 @@ def race(line: Line, *, path: str, folder: str) -> int:
 def decide(line: Line, *, path: str, loop_id: str, witness: str) -> None:
     """Decide calls of a loop that somebody else drives, as they are named."""
     part = Worker(line, witness)
-    with SqliteStore(path) as store:
+    with store_of(path) as store:
         handle = ToolLoopHandle.open(store, loop_id, model(part, "sync", None), tools=TOOLS)
         while "call" in (asked := line.hear()):
             try:
@@ -310,7 +334,7 @@ def drive_many(line: Line, *, path: str, loop_id: str, witness: str, kind: str, 
         line.say(waits=[each.id for each in turn.pending])
         line.hear()
 
-    with SqliteStore(path) as store:
+    with store_of(path) as store:
         if kind == "sync":
             sync = ToolLoopHandle.open(store, loop_id, ScriptedProvider(answer), **parts)
             while isinstance(turn := sync.run(), Yielded):
@@ -330,7 +354,7 @@ def drive_many(line: Line, *, path: str, loop_id: str, witness: str, kind: str, 
         return anyio.run(main, backend=kind)
 
 
-def approved(store: SqliteStore, loop_id: str, witness: str) -> None:
+def approved(store: Store, loop_id: str, witness: str) -> None:
     """Bring a loop to where one call was approved, and nobody went on yet."""
     part = Worker(None, witness)
     with ToolLoopHandle.open(
@@ -347,6 +371,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive, "race": race, "decide
 
 def warm_up() -> None:
     """Load what is loaded at first use, once for all children. It starts no thread and opens no file."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tests.processes.held_postgres")
     handle = ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=TOOLS)
     ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), tools=TOOLS)
     for kind in ("asyncio", "trio"):

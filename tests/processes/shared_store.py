@@ -8,10 +8,11 @@ from typing import Any
 from attrs import define, field
 
 from tests.processes.fork_server import Child, ForkServer
+from tests.processes.programs import store_of
 from toolloop.errors import LoopNotFound
 from toolloop.machine import State
 from toolloop.stores.codec import decode_event, read_journal
-from toolloop.stores.sqlite import SqliteStore
+from toolloop.stores.protocol import Store
 from toolloop.testing.promises import check_promises
 
 KINDS = ("sync", "asyncio", "trio")
@@ -23,17 +24,22 @@ class SharedStore:
 
     fork_server: ForkServer
     folder: Path
-    store: SqliteStore = field()
+    place: str = field()
+    store: Store = field()
+
+    @place.default
+    def _place(self) -> str:
+        return str(self.folder / "loops.db")
 
     @store.default
-    def _store(self) -> SqliteStore:
-        return SqliteStore(self.folder / "loops.db")
+    def _store(self) -> Store:
+        return store_of(self.place)
 
     def start(self, program: str, loop_id: str, **given: Any) -> Child:
         """A process that does something with a loop."""
         return self.fork_server.start(
             program,
-            path=str(self.folder / "loops.db"),
+            path=self.place,
             loop_id=loop_id,
             witness=str(self.folder / loop_id),
             **given,

@@ -18,7 +18,7 @@ MANY = 40 if IS_DEEP else 10
 
 def racers(shared: SharedStore, count: int) -> list[Child]:
     folder = shared.folder
-    return [shared.fork_server.start("race", path=str(folder / "loops.db"), folder=str(folder)) for _ in range(count)]
+    return [shared.fork_server.start("race", path=shared.place, folder=str(folder)) for _ in range(count)]
 
 
 def line_up(shared: SharedStore, loop_id: str, runners: list[Child], *, held: bool) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import anyio
 
 from tests.processes.fork_server import Line, serve
-from tests.processes.programs import TOOLS, model, warm_up
+from tests.processes.programs import TOOLS, model, store_of, warm_up
 from tests.processes.programs import Worker as Part
-from toolloop import AsyncWorker, LoopContext, SqliteStore, Worker
+from toolloop import AsyncWorker, LoopContext, Worker
 from toolloop.inbox import InboxCall
 from toolloop.machine.jsontext import JSON
 
@@ -62,7 +62,7 @@ def work(
             talk.say(told=[call.loop_id, call.id, call.why])
 
     parts: dict[str, Any] = {"context": LoopContext(state=part), "notify": notify}
-    worker = (Worker if kind == "sync" else AsyncWorker)(SqliteStore(path), model(part, kind, None), TOOLS, **parts)
+    worker = (Worker if kind == "sync" else AsyncWorker)(store_of(path), model(part, kind, None), TOOLS, **parts)
     try:
         if isinstance(worker, Worker):
             worker.run()

@@ -14,17 +14,19 @@ from attrs import evolve
 
 from tests.loop.concurrency import Background, awaited, either_kind, run_async
 from tests.loop.stored import wait
+from tests.postgres import in_postgres, needs_postgres
 from tests.worker.support import LOOK, PAY, TOOLS, Workplace, pay, workplace
 from toolloop import Ask, AsyncWorker, Continue, LoopConfig, LoopContext, ToolLoopHandle, Worker, tool
 from toolloop.errors import BadTool, ModelError, StoreError
 from toolloop.stores import Head
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply
+from toolloop.worker import desk
 
 TWO_KINDS = pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
 
 
 @TWO_KINDS
-@pytest.mark.parametrize("where", ["memory", "sqlite"])
+@pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres])
 def test_a_worker_drives_a_loop_until_somebody_is_needed_and_after_the_decision(
     kind: str, where: str, tmp_path: Path
 ) -> None:
@@ -338,6 +340,26 @@ def test_a_worker_survives_a_store_that_fails(caplog: pytest.LogCaptureFixture) 
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
+
+
+@needs_postgres
+@pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
+def test_a_store_that_tells_of_changes_wakes_a_worker(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker would look again in an hour. An event stops it within a second all the same."""
+    monkeypatch.setattr(desk, "SLOW_POLL", 3600.0)
+    place, stop, asleep = workplace(kind, "postgres", tmp_path), threading.Event(), threading.Event()
+    run = Background(lambda: wait(kind, place.worker(notify=lambda _: asleep.set()).run(stop)))  # type: ignore[arg-type]
+    place.create("first")
+    awaited(asleep)
+    ended = threading.Event()
+    place.script = (reply("Done."),)
+    place.on["request"] = ended.set
+    place.create("second")
+    awaited(ended)
+    stop.set()
+    run.result()
 
 
 @either_kind

@@ -1,4 +1,4 @@
-"""Workers as processes, on one SQLite file: drained by a signal, killed with SIGKILL, side by side."""
+"""Workers as processes, on one SQLite file or one database: drained by a signal, killed with SIGKILL, side by side."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from attrs import define, field
 
 from tests.inbox.support import Desk
 from tests.inbox.visitor import Visitor
+from tests.postgres import database, in_postgres_deep, needs_postgres
 from tests.processes.fork_server import Child, ForkServer
-from tests.processes.programs import ONCE, PARAMS, TOOLS
-from toolloop import Answer, Approve, Inbox, LoopConfig, SqliteStore, ToolLoopHandle
+from tests.processes.programs import ONCE, PARAMS, TOOLS, store_of
+from toolloop import Answer, Approve, Inbox, LoopConfig, ToolLoopHandle
 from toolloop.inbox import InboxCall
 from toolloop.machine.values import Decision
+from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider
 from toolloop.testing.promises import check_promises
 
@@ -38,11 +41,12 @@ class Site:
 
     fork_server: ForkServer
     folder: Path
-    store: SqliteStore = field()
+    place: str
+    store: Store = field()
 
     @store.default
-    def _store(self) -> SqliteStore:
-        return SqliteStore(self.folder / "loops.db")
+    def _store(self) -> Store:
+        return store_of(self.place)
 
     def create(self, count: int = 1) -> list[str]:
         """Loops that nobody drives; they make their calls one after the other."""
@@ -53,9 +57,7 @@ class Site:
         return loop_ids
 
     def start(self, **given: Any) -> Child:
-        return self.fork_server.start(
-            "work", path=str(self.folder / "loops.db"), witness=str(self.folder / "witness"), **given
-        )
+        return self.fork_server.start("work", path=self.place, witness=str(self.folder / "witness"), **given)
 
     def witnessed(self, what: str) -> list[list[str]]:
         file = self.folder / "witness"
@@ -78,14 +80,29 @@ class Site:
         return Counter(loop.status for loop in self.store.list(limit=1000))
 
 
+@pytest.fixture(params=["sqlite", in_postgres_deep])
+def site(request: pytest.FixtureRequest, fork_server: ForkServer, tmp_path: Path) -> Iterator[Site]:
+    with _site(
+        fork_server, tmp_path, database() if request.param == "postgres" else str(tmp_path / "loops.db")
+    ) as site:
+        yield site
+
+
 @pytest.fixture
-def site(fork_server: ForkServer, tmp_path: Path) -> Iterator[Site]:
-    site = Site(fork_server, tmp_path)
+def database_site(fork_server: ForkServer, tmp_path: Path) -> Iterator[Site]:
+    """A store in PostgreSQL."""
+    with _site(fork_server, tmp_path, database()) as site:
+        yield site
+
+
+@contextmanager
+def _site(fork_server: ForkServer, folder: Path, place: str) -> Iterator[Site]:
+    site = Site(fork_server, folder, place)
     try:
         yield site
     finally:
         fork_server.clear_away()
-        site.store.close()
+        site.store.close()  # type: ignore[attr-defined] # it is one of the two that have it
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,6 +200,24 @@ def test_two_workers_share_a_file(site: Site) -> None:
     check(site, loop_ids)
     assert set(Counter(map(tuple, site.witnessed("ran"))).values()) == {1}
     assert Counter(loop_id for loop_id, *_ in site.witnessed("told")) == dict.fromkeys(loop_ids, 1)
+
+
+@needs_postgres
+@pytest.mark.parametrize(
+    ("drivers", "count"), [(3, 12), pytest.param(8, 200, marks=pytest.mark.deep)], ids=["few", "many"]
+)
+def test_processes_share_a_database(database_site: Site, drivers: int, count: int) -> None:
+    """Each tool runs once, each call is notified of once, and no decision is lost."""
+    site, loop_ids = database_site, database_site.create(count)
+    workers = [site.start(kind=KINDS[number % 3]) for number in range(drivers)]
+    decide_until_ended(site, workers, count, decide_by_inbox)
+    for worker in workers:
+        assert site.stop(worker) == "drained"
+    check(site, loop_ids)
+    assert set(Counter(map(tuple, site.witnessed("ran"))).values()) == {1}
+    assert Counter(loop_id for loop_id, *_ in site.witnessed("told")) == dict.fromkeys(loop_ids, 1)
+    decided = [entry for loop_id in loop_ids for entry in Inbox(site.store).history(loop_id) if entry.by == "ana"]
+    assert len(decided) == count
 
 
 @pytest.mark.deep

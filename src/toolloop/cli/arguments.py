@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,15 +17,26 @@ from toolloop.inbox.transcript import visible
 from toolloop.machine.jsontext import JSON, typed
 from toolloop.stores.protocol import Store
 
+if TYPE_CHECKING:
+    from toolloop.stores.postgres import PostgresStore
+
 _SCHEME = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 class StoreNotFoundError(Exception):
     """The store that was passed to a command does not exist."""
 
 
+def postgres_store(url: str) -> PostgresStore:
+    """Return the store of a URL; the end of the command closes it."""
+    from toolloop.stores.postgres import PostgresStore  # noqa: PLC0415 - of the extra `postgres`
+
+    return click.get_current_context().with_resource(PostgresStore(url))
+
+
 class StoreType(click.ParamType[Store]):
-    """An existing store: a path or `sqlite:///path`."""
+    """An existing store: a path, `sqlite:///path` or the URL of a PostgreSQL database."""
 
     name = "store"
 
@@ -33,8 +44,14 @@ class StoreType(click.ParamType[Store]):
         """Open a store, without creating it."""
         from toolloop.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is imported when it is needed
 
+        if value.startswith(_POSTGRES):
+            store = postgres_store(value)
+            if not store.is_migrated():
+                raise StoreNotFoundError(f"{store!r} has no tables of toolloop; `toolloop migrate` creates them")
+            return store
         if "://" in value and not value.startswith(_SCHEME):
-            self.fail(f"{value!r} is not a store: expected a path or sqlite:///path", param, ctx)
+            scheme = value.partition("://")[0]  # the rest may contain a password
+            self.fail(f"{scheme!r} is not a kind of store: expected a path, sqlite:/// or postgresql://", param, ctx)
         path = Path(value.removeprefix(_SCHEME))
         if not path.is_file() or not path.stat().st_size:  # SQLite would turn an empty file into a store
             raise StoreNotFoundError(f"store not found: {visible(str(path))!r}. Commands do not create stores")

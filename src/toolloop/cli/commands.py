@@ -19,6 +19,7 @@ from toolloop.cli.arguments import (
     call_argument,
     json_option,
     loop_argument,
+    postgres_store,
     store_argument,
 )
 from toolloop.inbox.inbox import Inbox
@@ -27,6 +28,11 @@ from toolloop.stores.protocol import Store
 
 _STATUSES = ("needs_decision", "needs_command", "runnable", "running", "failed", "ended")
 Command = Callable[..., Any]
+_GRANTS = """\b
+A role that only uses the tables needs:
+  GRANT USAGE ON SCHEMA toolloop TO role;
+  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA toolloop TO role;
+  GRANT USAGE ON ALL SEQUENCES IN SCHEMA toolloop TO role;"""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,8 +40,9 @@ Command = Callable[..., Any]
 def toolloop() -> None:
     """Show stored loops and decide their calls.
 
-    STORE is a path or sqlite:///path of an existing store. LOOP is the id of a loop, CALL the id of a call (or its
-    path, joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed now.
+    STORE is an existing store: a path, sqlite:///path or the URL of a PostgreSQL database. LOOP is the id of a loop,
+    CALL the id of a call (or its path, joined with "/"). Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found,
+    4 not allowed now.
     """
 
 
@@ -175,6 +182,18 @@ def answer(text: str, error: bool, digest: str | None, by: str) -> Decision:
 def rerun(digest: str | None, by: str) -> Decision:
     """Run a call again if its end is unknown."""
     return Rerun(by=by, digest=digest)
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+@toolloop.command(epilog=_GRANTS)
+@click.argument("url")
+def migrate(url: str) -> None:
+    """Create the tables of a PostgreSQL store where they are missing, in the schema `toolloop`."""
+    store = postgres_store(url)
+    store.migrate()
+    click.echo(f"{store!r} is ready")
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

@@ -135,12 +135,13 @@ class Engine:
             while (effect := self._next_effect()) is not None:
                 self._begin(effect)
             self._alone = self._only_one()
-            return [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
+            waiting = [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
+            return [each for each in waiting if not self._is_unsure(each)]
 
     def launch(self, operation: Operation) -> bool:
         """Return whether to perform an operation: its own record is stored, and the loop still waits for it."""
         with self.journal.lock:
-            if operation.launched:
+            if operation.launched or self._is_unsure(operation):
                 return False
             is_stored = operation.recorded is None or operation.recorded.stored
             operation.launched = is_stored and self._is_ours(operation) and self._progress.is_awaited(operation)
@@ -150,6 +151,11 @@ class Engine:
                     question.give_up()
                 self._progress.drop(operation)
             return operation.launched
+
+    def _is_unsure(self, operation: Operation) -> bool:
+        """Return whether a start may be stored although the store failed: the next turn finds that out."""
+        record = operation.recorded
+        return self.error is not None and record is not None and record.sent and not record.stored
 
     def _is_ours(self, operation: Operation) -> bool:
         """Return whether to perform it: after another driver took over, only result filters are still called."""

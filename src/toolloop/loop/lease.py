@@ -27,13 +27,13 @@ from toolloop.loop.journal import LOG
 from toolloop.loop.store_access import safely
 from toolloop.loop.stored_journal import StoredJournal
 from toolloop.machine.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
+from toolloop.stores.optional import lease_seconds, now_at
 from toolloop.stores.process import describe, standing, this_process
 from toolloop.stores.protocol import Lease
 
 Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
-LEASE_SECONDS = 60.0
-_RENEW_EVERY = LEASE_SECONDS / 3
+_RENEWALS = 3  # in the time of a lease
 _LOOK_EVERY = 2.0
 
 _LEASES: dict[str, DriverLease] = {}  # by owner; each one may hold a lease in its store
@@ -63,7 +63,8 @@ class DriverLease:
         self._name = uuid.uuid4().hex[:12]
         self._holders: list[weakref.ref[Steps]] = []  # each one is removed when it is deallocated
         self._lease: Lease | None = None  # the one in the store, as far as known
-        self._until = 0.0
+        # By `time.monotonic`: the clock of this machine may be set, and the store may have its own.
+        self._renew_at = 0.0
         self._is_late = False  # whether an attempt to give it back failed
 
     @property
@@ -138,19 +139,21 @@ class DriverLease:
         self._lease = None
         _keep(self)  # from here on, the store may have granted it
         while True:
-            wanted: dict[str, Any] = {"until": _soon(), "instead_of": instead_of, "first_id": journal.first_id}
+            wanted: dict[str, Any] = {"until": self._end(), "instead_of": instead_of, "first_id": journal.first_id}
             ask = partial(journal.store.acquire, journal.loop_id, self.owner, **wanted)
             try:
                 self._lease = lease = safely(journal.loop_id, ask)
+                self._plan_renewal()
                 break
             except Conflict as held:
                 if held.token is None or held.owner is None or held.until is None:
                     raise
-                if not (self._take_over or held.owner == self.owner or has_ended(held.owner, held.until)):
+                is_void = self._take_over or held.owner == self.owner
+                if not (is_void or has_ended(held.owner, held.until, self._now())):
                     _forget(self.owner)
                     raise _refused(held, held.owner, held.until) from None
                 instead_of = held.token
-        self._until, self._take_over = lease.until, False
+        self._take_over = False
         if lease.rev != journal.rev:
             journal.refresh()  # events from before this lease do not mean that it was taken over
         journal.drive_with(lease)
@@ -160,16 +163,27 @@ class DriverLease:
         lease = self._lease
         if not self.is_needed:
             self.give_back_if_free()
-        elif lease is not None and self._until - time.time() <= LEASE_SECONDS - _RENEW_EVERY:
+        elif lease is not None and self._renew_at <= time.monotonic():
             try:
-                renewed = safely(lease.loop_id, partial(self._journal.store.renew, lease, until=_soon()))
+                safely(lease.loop_id, partial(self._journal.store.renew, lease, until=self._end()))
             except (Conflict, LoopNotFound):  # another driver took it over; the next append will fail with that
                 if self._lease is lease:
                     _forget(self.owner)
             except StoreError:
                 LOG.warning("could not renew a lease; will retry", extra={"loop_id": lease.loop_id})
             else:
-                self._until = renewed.until
+                self._plan_renewal()
+
+    def _now(self) -> float:
+        """Return the time by the clock of the store."""
+        return safely(self._journal.loop_id, partial(now_at, self._journal.store))
+
+    def _end(self) -> float:
+        """Return when a lease ends that begins now."""
+        return self._now() + lease_seconds(self._journal.store)
+
+    def _plan_renewal(self) -> None:
+        self._renew_at = time.monotonic() + lease_seconds(self._journal.store) / _RENEWALS
 
 
 def is_on_its_way(steps: Steps) -> bool:
@@ -181,8 +195,15 @@ def is_on_its_way(steps: Steps) -> bool:
     return False
 
 
-def has_ended(owner: str, until: float) -> bool:
-    """Return whether a lease that was not given back has certainly ended."""
+def has_ended(owner: str, until: float, now: float) -> bool:
+    """Return whether a lease that was not given back has certainly ended.
+
+    Args:
+        owner: the owner of the lease.
+        until: its end.
+        now: the time by the clock of the store, see `now_at`.
+
+    """
     process = owner.rpartition(" ")[0]
     if process == this_process():
         lease = _LEASES.get(owner)
@@ -192,7 +213,7 @@ def has_ended(owner: str, until: float) -> bool:
             return True
         case "alive":
             return False
-    return until <= time.time()
+    return until <= now
 
 
 def renew_all() -> None:
@@ -203,10 +224,6 @@ def renew_all() -> None:
         except Exception:  # noqa: BLE001 - whatever a store raises, the other leases must be renewed
             LOG.exception("could not renew a lease; gave up", extra={"loop_id": lease.owner})
             _forget(lease.owner)
-
-
-def _soon() -> float:
-    return time.time() + LEASE_SECONDS
 
 
 def _refused(held: Conflict, owner: str, until: float) -> Conflict:

@@ -32,10 +32,12 @@ class Notifier:
             with contextlib.suppress(Empty):  # another thread has taken it
                 self._queue.get_nowait()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for a notification, for at most this many seconds."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for a notification, for at most this many seconds. Return whether one came."""
         with contextlib.suppress(Empty):
             self._queue.get(timeout=seconds)
+            return True
+        return False
 
 
 class AsyncNotifier:

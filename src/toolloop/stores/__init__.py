@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from toolloop.stores.codec import FORMAT, decode_event, dump, encode_event, load, read_journal
     from toolloop.stores.memory import MemoryStore
     from toolloop.stores.pending import PendingCall
+    from toolloop.stores.postgres import PostgresStore
     from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
     from toolloop.stores.sqlite import SqliteStore
 
@@ -18,6 +19,7 @@ __all__ = [
     "Lease",
     "MemoryStore",
     "PendingCall",
+    "PostgresStore",
     "SqliteStore",
     "Store",
     "StoredJournal",
@@ -33,6 +35,7 @@ _ORIGIN = {
     "toolloop.stores.codec": ("FORMAT", "decode_event", "dump", "encode_event", "load", "read_journal"),
     "toolloop.stores.memory": ("MemoryStore",),
     "toolloop.stores.pending": ("PendingCall",),
+    "toolloop.stores.postgres": ("PostgresStore",),
     "toolloop.stores.protocol": ("Entry", "Head", "Lease", "Store", "StoredJournal", "StoredLoop"),
     "toolloop.stores.sqlite": ("SqliteStore",),
 }

@@ -14,6 +14,7 @@ from attrs import define, evolve, field
 from toolloop.machine.errors import StoreError
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
+from toolloop.stores.rows import added
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
 _LOCK = threading.RLock()
@@ -95,16 +96,10 @@ class MemoryStore:
         protocol.check_append(entries, expected_rev, head, lease, instead_of)
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
-            if lease is not None and (lease.loop_id != loop_id or not loop.is_leased_by(lease)):
-                raise store_errors.lost(loop_id, loop.lease)
-            new = [entry for entry in entries if entry.id not in loop.entries]
-            rev = len(loop.entries)
-            if entries and not new:
-                return rev
-            if expected_rev is not None and expected_rev != rev:
-                raise store_errors.stale(loop_id, expected_rev, rev)
-            if instead_of is not None and instead_of != loop.head:
-                raise store_errors.other_head(loop_id, rev)
+            row, known = loop.row(loop_id), loop.entries
+            new = added(row, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
+            if new is None:
+                return row.rev
             loop.head = loop.head if head is None else head.behind(loop.head)
             return loop.add(new)
 

@@ -243,6 +243,8 @@ class Store(Protocol):
 
     `first_id` is the id of the first event of a journal, which identifies the loop: a loop that was deleted and created
     again under its id has another one. Methods that take it raise `LoopNotFound` if the loop is not that one.
+
+    A store may also have `lease_seconds`, `now()` and `watch()`: see `PostgresStore`.
     """
 
     def create(

@@ -13,18 +13,14 @@ from typing import Any, Self
 
 from attrs import evolve
 
-from toolloop.machine.jsontext import decode
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
-from toolloop.stores.pending import pending_from_json, pending_to_json
+from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
+from toolloop.stores.rows import COLUMNS, added, head_columns, is_current, stored_loop
 from toolloop.stores.sqlite_file import SqliteFile
 
 _LAST = 0xFFFFFFFF  # number of an event
-_COLUMNS = (
-    "number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, created, "
-    "metadata, lease_owner, lease_token, lease_until"
-)
 
 
 class SqliteStore:
@@ -40,12 +36,15 @@ class SqliteStore:
     The store is a context manager that closes itself.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
         """Set the path. Nothing is opened yet.
 
         Args:
             path: the file, or a link to it. Its folder must exist.
             busy_timeout: how long to wait for the lock of the file, in seconds.
+            lease_seconds: how long a lease lasts if it is not renewed, in seconds, at least 10.
 
         """
         name = os.fspath(path)
@@ -55,6 +54,7 @@ class SqliteStore:
         arguments.check_seconds("busy_timeout", busy_timeout)
         if busy_timeout < 0:
             raise ValueError(f"busy_timeout is {busy_timeout}; give seconds from 0 up")
+        self.lease_seconds = check_lease_seconds(lease_seconds)
         self._file = SqliteFile(Path(name).absolute(), busy_timeout)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class SqliteStore:
                 raise store_errors.taken(loop_id)
             digests = chain(first_digest(loop_id), entries)
             columns = {"loop_id": loop_id, "rev": len(entries), "digest": digests[-1]}
-            columns |= {"created": head.changed, "metadata": kept, **_written(head.behind(head))}
+            columns |= {"created": head.changed, "metadata": kept, **head_columns(head.behind(head))}
             places = ", ".join("?" * len(columns))
             made = db.execute(f"INSERT INTO loops ({', '.join(columns)}) VALUES ({places})", (*columns.values(),))  # noqa: S608 - no text of a caller
             _add(db, made.lastrowid or 0, 0, entries, digests)
@@ -106,19 +106,14 @@ class SqliteStore:
 
         def act(db: sqlite3.Connection) -> int:
             number, digest, loop = _find(db, loop_id, first_id)
-            if lease is not None and not _is_current(lease, loop):
-                raise store_errors.lost(loop_id, loop.lease)
-            new = [entry for entry in entries if not _has(db, number, entry.id)]
-            if entries and not new:
+            known = {entry.id for entry in entries if _has(db, number, entry.id)}
+            new = added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
+            if new is None:
                 return loop.rev
-            if expected_rev is not None and expected_rev != loop.rev:
-                raise store_errors.stale(loop_id, expected_rev, loop.rev)
-            if instead_of is not None and instead_of != loop.head:
-                raise store_errors.other_head(loop_id, loop.rev)
             digests = chain(digest, new)
             _add(db, number, loop.rev, new, digests)
             rev, last = loop.rev + len(new), digests[-1]
-            columns: dict[str, Any] = {"rev": rev, "digest": last, **({} if head is None else _written(head))}
+            columns: dict[str, Any] = {"rev": rev, "digest": last, **({} if head is None else head_columns(head))}
             if columns.get("status") == loop.status:
                 del columns["status"]  # so its index stays as it is
             changes = ", ".join(f"{name} = ?" for name in columns)
@@ -179,8 +174,8 @@ class SqliteStore:
             wanted.append("EXISTS (SELECT 1 FROM json_each(metadata) WHERE key = ? AND value = ?)")
             values += (key, value)
         where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-        query = f"SELECT {_COLUMNS} FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
-        return self._file.read(lambda db: [_stored(row) for row in db.execute(query, (*values, limit))])
+        query = f"SELECT {COLUMNS} FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
+        return self._file.read(lambda db: [stored_loop(row) for row in db.execute(query, (*values, limit))])
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
@@ -226,7 +221,7 @@ class SqliteStore:
 
         def act(db: sqlite3.Connection) -> Lease:
             number, _, loop = _find(db, lease.loop_id)
-            if loop.lease is None or not _is_current(lease, loop):
+            if loop.lease is None or not is_current(lease, loop):
                 raise store_errors.lost(lease.loop_id, loop.lease)
             renewed = evolve(loop.lease, until=until)
             _set_lease(db, number, renewed)
@@ -240,7 +235,7 @@ class SqliteStore:
 
         def act(db: sqlite3.Connection) -> None:
             found = _look(db, lease.loop_id)
-            if found is not None and _is_current(lease, found[-1]):
+            if found is not None and is_current(lease, found[-1]):
                 _set_lease(db, found[0], None)
 
         self._file.write(act)
@@ -264,8 +259,8 @@ def _secret(db: sqlite3.Connection) -> str | None:
 
 def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop] | None:
     """Return the number of a loop, the digest of its last event, and its row in `list`."""
-    row = db.execute(f"SELECT digest, {_COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
-    return None if row is None else (row[1], row[0], _stored(row[1:]))
+    row = db.execute(f"SELECT digest, {COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
+    return None if row is None else (row[1], row[0], stored_loop(row[1:]))
 
 
 def _find(db: sqlite3.Connection, loop_id: str, first_id: str | None = None) -> tuple[int, bytes, StoredLoop]:
@@ -277,26 +272,6 @@ def _find(db: sqlite3.Connection, loop_id: str, first_id: str | None = None) -> 
         if first != (first_id,):
             raise store_errors.replaced(loop_id)
     return found
-
-
-def _stored(row: tuple[Any, ...]) -> StoredLoop:
-    number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, *more = row
-    created, metadata, owner, token, until = more
-    calls = pending_from_json(pending)
-    head = Head(status, deadline, calls, bool(retryable), retry_at, attempts, changed, decode(notified))
-    lease = None if token is None else Lease(loop_id, owner, token, until)
-    arguments.check_seconds("created", created)
-    kept = arguments.check_texts("metadata", decode(metadata))
-    return StoredLoop(loop_id, head, rev, lease, created, kept, cursor=str(number))
-
-
-def _written(head: Head) -> dict[str, Any]:
-    """Return the columns of a head. Without `attempts` or `notified`, those stay as they are."""
-    columns = {"status": head.status, "deadline": head.deadline, "pending": pending_to_json(head.pending)}
-    columns |= {"retryable": head.retryable, "retry_at": head.retry_at, "changed": head.changed}
-    if head.attempts is not None:
-        columns["attempts"] = head.attempts
-    return columns if head.notified is None else {**columns, "notified": json.dumps(dict(head.notified))}
 
 
 def _has(db: sqlite3.Connection, number: int, entry_id: str) -> bool:
@@ -319,10 +294,6 @@ def _add(db: sqlite3.Connection, number: int, rev: int, entries: Sequence[Entry]
 
 def _place(number: int, seq: int) -> int:
     return number << 32 | min(seq, _LAST)
-
-
-def _is_current(lease: Lease, loop: StoredLoop) -> bool:
-    return loop.lease is not None and (lease.loop_id, lease.token) == (loop.loop_id, loop.lease.token)
 
 
 def _set_lease(db: sqlite3.Connection, number: int, lease: Lease | None) -> None:

@@ -22,8 +22,7 @@ APPLICATION_ID: Final = int.from_bytes(b"tlop")
 
 _SCHEMA = (
     # AUTOINCREMENT: the cursor of a deleted loop must not become that of a later one. `rev` is the number of the loop's
-    # events, `digest` that of the last one. The three columns of a lease are all NULL, or none is.
-    # `pending` is the JSON of `stores/pending.py`; `notified` and `metadata` are JSON objects.
+    # events, `digest` that of the last one. For the other columns see `rows`.
     """CREATE TABLE loops (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         loop_id TEXT NOT NULL UNIQUE,

@@ -42,7 +42,8 @@ class AsyncWorker(WorkerBase):
         """Drive loops as they come due, until the event is set; without one, until a signal. See `Worker.run`."""
         soon = call_soon()
         async with _tasks(stop_event) as jobs:
-            with Signals(partial(soon, jobs.stop), installed=stop_event is None) as signals:
+            looking = self._desk.watching(partial(soon, jobs.look_again))
+            with Signals(partial(soon, jobs.stop), installed=stop_event is None) as signals, looking:
                 await await_each(self._on_and_on(jobs))
         signals.pass_on()
 
@@ -86,9 +87,15 @@ class _Tasks:
         self._group.start_soon(answer)
 
     async def wait(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            await self._news.wait()
+        while True:
+            with anyio.move_on_after(min(seconds, POLL)):
+                await self._news.wait()
+            if self._news.is_set() or (seconds := seconds - POLL) <= 0 or self.is_over():
+                break  # an event that is set notifies nobody
         self._news = anyio.Event()
+
+    def look_again(self) -> None:
+        self._news.set()
 
     async def wait_for_all(self) -> None:
         while self.busy:

@@ -7,6 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
 
@@ -27,6 +28,7 @@ from toolloop.machine.errors import (
     UnreadableSnapshot,
 )
 from toolloop.machine.loop import Failed
+from toolloop.stores.optional import SLOW_POLL, now_at, tells_of_changes, watching
 from toolloop.stores.process import standing, this_process
 from toolloop.stores.protocol import Head, Store, StoredLoop
 from toolloop.worker.rules import after_failure, due_at
@@ -68,15 +70,21 @@ class Desk:
         self._id = uuid.uuid4().hex[:12]
         self._resting: dict[object, float] = {}  # loops at a revision, and calls, that are left alone; until when
 
+    def watching(self, on_change: Callable[[], object]) -> AbstractContextManager[object]:
+        """While the block runs, let the store call a function when there may be something to do, if it can."""
+        return watching(self._store, on_change)
+
     def look(self, busy: Collection[str] = ()) -> Agenda:
         """Return what is to be done. `busy`: the loops that this worker drives already."""
         begun = time.monotonic()
         rows, now = self._store.list(_STATUSES, limit=_ALL), self._clock()
         self._resting = {each: until for each, until in self._resting.copy().items() if until > now}
-        moments = [(self._begins_at(row), row) for row in rows if row.loop_id not in busy]
+        leases_at = now_at(self._store)
+        moments = [(self._begins_at(row, leases_at), row) for row in rows if row.loop_id not in busy]
         due = sorted((row for at, row in moments if at <= now), key=lambda row: row.head.changed)
         later = min((at for at, _ in moments if at > now), default=inf)
-        seconds = min(max(POLL, _SHARE * (time.monotonic() - begun)), later - now)
+        poll = SLOW_POLL if tells_of_changes(self._store) else POLL
+        seconds = min(max(poll, _SHARE * (time.monotonic() - begun)), later - now)
         unnotified = tuple(
             (row.loop_id, wait)
             for row in (rows if self._notifies else ())
@@ -86,9 +94,9 @@ class Desk:
         )
         return Agenda(tuple(due), unnotified, seconds)
 
-    def _begins_at(self, row: StoredLoop) -> float:
-        """Return when a loop is to be driven by this worker."""
-        return max(_free_at(row), self._resting.get(_version(row), 0.0))
+    def _begins_at(self, row: StoredLoop, leases_at: float) -> float:
+        """Return when a loop is to be driven by this worker. `leases_at`: the time by which leases count."""
+        return max(_free_at(row, leases_at), self._resting.get(_version(row), 0.0))
 
     # --- a loop that is driven -----------------------------------------------------------------------------------
 
@@ -125,7 +133,7 @@ class Desk:
         row, is_retryable = self._head(loop_id), not isinstance(error, ToolLoopError)
         trace, extra = error if is_retryable else None, {"loop_id": loop_id}
         LOG.error("the loop %r cannot be driven: %s", loop_id, error, exc_info=trace, extra=extra)
-        if _free_at(row) <= self._clock():  # else another driver has it now
+        if _free_at(row, now_at(self._store)) <= self._clock():  # else another driver has it now
             self._fail(row, evolve(row.head, status="failed", retryable=is_retryable, retry_at=None))
 
     def _fail(self, row: StoredLoop, head: Head) -> None:
@@ -196,7 +204,7 @@ def _version(row: StoredLoop) -> tuple[str, float, int]:
     return row.loop_id, row.created, row.rev
 
 
-def _free_at(row: StoredLoop) -> float:
+def _free_at(row: StoredLoop, leases_at: float) -> float:
     """Return when a loop is to be driven, if nobody drives it; else `inf`."""
-    is_driven = row.lease is not None and not has_ended(row.lease.owner, row.lease.until)
+    is_driven = row.lease is not None and not has_ended(row.lease.owner, row.lease.until, leases_at)
     return inf if is_driven else due_at(row)

@@ -67,7 +67,7 @@ class Worker(WorkerBase):
         signals itself. If the store fails, that is logged, and the worker goes on.
         """
         jobs = _Threads(stop_event)
-        with Signals(jobs.stop, installed=stop_event is None) as signals:
+        with Signals(jobs.stop, installed=stop_event is None) as signals, self._desk.watching(jobs.look_again):
             try:
                 ask_each(self._on_and_on(jobs))
             finally:
@@ -104,7 +104,12 @@ class _Threads:
         threading.Thread(target=answer, name=f"worker-of-toolloop {key}", daemon=True).start()
 
     def wait(self, seconds: float) -> None:
-        self._notifier.wait(seconds)
+        while not self._notifier.wait(min(seconds, POLL)) and (seconds := seconds - POLL) > 0 and not self.is_over():
+            pass  # an event that is set notifies nobody
+
+    def look_again(self) -> None:
+        """Any thread may call this."""
+        self._notifier.notify()
 
     def wait_for_all(self) -> None:
         while self.busy:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
-import anyio
 from attrs import frozen
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -23,8 +22,10 @@ from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import ForbiddenError, FormTokens
 from toolloop.inbox.transcript import parts_of
 from toolloop.loop.event_loops import in_thread
+from toolloop.loop.notifier import AsyncNotifier
 from toolloop.machine.errors import InvalidEdit, LoopNotFound
 from toolloop.machine.values import Answer, Approve, Decision, Deny, Rerun
+from toolloop.stores.optional import SLOW_POLL, tells_of_changes, watching
 from toolloop.stores.protocol import Store
 
 Who = Callable[[Request], "str | Awaitable[str | None] | None"]
@@ -95,16 +96,20 @@ class Views:
         await self._person(request)
         loop_id, known = request.query_params.get("id"), request.query_params.get("version")
         known = request.headers.get("last-event-id", known)
+        # A store that tells of changes does not tell of each step of a loop.
+        pause = SLOW_POLL if loop_id is None and tells_of_changes(self.store) else self.refresh
 
         async def stream() -> AsyncIterator[str]:
-            seen = known
+            seen, news = known, AsyncNotifier()
             yield "retry: 1000\n\n"
-            while True:
-                version = await self._version(loop_id)
-                if version != seen:
-                    seen = version
-                    yield f"id: {version}\nevent: change\ndata: {version}\n\n"
-                await anyio.sleep(self.refresh)
+            with news.listening(), watching(self.store, news.notify):
+                while True:
+                    news.clear()
+                    version = await self._version(loop_id)
+                    if version != seen:
+                        seen = version
+                        yield f"id: {version}\nevent: change\ndata: {version}\n\n"
+                    await news.wait(pause)
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
