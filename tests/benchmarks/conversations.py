@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tests.benchmarks.measure import cpu_per_turn, instructions_per_turn
 from tests.benchmarks.report import MISSING, Figure, table
@@ -24,12 +24,14 @@ LABELS = {
     POST: "loop over the SDK client's post",
     OWN: "toolloop",
     "toolloop_async": "toolloop, async handle",
+    "toolloop_threads": "toolloop with threads",
     "sdk_runner_threads": "SDK runner with threads",
     "sdk_runner": "SDK runner without threads",
     "langgraph_agent": "LangGraph",
 }
 _PEER = "langgraph_agent"
 _COUNTED = ("floor", POST, OWN, "toolloop_async")
+_THREADED = ("toolloop_threads", "sdk_runner_threads")
 
 Runs = Mapping[str, Sequence[Mapping[int, float]]]
 
@@ -41,11 +43,13 @@ class Turns:
     Attributes:
         cpu: seconds of CPU per turn, by contestant: of each run, by the length of the conversation.
         instructions: per turn, by contestant; empty where callgrind is not installed.
+        growth: of those with threads: their instructions per turn at 400 turns over those at 20.
 
     """
 
     cpu: Runs
     instructions: Mapping[str, float]
+    growth: Mapping[str, float] = field(factory=dict)
 
     def ratio(self, name: str, of: str, turns: int) -> float | None:
         """Return how many times the CPU time of another contestant one takes: the median over runs.
@@ -65,6 +69,9 @@ class Turns:
         for name, bound in (("sdk_runner", 8), (_PEER, 60), ("sdk_runner_threads", 1)):
             what = f"CPU per turn of {LABELS[name]} over toolloop's, at {LONG} turns"
             yield Figure(what, self.ratio(name, OWN, LONG), bound, "x", at_least=True)
+        for name in _THREADED:
+            what = f"growth: instructions per turn of {LABELS[name]} at {LONG} turns over those at 20"
+            yield Figure(what, self.growth.get(name), 1.05, "x")
         growth = [run[LONG] / run[100] for run in self.cpu[OWN] if LONG in run]
         what = f"growth: CPU per turn at {LONG} turns over that at 100"
         yield Figure(what, median(growth) if growth else None, 1.3, "x")
@@ -76,8 +83,8 @@ class Turns:
         heads = [f"ms at {turns}" for turns in lengths] + [f"x post at {turns}" for turns in lengths]
         note = (
             "Milliseconds of CPU per turn of a conversation of so many turns, and how many times those of a loop over "
-            "the SDK client's own post of ready bytes. The median over runs that take turns. All but the runner with "
-            "threads send the full history each turn; that one leaves it to the API."
+            "the SDK client's own post of ready bytes. The median over runs that take turns. All but those with "
+            "threads send the full history each turn; they leave it to the API."
         )
         yield table("CPU per turn", ("", *heads), rows, note)
         if self.instructions:
@@ -123,5 +130,8 @@ def measure(url: str, peers: Path | None, *, lengths: Sequence[int], runs: int, 
                     raise
                 continue  # its row stays empty
             cpu.setdefault(name, []).append(found)
-    counts = counts and shutil.which("valgrind") is not None
-    return Turns(cpu, {name: instructions_per_turn(name, url) for name in _COUNTED} if counts else {})
+    if not counts or shutil.which("valgrind") is None:
+        return Turns(cpu, {})
+    counted = {name: instructions_per_turn(name, url) for name in _COUNTED}
+    late = {name: instructions_per_turn(name, url, LONG - 10, LONG + 10) for name in _THREADED}
+    return Turns(cpu, counted, {name: late[name] / instructions_per_turn(name, url, 10, 30) for name in _THREADED})

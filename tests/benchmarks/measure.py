@@ -48,7 +48,7 @@ def cpu_per_turn(
     return {int(turns): seconds for turns, seconds in json.loads(printed).items()}
 
 
-def instructions_per_turn(name: str, url: str) -> float:
+def instructions_per_turn(name: str, url: str, low: int = _LOW, high: int = _HIGH) -> float:
     """Return the instructions per turn that callgrind counts: the difference of a long and a short conversation.
 
     So connecting and the first turns do not count. Hashes are the same in each run, else the figures would differ.
@@ -67,7 +67,7 @@ def instructions_per_turn(name: str, url: str) -> float:
             raise RuntimeError(f"callgrind counted nothing: {ended.stderr[-2000:]}")
         return int(found[-1])
 
-    return (count(_HIGH) - count(_LOW)) / (_HIGH - _LOW)
+    return (count(high) - count(low)) / (high - low)
 
 
 def environment() -> dict[str, str]:

@@ -24,7 +24,8 @@ from toolloop import MemoryStore, SqliteStore
 from toolloop.stores import Head
 
 ROUNDS, FEW, TURNS = 1000, 110, 3
-OWN = [name for name in LABELS if name not in ("sdk_runner_threads", "langgraph_agent")]
+THREADED = ("toolloop_threads", "sdk_runner_threads")
+OWN = [name for name in LABELS if name not in (*THREADED, "langgraph_agent")]
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +117,10 @@ def test_every_contestant_sends_the_same_conversation(name: str, recorder: str) 
 
 
 @pytest.mark.bench
-def test_with_threads_only_what_is_new_goes_out(recorder: str) -> None:
+@pytest.mark.parametrize("name", THREADED)
+def test_with_threads_only_what_is_new_goes_out(name: str, recorder: str) -> None:
     """The API holds the rest: each request follows the reply before it, and has one message."""
-    sent = [body for _, body in received("sdk_runner_threads", recorder)]
+    sent = [body for _, body in received(name, recorder)]
     assert [body["messages"] for body in sent] == [messages[-1:] for messages in expected_messages()]
     same_parameters(sent[0])
 
@@ -197,7 +199,7 @@ def test_a_quick_run_reports_every_target(capsys: pytest.CaptureFixture[str], mo
     program.main(quick=True)
     printed = capsys.readouterr().out
     rows = [line for line in printed.splitlines() if line.endswith(("| met |", "| missed |", "| not measured |"))]
-    assert len(rows) == 17
+    assert len(rows) == 19
     assert "CPython" in printed
 
 

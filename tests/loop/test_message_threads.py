@@ -93,7 +93,7 @@ def test_a_paused_reply_goes_on_with_no_messages() -> None:
 def test_the_bytes_of_a_request_do_not_grow(rounds: int) -> None:
     """Each request has the size of its new messages, to the digits of an id."""
     config = LoopConfig(threads=True, max_iterations=None)
-    with FakeMessagesAPI([*adds(rounds), reply("done")]) as api:
+    with FakeMessagesAPI([*adds(rounds), reply("done")], enforce=rounds < 100) as api:
         handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=config)
         handle.run()
         sizes = [len(request.body) for request in api.requests]

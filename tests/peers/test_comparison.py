@@ -24,7 +24,7 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import IllegalCommand, UndecidedCalls, UnreadableSnapshot
-from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, reply
+from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, reply
 
 PARAMS: dict[str, Any] = {
     "model": "claude-opus-5-5",
@@ -210,6 +210,17 @@ def test_what_is_stored_is_little_more_than_the_messages() -> None:
     plain = len(json.dumps(handle.messages))
     assert len(json.dumps(handle.snapshot())) < 1.25 * plain
     assert sum(len(entry.body) for entry in store.load("size").entries) < 1.65 * plain
+
+
+def test_with_threads_a_turn_uploads_the_new_messages() -> None:
+    """The request of round 100 has as many bytes as the second one, but for the digits of a call's input."""
+    script = [*(reply("Step", calls=[("look", {"path": f"/srv/{number:03}"})]) for number in range(100)), reply("Done")]
+    with FakeMessagesAPI(script, enforce=False) as api:
+        config = LoopConfig(max_iterations=None, threads=True)
+        ToolLoopHandle(api.client(), params=PARAMS, tools=[look], config=config).run()
+        sizes = [len(request.body) for request in api.requests]
+    assert len(sizes) == 101
+    assert sizes[100] == sizes[1]
 
 
 def test_it_runs_under_trio() -> None:

@@ -25,6 +25,13 @@ from toolloop.testing import FakeMessagesAPI, RecordedRequest
 Kind = Literal["sync", "asyncio", "trio"]
 Step = Generator[Any, Any, None]
 MOVES = ["go on", "go on", "go on", "inject", "stop", "edit", "update", "extend"]
+THREAD_FAULTS = (
+    "thread_not_found",
+    "thread_already_continued",
+    "thread_continue_in_flight",
+    "thread_fingerprint_mismatch",
+    "thread_unsupported_request",
+)
 BINDS, FREE = "claude-opus-5-5", "claude-opus-4-8"  # whether a model binds its thinking to the words before it
 
 

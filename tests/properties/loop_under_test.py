@@ -7,9 +7,10 @@ import tempfile
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,10 @@ class Killed(BaseException):
 
 @frozen
 class Setting:
-    """How a loop is set up; drawn. `store`: empty for none; `compaction`: names of strategies."""
+    """How a loop is set up; drawn. `store`: empty for none; `compaction`: names of strategies.
+
+    `thread_faults`: with which the server refuses requests of message threads, in turn; None accepts one.
+    """
 
     model: str
     kind: Kind
@@ -77,6 +81,8 @@ class Setting:
     store: str
     circles: LoopDetection | None
     compaction: tuple[str, ...]
+    threads: bool = False
+    thread_faults: tuple[str | None, ...] = (None,)
 
     def params(self) -> dict[str, Any]:
         """The parameters of the first requests."""
@@ -94,6 +100,7 @@ class Setting:
             compaction=[STRATEGIES[name] for name in self.compaction],
             on_tool_call=policy if self.has_policy else None,
             stop_when=StopWhen() if self.has_stop_when else None,
+            threads=self.threads,
         )
 
 
@@ -102,9 +109,9 @@ def _params(model: str) -> dict[str, Any]:
 
 
 @cache
-def _tools(model: str, *, has_policy: bool) -> list[Any]:
+def _tools(model: str, *, has_policy: bool, threads: bool) -> list[Any]:
     """The tools; one of them is a loop, in which one is a loop."""
-    config = LoopConfig(max_iterations=3, on_tool_call=policy if has_policy else None)
+    config = LoopConfig(max_iterations=3, on_tool_call=policy if has_policy else None, threads=threads)
     tools: list[Any] = [*TOOLS]
     for _ in range(2):
         tools = [*TOOLS, sub_loop("nested", "Do a task.", params=_params(model), tools=tools, config=config)]
@@ -113,15 +120,25 @@ def _tools(model: str, *, has_policy: bool) -> list[Any]:
 
 @define
 class Sender:
-    """A provider that shows each request before it is sent."""
+    """A provider that shows each request before it is sent; one of a thread when the server has made it whole."""
 
     loop: LoopUnderTest
     handle: Handle = None
 
+    @property
+    def takes_threads(self) -> bool:
+        return self.loop.setting.threads
+
     def send(self, request: Any) -> Any:
-        self.loop.see(self.handle, request.body())
+        body = exact(request.body())
+        if request.thread is None:
+            self.loop.see(self.handle, body)
+        self.loop.meet()
         reply = self.loop.provider.send(request)
-        self.loop.hear(exact(request.body()), exact((reply.text or "").encode()))
+        if request.thread is not None:
+            body = self.loop.whole(reply.request_id or "")
+            self.loop.see(self.handle, body)
+        self.loop.hear(body, exact((reply.text or "").encode()))
         return reply
 
 
@@ -131,6 +148,10 @@ class AsyncSender:
 
     sender: Sender
 
+    @property
+    def takes_threads(self) -> bool:
+        return self.sender.takes_threads
+
     async def send(self, request: Any) -> Any:
         return self.sender.send(request)
 
@@ -139,6 +160,7 @@ class AsyncSender:
 class Capture:
     """A provider that answers nothing."""
 
+    takes_threads: bool = False
     bodies: list[bytes] = field(factory=list)
 
     def send(self, request: Any) -> Any:
@@ -154,7 +176,7 @@ class LoopUnderTest:
         self.setting, self.config, self.tools = (
             setting,
             setting.config(),
-            _tools(setting.model, has_policy=setting.has_policy),
+            _tools(setting.model, has_policy=setting.has_policy, threads=setting.threads),
         )
         self.script = SummingScript()
         self.now = 1_000_000.0
@@ -171,7 +193,8 @@ class LoopUnderTest:
         self.left: Any = None  # the snapshot that a killed process left
         self.meddled = 0
         self.rest = ExitStack()
-        self.api = self.rest.enter_context(FakeMessagesAPI(self.script))
+        faults = cycle(setting.thread_faults)
+        self.api = self.rest.enter_context(FakeMessagesAPI(self.script, refuse_thread=lambda _: next(faults)))
         self.provider = AnthropicProvider(self.api.client())
         self.bench = Bench(has_policy=setting.has_policy, interfere=self.interfere, find=self._find)
         self.history = CrashHistory()
@@ -289,10 +312,22 @@ class LoopUnderTest:
         """A reply came in."""
         self.said[int(reply["usage"]["input_tokens"])] = "summary" if is_for_summary(body) else _key(body), reply
 
-    def see(self, handle: Handle, raw: bytes) -> None:
-        """A request goes out; its reply is not there yet."""
-        try:
-            body, log = exact(raw), handle.usage_log
+    def whole(self, request_id: str) -> Any:
+        """A request as the model saw it."""
+        request = self.api.requests[int(request_id.removeprefix("req_fake_")) - 1]
+        return exact(json.dumps(request.whole).encode())
+
+    def meet(self) -> None:
+        """A request goes out: something else may happen meanwhile."""
+        what, self.in_flight = self.in_flight, ""
+        with self._noted():
+            if what:
+                self.interfere(what, None)
+
+    def see(self, handle: Handle, body: Any) -> None:
+        """A request is what it should be; its reply is not recorded yet."""
+        with self._noted():
+            log = handle.usage_log
             check_results(body)
             key, cut = _key(body), self._is_shortened(handle)
             received = [self.said[entry.usage.input_tokens] for entry in log]
@@ -302,9 +337,12 @@ class LoopUnderTest:
                 masked = "mask" in self.setting.compaction
                 check_verbatim(body, own, edited=is_root and cut, masked=is_root and masked)
             assert not is_root or self.edited or body["messages"][0] == FIRST, "the first words of the user are gone"
-            what, self.in_flight = self.in_flight, ""
-            if what:
-                self.interfere(what, None)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What is wrong in a provider would only fail its request."""
+        try:
+            yield
         except Exception:
             self.bench.wrong.append(traceback.format_exc())
             raise
@@ -467,7 +505,7 @@ class LoopUnderTest:
         """The bytes that a copy of the loop sends next; None if none is due."""
         if outstanding(self.handle.state) != (SendRequest(),) or self.is_stale:
             return None
-        capture = Capture()
+        capture = Capture(takes_threads=self.setting.threads)
         self.restored(capture).next_turn()
         return next(iter(capture.bodies), b"")
 
@@ -559,7 +597,7 @@ class LoopUnderTest:
     def check(self) -> None:
         """Whatever happened, this is so."""
         assert not self.bench.wrong, self.bench.wrong[0]
-        assert [request.refusal for request in self.api.refused] == []
+        assert [text for each in self.api.refused if not (text := str(each.refusal)).startswith("thread: ")] == []
         handle = self.handle
         root: Loop = handle.state.root
         self._check_usage(root)

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 
 from tests.effort import IS_DEEP, examples
 from tests.properties.drawn_compaction import COMPACTIONS, STRATEGIES, SUMMARIES
-from tests.properties.drawn_programs import BINDS, FREE, Kind, Lived, Program, live, programs
+from tests.properties.drawn_programs import BINDS, FREE, THREAD_FAULTS, Kind, Lived, Program, live, programs
 
-FAULTS = (
-    "thread_not_found",
-    "thread_already_continued",
-    "thread_continue_in_flight",
-    "thread_fingerprint_mismatch",
-    "thread_unsupported_request",
-)
 _OF_THREADS = ("thread", "threads", "request_id")  # the ids of requests count those that were refused, too
 
 
@@ -52,7 +45,9 @@ def _set_up(program: Program, model: str, names: Sequence[str], summaries: Seque
 
 
 PROGRAMS = st.builds(_set_up, programs(), st.sampled_from([BINDS, FREE]), COMPACTIONS, st.lists(SUMMARIES, max_size=2))
-REFUSALS = st.one_of(st.just([None]), st.lists(st.sampled_from([None, None, None, *FAULTS]), min_size=1, max_size=5))
+REFUSALS = st.one_of(
+    st.just([None]), st.lists(st.sampled_from([None, None, None, *THREAD_FAULTS]), min_size=1, max_size=5)
+)
 
 
 @examples(30, derandomize=not IS_DEEP, database=None)

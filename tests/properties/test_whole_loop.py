@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from tests.effort import examples
 from tests.properties.drawn_compaction import COMPACTIONS, SUMMARIES
-from tests.properties.drawn_programs import BINDS, FREE
+from tests.properties.drawn_programs import BINDS, FREE, THREAD_FAULTS
 from tests.properties.drawn_replies import NAMES, answers, messages
 from tests.properties.loop_under_test import LoopUnderTest, Setting
 from toolloop import Answer, Approve, Continue, Deny, Grant, LoopDetection, Rerun, Stop
@@ -44,6 +44,8 @@ SETTINGS = st.builds(
     store=st.sampled_from(["", "memory", "memory", "sqlite"]),
     circles=st.sampled_from([None, None, LoopDetection(1, "inject_warning"), LoopDetection(2, "stop")]),
     compaction=COMPACTIONS,
+    threads=st.booleans(),
+    thread_faults=st.sampled_from([(None,), *((None, None, code) for code in THREAD_FAULTS), THREAD_FAULTS]),
 )
 NESTING = messages(stop_reason=st.just("tool_use"), calls=st.integers(1, 3), names=st.one_of(NAMES, st.just("nested")))
 ANSWERS = st.lists(st.one_of(answers(), answers(), NESTING), min_size=1, max_size=4)

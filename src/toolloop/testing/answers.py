@@ -32,14 +32,12 @@ class Incoming:
     """A request to be answered.
 
     Attributes:
-        raw: the body; a function of the script gets a decoded copy of its own.
-        body: the same, decoded.
+        body: with what the server holds before its messages; a function of the script gets a copy of its own.
         betas: that it switches on.
         id: names the answer.
 
     """
 
-    raw: bytes | str
     body: dict[str, Any]
     betas: frozenset[str]
     id: str
@@ -70,7 +68,7 @@ class Answering:
         delays: list[Delayed] = []
         # The script is the test's own code: the client must hear of an error in it.
         try:
-            answer = self._function(json.loads(asked.raw)) if self._function else next(self._answers, None)
+            answer = self._function(json.loads(json.dumps(asked.body))) if self._function else next(self._answers, None)
             while isinstance(answer, Delayed):
                 delays.append(answer)
                 answer = answer.answer

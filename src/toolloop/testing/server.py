@@ -171,8 +171,7 @@ class FakeMessagesAPI:
             if refusal:
                 answered = refused(refusal, request_id)
             else:
-                raw = asked.body if whole is body else json.dumps(whole)
-                answered, delays = self._answering.next(Incoming(raw, whole, betas, request_id))
+                answered, delays = self._answering.next(Incoming(whole, betas, request_id))
             self._requests.append(
                 RecordedRequest(
                     method=asked.method,

@@ -22,9 +22,9 @@ def add(a: int, b: int) -> str:
     return scenario.add(a, b)
 
 
-def conversation(client: Anthropic, turns: int) -> Callable[[], str]:
+def conversation(client: Anthropic, turns: int, *, threads: bool = False) -> Callable[[], str]:
     def converse() -> str:
-        config = LoopConfig(max_iterations=None)
+        config = LoopConfig(max_iterations=None, threads=threads)
         match ToolLoopHandle(client, params=scenario.params(turns), tools=[add], config=config).run():
             case Completed() as done:
                 return done.text or ""
