@@ -62,6 +62,9 @@ def example(name: str) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "chat-service": partial(example, "chat_service"),
+    "celery-loops": partial(example, "celery_loops"),
+    "temporal-loops": partial(example, "temporal_loops"),
+    "temporal-machine": partial(example, "temporal_machine"),
     "state-table": state_table,
     "stop-reasons": stop_reasons,
 }

@@ -34,6 +34,7 @@ with FakeMessagesAPI([reply("Hello")]) as api, api.client() as client:
 EXTRAS = {
     "cli": "import toolloop.cli.run",
     "postgres": "from toolloop.stores import PostgresStore; PostgresStore('postgresql://host/db').close()",
+    "dbos": "import toolloop.dbos",
     "inbox": "from toolloop.inbox import inbox_app; from toolloop import Inbox; import uvicorn",
     "mcp": "import toolloop.tools.mcp",
     "otel": "import opentelemetry.trace; import toolloop.otel",

@@ -22,6 +22,7 @@ MODULES = (
     "machine",
     "stores",
     "inbox",
+    "dbos",
     "otel",
     "testing",
 )

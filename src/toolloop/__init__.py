@@ -155,6 +155,7 @@ _ORIGIN = {
 }
 _MODULES = (
     "compaction",
+    "dbos",
     "errors",
     "events",
     "history",

@@ -31,6 +31,7 @@ LAYERS = {
     "worker": 8,
     "testing": 8,
     "cli": 8,
+    "dbos": 9,
 }
 _SILENT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),

@@ -20,14 +20,14 @@ DOORS = ["toolloop"] + [
     f"toolloop.{name}"
     for name in (
         *("errors", "terminations", "events", "responses", "compaction", "machine", "history", "providers", "tools"),
-        *("testing", "otel", "types", "inbox"),
+        *("testing", "otel", "types", "inbox", "dbos"),
     )
 ]
 # Those that need an extra are no part of their floor's door.
 DOORS += ["toolloop.tools.mcp"]
 HEAVY = (
     *("anthropic", "pydantic", "httpx2", "httpx", "anyio", "cattrs", "sqlite3"),
-    *("docstring_parser", "jsonschema", "mcp", "numpy", "opentelemetry"),
+    *("docstring_parser", "jsonschema", "mcp", "numpy", "opentelemetry", "dbos"),
 )
 _CALLED_BY_SYNTAX = ("__init__", "__call__", "__iter__", "__next__", "__aiter__", "__anext__", "__enter__")
 _LOCAL_PATH = re.compile(r"(?<![\w.>}])/(?:work|root|home|Users|tmp)/\w")
@@ -41,7 +41,7 @@ def test_all_public_modules_are_known() -> None:
     """Each module at the top of the package, and each folder whose names are public."""
     source = ROOT / "src" / "toolloop"
     tops = {file.stem for file in source.glob("*.py") if not file.stem.startswith("_")}
-    folders = {"compaction", "machine", "otel", "providers", "tools", "testing", "inbox"}
+    folders = {"compaction", "machine", "otel", "providers", "tools", "testing", "inbox", "dbos"}
     assert {f"toolloop.{name}" for name in tops | folders} | {"toolloop", "toolloop.tools.mcp"} == set(DOORS)
 
 

@@ -17,7 +17,7 @@ from tests.loop.stored import wait
 from tests.postgres import in_postgres, needs_postgres
 from tests.worker.support import LOOK, PAY, TOOLS, Workplace, pay, workplace
 from toolloop import Ask, AsyncWorker, Continue, LoopConfig, LoopContext, ToolLoopHandle, Worker, tool
-from toolloop.errors import BadTool, ModelError, StoreError
+from toolloop.errors import BadTool, Conflict, LoopNotFound, ModelError, StoreError
 from toolloop.stores import Head
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply
 from toolloop.worker import desk
@@ -219,6 +219,7 @@ def test_a_loop_of_which_only_the_lease_of_a_dead_driver_is_left_is_looked_at_on
     place.work()
     place.store.acquire("loop", "a driver that is gone", until=1.0)
     worker = place.worker()
+    assert place.row().due_at == 0.0
     counts = []
     for _ in range(3):
         counts.append(place.work(worker))
@@ -337,6 +338,65 @@ def test_a_worker_survives_a_store_that_fails(caplog: pytest.LogCaptureFixture) 
     Worker(place.store, place.provider(), TOOLS).run(stop)
     assert place.status() == "ended"
     assert "the disk is gone" in caplog.text
+
+
+# --- one loop --------------------------------------------------------------------------------------------------------
+
+
+@either_kind
+def test_one_loop_is_driven_until_somebody_is_needed(kind: str) -> None:
+    """The other loop is left alone, and a second call finds nothing to do. `due_at` says when to look again."""
+    place = Workplace(kind)
+    place.create("one", "two", config=LoopConfig(decision_timeout=60.0))
+    worker = place.worker()
+    loop = wait(kind, worker.drive("one"))
+    assert (loop, loop.due_at, place.status("two")) == (place.row("one"), place.now + 60, "runnable")
+    assert wait(kind, worker.drive("one")) == loop
+    place.approve_all()
+    assert wait(kind, worker.drive("one")).status == "ended"
+    assert (wait(kind, worker.drive("one")).due_at, place.ran, len(place.requests)) == (None, ["paid ana"], 2)
+
+
+@either_kind
+def test_one_loop_that_fails_says_when_it_is_to_be_retried(kind: str) -> None:
+    """It is not driven before."""
+    place = Workplace(kind, script=(ModelError("busy", retryable=True, retry_after=30.0),))
+    place.create()
+    worker = place.worker()
+    loop = wait(kind, worker.drive("loop"))
+    assert (loop.status, loop.due_at, loop.head.attempts) == ("failed", place.now + 30, 1)
+    assert wait(kind, worker.drive("loop")) == loop
+    place.now += 30
+    assert (wait(kind, worker.drive("loop")).head.attempts, len(place.requests)) == (2, 2)
+
+
+@either_kind
+def test_one_loop_that_another_one_drives_or_that_is_gone_is_refused(kind: str) -> None:
+    """A queue tries again later, or gives up."""
+    place = Workplace(kind, script=(reply(calls=[LOOK]), reply("Seen.")))
+    place.create()
+    seen: list[Exception] = []
+
+    def drive_too() -> None:
+        with pytest.raises(Conflict) as caught:
+            wait(kind, place.worker().drive("loop"))
+        seen.append(caught.value)
+
+    place.on["c2"] = drive_too
+    assert wait(kind, place.worker().drive("loop")).status == "ended"
+    assert len(seen) == 1
+    place.store.delete("loop")
+    with pytest.raises(LoopNotFound):
+        wait(kind, place.worker().drive("loop"))
+
+
+@either_kind
+def test_one_loop_is_left_between_two_turns(kind: str) -> None:
+    """For a program that has to end: `until` is asked after each turn."""
+    place = Workplace(kind, script=(reply(calls=[LOOK]), reply("Seen.")))
+    place.create()
+    loop = wait(kind, place.worker().drive("loop", lambda: True))
+    assert (loop.status, loop.due_at, loop.lease, place.ran) == ("runnable", 0.0, None, ["looked at x"])
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

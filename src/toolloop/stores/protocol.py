@@ -148,6 +148,21 @@ class StoredLoop:
         """See `Head`."""
         return self.head.pending
 
+    @property
+    def due_at(self) -> float | None:
+        """From when on it is to be driven, in seconds since the epoch. None: not before somebody changes it.
+
+        This is said of a loop that nobody drives. If it has a lease, that one is over: its driver is gone.
+        """
+        match self.status:
+            case "runnable" | "running":
+                return 0.0
+            case "needs_decision":
+                return self.deadline if self.lease is None else 0.0
+            case "failed":
+                return self.head.retry_at
+        return None
+
 
 @frozen
 class StoredJournal:

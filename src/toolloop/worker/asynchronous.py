@@ -13,7 +13,8 @@ from anyio.abc import TaskGroup
 from toolloop.loop.asynchronous import AsyncToolLoopHandle
 from toolloop.loop.event_loops import call_soon, in_thread, only_error
 from toolloop.loop.questions import Question, Questions, await_each
-from toolloop.worker.base import Jobs, WorkerBase
+from toolloop.stores.protocol import StoredLoop
+from toolloop.worker.base import Until, WorkerBase
 from toolloop.worker.desk import POLL
 from toolloop.worker.signals import Signals
 
@@ -50,10 +51,14 @@ class AsyncWorker(WorkerBase):
     def _blocking(self, work: Callable[..., Any], *arguments: Any) -> Question:
         return in_thread, (partial(work, *arguments),)
 
-    async def _drive(self, loop_id: str, jobs: Jobs, given: dict[str, Any]) -> Any:
+    async def drive(self, loop_id: str, until: Callable[[], bool] | None = None) -> StoredLoop:
+        """Drive one loop, if it is due, as far as it goes without a person. See `Worker.drive`."""
+        return await await_each(self._one(loop_id, until))
+
+    async def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
         async with self._opening(loop_id, **given) as handle:
             is_due = await in_thread(partial(self._desk.admits, handle))
-            return await handle.run(until=jobs.is_over) if is_due else None
+            return await handle.run(until=until) if is_due else None
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from toolloop.face.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig
 from toolloop.inbox.items import InboxCall
 from toolloop.loop.opening import Here
 from toolloop.loop.questions import Question, Questions
+from toolloop.machine.errors import StoreError, UnreadableSnapshot
 from toolloop.machine.jsontext import a_type
 from toolloop.providers import provider_for
 from toolloop.stores.arguments import check_integer
@@ -20,6 +21,7 @@ from toolloop.tools import Context, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
 from toolloop.worker.desk import LOG, POLL, Agenda, Desk
 
+Until = Callable[[], bool] | None
 _NOTIFYING = ""  # the key of the job that notifies; the others have the ids of loops, which are not empty
 
 
@@ -94,8 +96,19 @@ class WorkerBase(ABC):
         return work, arguments
 
     @abstractmethod
-    def _drive(self, loop_id: str, jobs: Jobs, given: dict[str, Any]) -> Any:
+    def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
         """Open a loop and drive it, if it is still due; return the result."""
+
+    def _one(self, loop_id: str, until: Until) -> Questions[StoredLoop]:
+        """Drive one loop if it is due. Return it as it is then."""
+        loop: StoredLoop = yield self._blocking(self._desk.head, loop_id)
+        if self._desk.is_due(loop):
+            outcome = yield from self._outcome(loop_id, until)
+            yield self._blocking(self._desk.record, loop, outcome)
+            if isinstance(outcome, StoreError) and not isinstance(outcome, UnreadableSnapshot):
+                raise outcome
+            loop = yield self._blocking(self._desk.head, loop_id)
+        return loop
 
     def _once(self, jobs: Jobs) -> Questions[int]:
         """Do what is due now. Return the number of loops."""
@@ -127,16 +140,20 @@ class WorkerBase(ABC):
         yield jobs.wait_for_all, ()
 
     def _driving(self, loop: StoredLoop, jobs: Jobs) -> Questions[None]:
+        outcome = yield from self._outcome(loop.loop_id, jobs.is_over)
+        yield self._blocking(self._desk.ended, loop, outcome)
+
+    def _outcome(self, loop_id: str, until: Until) -> Questions[Any]:
+        """Drive a loop. Return its result, or what was raised."""
         try:
             given = dict(self._given)
             for name, value in self._given.items():
                 if callable(value):
-                    given[name] = yield value, (loop.loop_id,)
+                    given[name] = yield value, (loop_id,)
             _check_params(given["params"])
-            outcome = yield self._drive, (loop.loop_id, jobs, given)
+            return (yield self._drive, (loop_id, until, given))
         except Exception as error:  # noqa: BLE001 - the desk knows what a failure means
-            outcome = error
-        yield self._blocking(self._desk.ended, loop, outcome)
+            return error
 
     def _notifying(self, agenda: Agenda, jobs: Jobs) -> Questions[None]:
         for each in agenda.unnotified:

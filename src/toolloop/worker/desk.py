@@ -100,37 +100,49 @@ class Desk:
 
     # --- a loop that is driven -----------------------------------------------------------------------------------
 
+    def is_driven(self, loop: StoredLoop) -> bool:
+        """Return whether a driver has a loop that is not known to be gone."""
+        return _is_driven(loop, now_at(self._store))
+
+    def is_due(self, loop: StoredLoop) -> bool:
+        """Return whether a loop is to be driven now, unless somebody drives it."""
+        return due_at(loop) <= self._clock()
+
     def admits(self, handle: HandleBase) -> bool:
         """Return whether a loop that was opened just now is still to be driven. If its request failed, retry that."""
         if isinstance(handle.state.root.phase, Failed):
             # The head is read after the journal: if another worker retries now, this retry is refused.
-            if due_at(self._head(handle.loop_id)) > self._clock():
+            if not self.is_due(self.head(handle.loop_id)):
                 return False
             handle.retry()
         return True
 
     def ended(self, before: StoredLoop, outcome: object) -> None:
         """Plan what follows. `before`: the loop before it was driven; `outcome`: the result, or the exception."""
-        until = self._clock() + _REST
-        if isinstance(outcome, Yielded) and outcome.pending:  # if nothing changed, a dead driver left but its lease
-            until = max(until, inf if before.deadline is None else before.deadline)
-        self._resting[_version(before)] = until
+        self._resting[_version(before)] = self._clock() + _REST
+        self.record(before, outcome)
+
+    def record(self, before: StoredLoop, outcome: object) -> None:
+        """Store what follows, as for `ended`."""
         try:
             match outcome:
+                case Yielded() if before.lease is not None and not self.is_driven(before):
+                    # Nothing else was left of the driver that is gone, or this lease is void already.
+                    safely(before.loop_id, partial(self._store.release, before.lease))
                 case UnreadableSnapshot():
                     self._refuse(before.loop_id, outcome)
                 case StoreError() | IllegalCommand():  # the store failed, or another driver was quicker
                     self._log(before.loop_id, outcome)
                 case Exception():
                     self._refuse(before.loop_id, outcome)
-                case Error() if (row := self._head(before.loop_id)).status == "failed":
+                case Error() if (row := self.head(before.loop_id)).status == "failed":
                     self._fail(row, row.head)
         except StoreError as error:
             self._log(before.loop_id, error)
 
     def _refuse(self, loop_id: str, error: Exception) -> None:
         """Let a loop fail that cannot be driven. An error of the caller's code or of a request is retried."""
-        row, is_retryable = self._head(loop_id), not isinstance(error, ToolLoopError)
+        row, is_retryable = self.head(loop_id), not isinstance(error, ToolLoopError)
         trace, extra = error if is_retryable else None, {"loop_id": loop_id}
         LOG.error("the loop %r cannot be driven: %s", loop_id, error, exc_info=trace, extra=extra)
         if _free_at(row, now_at(self._store)) <= self._clock():  # else another driver has it now
@@ -157,7 +169,7 @@ class Desk:
     def claim(self, loop_id: str, wait: str) -> InboxCall | None:
         """Return a call of which this worker is to notify somebody now; None: another one does, or it waits no more."""
         try:
-            row = self._head(loop_id)
+            row = self.head(loop_id)
             calls = [call for call in row.pending if notification_id(row, call) == wait]
             if not calls or not self._is_unnotified(row, wait):
                 return None
@@ -172,7 +184,7 @@ class Desk:
         """Remember that somebody was notified of a call."""
         while True:
             try:
-                return self._note(self._head(call.loop_id), call.notification_id, "")
+                return self._note(self.head(call.loop_id), call.notification_id, "")
             except StaleRevision:
                 continue  # somebody changed the loop in this very moment
             except StoreError as error:
@@ -186,7 +198,8 @@ class Desk:
 
     # --- the store -----------------------------------------------------------------------------------------------
 
-    def _head(self, loop_id: str) -> StoredLoop:
+    def head(self, loop_id: str) -> StoredLoop:
+        """See `Store.head`."""
         return safely(loop_id, partial(self._store.head, loop_id))
 
     def _replace(self, row: StoredLoop, head: Head) -> None:
@@ -206,5 +219,8 @@ def _version(row: StoredLoop) -> tuple[str, float, int]:
 
 def _free_at(row: StoredLoop, leases_at: float) -> float:
     """Return when a loop is to be driven, if nobody drives it; else `inf`."""
-    is_driven = row.lease is not None and not has_ended(row.lease.owner, row.lease.until, leases_at)
-    return inf if is_driven else due_at(row)
+    return inf if _is_driven(row, leases_at) else due_at(row)
+
+
+def _is_driven(row: StoredLoop, leases_at: float) -> bool:
+    return row.lease is not None and not has_ended(row.lease.owner, row.lease.until, leases_at)

@@ -14,21 +14,8 @@ _LONGEST_WAIT = 600.0
 
 
 def due_at(loop: StoredLoop) -> float:
-    """Return from when on a loop is to be driven, in seconds since the epoch; `inf`: not before somebody changes it.
-
-    Args:
-        loop: a loop that nobody drives. If it has a lease, that one is over: its driver is gone.
-
-    """
-    moment: float | None = None
-    match loop.status:
-        case "runnable" | "running":
-            moment = 0.0
-        case "needs_decision":
-            moment = loop.deadline if loop.lease is None else 0.0
-        case "failed":
-            moment = loop.head.retry_at
-    return inf if moment is None else moment
+    """Return `loop.due_at`, and `inf` in place of None."""
+    return inf if loop.due_at is None else loop.due_at
 
 
 def after_failure(head: Head, now: float, *, max_attempts: int, share: float) -> Head:

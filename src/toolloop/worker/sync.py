@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from toolloop.loop.notifier import Notifier
 from toolloop.loop.questions import Questions, ask_each
 from toolloop.loop.sync import ToolLoopHandle
-from toolloop.worker.base import Jobs, WorkerBase
+from toolloop.stores.protocol import StoredLoop
+from toolloop.worker.base import Until, WorkerBase
 from toolloop.worker.desk import POLL
 from toolloop.worker.signals import Signals
 
@@ -74,9 +76,27 @@ class Worker(WorkerBase):
                 jobs.stop()
         signals.pass_on()
 
-    def _drive(self, loop_id: str, jobs: Jobs, given: dict[str, Any]) -> Any:
+    def drive(self, loop_id: str, until: Callable[[], bool] | None = None) -> StoredLoop:
+        """Drive one loop, if it is due, as far as it goes without a person: for a queue that says which loop is next.
+
+        Args:
+            loop_id: the loop.
+            until: asked after each turn. Once it returns True, the loop is left as `runnable`.
+
+        Returns:
+            The loop as it is stored then. Its `due_at` says when to drive it again, if nobody changes it before.
+
+        Raises:
+            Conflict: another driver has it. Try again later.
+            LoopNotFound: it is not there.
+            StoreError: the store failed; nothing is lost. Try again later.
+
+        """
+        return ask_each(self._one(loop_id, until))
+
+    def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
         with self._opening(loop_id, **given) as handle:
-            return handle.run(until=jobs.is_over) if self._desk.admits(handle) else None
+            return handle.run(until=until) if self._desk.admits(handle) else None
 
 
 class _Threads:

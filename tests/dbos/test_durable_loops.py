@@ -1,0 +1,231 @@
+"""Loops that DBOS dispatches: starts, decisions, deadlines, and what a sweep finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from dbos import DBOS, DBOSConfig
+from sqlalchemy import NullPool, create_engine, text
+
+from tests.dbos.support import DEADLINE, SWEEP, Gate, Site, params, site_at, until
+from tests.postgres import needs_postgres
+from toolloop import Approve, Inbox, LoopConfig, MemoryStore, SqliteStore
+from toolloop.dbos import DurableLoops
+from toolloop.errors import AlreadyDecided, LoopNotFound
+from toolloop.stores import PostgresStore
+from toolloop.testing import ScriptedProvider
+
+
+def stretch(stretch_id: str, **more: Any) -> Any:
+    """The options of an enqueued stretch."""
+    return {"queue_name": "toolloop", "workflow_name": "toolloop.stretch", "workflow_id": stretch_id, **more}
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=[needs_postgres, pytest.mark.deep])])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Loops are driven here."""
+    with site_at(request.param, tmp_path_factory.mktemp("dbos")) as site:
+        site.drivers().launch()
+        yield site
+
+
+def test_a_loop_is_driven_until_a_person_is_needed_and_after_the_decision(site: Site) -> None:
+    """By a client that has neither provider nor tools. Each stretch is a workflow of its own."""
+    client = site.client()
+    client.start("one", params("Pay"), {"owner": "ana"})
+    waits = client.result("one", DEADLINE)
+    assert (waits["status"], [call["id"] for call in waits["pending"]]) == ("needs_decision", ["c1"])
+    rev = site.store.head("one").rev
+    client.decide("one", {"c1": Approve(by="ana")})
+    ended = client.result("one", DEADLINE)
+    assert (ended["status"], ended["text"]) == ("ended", "Paid.")
+    assert (site.ran["one"], site.store.head("one").metadata) == (1, {"owner": "ana"})
+    until(lambda: set(site.stretches("one").values()) == {"SUCCESS"})
+    assert site.stretches("one").keys() == {"1", str(rev + 2)}
+    with pytest.raises(AlreadyDecided):
+        client.decide("one", {"c1": Approve(by="ben")})
+
+
+def test_a_second_start_changes_nothing(site: Site) -> None:
+    """At any time: an id of your own makes a start that is repeated harmless."""
+    client = site.client()
+    client.start("again", params("Pay"))
+    client.start("again", params("Pay"))
+    client.result("again", DEADLINE)
+    before = site.store.head("again")
+    client.start("again", params("Pay"))
+    assert site.store.head("again") == before
+    client.decide("again", {"c1": Approve()})
+    client.result("again", DEADLINE)
+    client.start("again", params("Pay"))
+    until(lambda: set(site.stretches("again").values()) == {"SUCCESS"})
+    assert (len(site.stretches("again")), site.ran["again"]) == (2, 1)
+
+
+def test_a_sweep_enqueues_what_was_lost(site: Site) -> None:
+    """The store has the truth, whatever became of a stretch: to stop a loop, stop it there.
+
+    A decision that is made in the store alone counts. A stretch of another version, which DBOS would leave alone after
+    a deploy, is taken over. One that has ended or was cancelled is put back if its loop is due.
+    """
+    client, old, dbos = site.client(), site.client(application_version="toolloop-0"), site.dbos()
+    client.start("inbox", params("Pay"))
+    old.start("old", params("Hello"))
+    dbos.enqueue(stretch("used/1"), "used")
+    dbos.enqueue(stretch("cancelled/1", delay_seconds=3600.0), "cancelled")
+    dbos.cancel_workflow("cancelled/1")
+    client.start("cancelled", params("Hello"))
+    client.result("inbox", DEADLINE)
+    Inbox(site.store).decide("inbox", {"c1": Approve(by="ana")})
+    until(lambda: site.stretches("used") == {"1": "SUCCESS"})  # there is no such loop yet
+    client.start("used", params("Hello"))
+    for loop_id in ("inbox", "old", "used", "cancelled"):
+        assert client.result(loop_id, DEADLINE)["status"] == "ended"
+    assert dbos.retrieve_workflow("old/1").get_status().app_version == "toolloop-1"
+
+
+def test_a_deadline_is_a_delayed_stretch(site: Site) -> None:
+    """It only looks: the call expires, and the loop goes on."""
+    client = site.client(config=LoopConfig(decision_timeout=0.6))
+    client.start("expires", params("Pay"))
+    client.result("expires", DEADLINE)
+    until(lambda: "DELAYED" in site.stretches("expires").values())
+    until(lambda: site.store.head("expires").status == "ended")
+    assert site.ran["expires"] == 0
+
+
+def test_a_retry_is_a_delayed_stretch(site: Site) -> None:
+    """`retry_at` is what the store says."""
+    site.client().start("fails", params("Fail"))
+    until(lambda: "DELAYED" in site.stretches("fails").values())
+    (delayed,) = site.dbos().list_workflows(workflow_id_prefix="fails/", status="DELAYED")
+    retry_at = site.store.head("fails").due_at
+    assert retry_at is not None
+    assert delayed.delay_until_epoch_ms == pytest.approx(retry_at * 1000, abs=5000)
+    with pytest.raises(TimeoutError, match=r"'fails' still goes on after 0\.05 seconds: it is failed"):
+        site.client().result("fails", 0.05)
+    site.store.delete("fails")
+
+
+def test_a_stretch_waits_while_another_driver_has_the_loop(site: Site) -> None:
+    """It sleeps and tries again, and a sweep leaves a driver that lives alone."""
+    gate = site.on["busy"] = Gate()
+    client = site.client()
+    client.start("busy", params("Look"))
+    gate.wait()
+    dbos = site.dbos()
+    dbos.enqueue(stretch("busy/99"), "busy")
+    until(lambda: any(step["function_name"] == "DBOS.sleep" for step in dbos.list_workflow_steps("busy/99")))
+    until(lambda: site.stretches("busy") == {"1": "PENDING", "99": "PENDING"})
+    begun = dbos.retrieve_workflow("busy/1").get_status().dequeued_at
+    assert begun is not None
+    until(lambda: time.time() - begun / 1000 > 2 + 3 * SWEEP)  # DBOS notes whole seconds; sweeps would have put it back
+    assert dbos.retrieve_workflow("busy/1").get_status().dequeued_at == begun
+    gate.open()
+    assert client.result("busy", DEADLINE)["status"] == "ended"
+    until(lambda: set(site.stretches("busy").values()) == {"SUCCESS"})
+    assert site.ran["busy"] == 1
+
+
+def test_a_loop_that_was_deleted_ends_its_stretch(site: Site) -> None:
+    """There is nothing to drive."""
+    client = site.client(config=LoopConfig(decision_timeout=0.5))
+    client.start("deleted", params("Pay"))
+    client.result("deleted", DEADLINE)
+    site.store.delete("deleted")
+    until(lambda: set(site.stretches("deleted").values()) == {"SUCCESS"})
+    with pytest.raises(LoopNotFound):
+        client.result("deleted")
+
+
+def test_the_options_of_the_queue_and_of_the_system_database_are_set(site: Site) -> None:
+    """Inputs are portable JSON; a file of SQLite has a write-ahead log."""
+    queue = DBOS.retrieve_queue("toolloop")
+    assert queue is not None
+    assert (queue.worker_concurrency, queue.polling_interval_sec) == (4, 0.05)
+    site.client().start("shown", params("Hello"))
+    url = site.url.replace("postgresql:", "postgresql+psycopg:")
+    with create_engine(url, poolclass=NullPool).connect() as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        schema = "main" if is_sqlite else "dbos"
+        query = text(f"SELECT serialization FROM {schema}.workflow_status WHERE workflow_uuid = 'shown/1'")
+        assert connection.execute(query).scalar() == "portable_json"
+        assert not is_sqlite or connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+
+
+def test_so_many_loops_are_driven_at_a_time(site: Site) -> None:
+    """The queue has a `worker_concurrency` of 4."""
+    gates = {f"many{number}": Gate() for number in range(5)}
+    site.on |= gates
+    client = site.client()
+    for loop_id in gates:
+        client.start(loop_id, params("Look"))
+    until(lambda: sum(gate.arrived.is_set() for gate in gates.values()) == 4)
+    assert (
+        sorted(each for loop_id in gates for each in site.stretches(loop_id).values()) == ["ENQUEUED"] + ["PENDING"] * 4
+    )
+    for gate in gates.values():
+        gate.open()
+    for loop_id in gates:
+        assert client.result(loop_id, DEADLINE)["status"] == "ended"
+
+
+def test_one_process_launches_once(site: Site) -> None:
+    """DBOS is one for the process."""
+    with pytest.raises(RuntimeError, match="drives other loops"):
+        site.drivers().launch()
+    with pytest.raises(RuntimeError, match="this client cannot drive"):
+        site.client().launch()
+
+
+POSTGRES = "postgresql://ana:s3cret@nowhere/dbos"
+NAMED = {"name": "toolloop-tests"}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"system_database_url": POSTGRES}, "dbos has no 'name'"),
+        (NAMED, "dbos has no 'system_database_url'"),
+        ({**NAMED, "system_database_url": "sqlite://"}, "is in memory"),
+        ({**NAMED, "system_database_url": POSTGRES}, "which other machines cannot read: give a PostgresStore"),
+    ],
+)
+@pytest.mark.parametrize("kind", [SqliteStore, MemoryStore])
+def test_parts_that_do_not_fit_are_refused(config: Any, message: str, kind: Any, tmp_path: Path) -> None:
+    """Before anything is created."""
+    store = kind(tmp_path / "loops.db") if kind is SqliteStore else kind()
+    with pytest.raises(ValueError, match=message):
+        DurableLoops(store, dbos=config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_every_process_has_is_refused_on_postgres() -> None:
+    """DBOS would recover what another process runs. Clients do not drive, so they need no name."""
+    store, config = PostgresStore(POSTGRES), cast("DBOSConfig", {**NAMED, "system_database_url": POSTGRES})
+    with pytest.raises(ValueError, match="executor_id is 'local'"):
+        DurableLoops(store, ScriptedProvider(()), dbos=config)
+    DurableLoops(store, dbos=config).close()
+    DurableLoops(store, ScriptedProvider(()), dbos={**config, "executor_id": "a"}).close()
+
+
+def test_options_of_partitions_are_refused(tmp_path: Path) -> None:
+    """The loops of a queue are not in partitions."""
+    site = site_at("sqlite", tmp_path)
+    with pytest.raises(ValueError, match="queue has partition_concurrency"):
+        DurableLoops(site.store, dbos=site.settings(), queue={"partition_concurrency": 1})
+    with pytest.raises(ValueError, match="sweep_every"):
+        DurableLoops(site.store, ScriptedProvider(()), dbos=site.settings(), sweep_every=0.0)
+
+
+def test_a_start_survives_a_dbos_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The loop is in the store, where a sweep finds it."""
+    with site_at("sqlite", tmp_path) as site:
+        site.client().start("one", params("Hello"))
+        assert "DBOS failed, a sweep tries again" in caplog.text
+        assert site.store.head("one").status == "runnable"
+        assert time.time() - site.store.head("one").created < DEADLINE
