@@ -246,7 +246,7 @@ def test_a_summary_that_fails_costs_nothing_else(how: str) -> None:
 
 RAISED: dict[str, Any] = {
     "error": (ValueError("no pen"), "ValueError: no pen"),
-    "none": (None, "the summary is None"),
+    "none": (None, "expected a str as the summary, got None"),
     "number": (7, "int"),
     "blank": ("  ", "is blank"),
     "long": (LONG, "saves nothing"),

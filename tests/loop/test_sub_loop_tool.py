@@ -124,7 +124,7 @@ async def _later(_: Any) -> dict[str, Any]:
         ({"params": {**PARAMS, "system": object()}}, TypeError, "params['system']"),
         ({"params": {**PARAMS, "system": " "}}, ValueError, "params['system']"),
         ({"params": {**PARAMS, "tools": [add.definition()]}, "tools": [add]}, BadTool, "two tools are named 'add'"),
-        ({"params": {**PARAMS, "messages": "hello"}}, TypeError, "messages is a str"),
+        ({"params": {**PARAMS, "messages": "hello"}}, TypeError, "messages: expected a list of messages, got a str"),
         ({"params": {**PARAMS, "messages": [user(" ")]}}, InvalidHistory, "sub_loop('ask')"),
         ({"params": _later}, TypeError, "the params function is async"),
     ],

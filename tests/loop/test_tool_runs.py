@@ -307,7 +307,7 @@ def test_an_async_tool_under_an_ordinary_decorator(kind: str) -> None:
 
     (waited,) = told(turn(kind, make(kind, [reply(calls=[("wait", {})])], [wait])))
     assert "the tool 'wait' returned an awaitable" in waited
-    assert "Declare it with `async def`" in waited
+    assert "is not declared with `async def`" in waited
 
 
 @each("where", ["on_tool_call", "stop_when", "result_filters"])

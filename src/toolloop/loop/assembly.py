@@ -43,7 +43,7 @@ class Driver(Protocol):
         """Drive until it is the caller's turn. `result`: returns the result of the turn."""
 
     def read_by(self, unread: Any) -> None:
-        """Set the `Unread` or `AsyncUnread` of the turn's reader; None means that there is no reader."""
+        """Set the `Unread` or `AsyncUnread` of the turn's reader; None means that the turn is not streamed."""
 
 
 @frozen
@@ -111,7 +111,7 @@ class Assembly:
         return self.parts.take_over or under_way(self.journal.state)
 
     def turn(self, unread: Any) -> AbstractContextManager[None]:
-        """Return the context manager of a turn. `unread`: of its reader; None means that there is no reader.
+        """Return the context manager of a turn. `unread`: of its reader; None means that it is not streamed.
 
         It replaces the reader of the previous turn, so no cleanup is needed after an interrupt.
         """

@@ -246,7 +246,7 @@ class Commands:
         Raises:
             IllegalCommand: the loop has not ended.
             InvalidHistory: the API would refuse the messages at this point.
-            ValueError: there are no messages.
+            ValueError: `texts` is empty.
 
         """
         if not texts:

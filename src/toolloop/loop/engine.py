@@ -304,7 +304,7 @@ class Engine:
         return None
 
     def _room_beside_summaries(self, state: State) -> tuple[Effect, ...] | None:
-        """Return the effects with requests for summaries counted in the budgets; None if there are no such requests."""
+        """Return the effects with requests for summaries counted in the budgets; None if there are none."""
         asked = [
             each.path
             for each in self._progress.operations.values()

@@ -33,17 +33,17 @@ class ActiveTimer:
     """Measures the seconds from one event to the next."""
 
     def __init__(self) -> None:
-        """Start paused, because there is no driver yet."""
+        """Start paused, because the driver has not begun."""
         self._last = time.monotonic()
         self._paused: float | None = self._last
 
     @property
     def is_paused(self) -> bool:
-        """Return whether the timer is stopped: there is no driver, or it waits for the reader of a stream."""
+        """Return whether the timer is stopped: no driver works, or it waits for the reader of a stream."""
         return self._paused is not None
 
     def pause(self) -> None:
-        """Stop the timer, while the caller reads or there is no driver."""
+        """Stop the timer, while the caller reads or no driver works."""
         if self._paused is None:
             self._paused = time.monotonic()
 

@@ -96,7 +96,7 @@ class Runtimes:
         self._nested: dict[Path, Runtime] = {}
 
     def at(self, state: State, path: Path) -> Runtime | None:
-        """Return the runtime of a loop; None if there is no such loop, or the tool of its call is gone."""
+        """Return the runtime of a loop; None if the loop does not exist, or the tool of its call is gone."""
         runtime = self.root
         for depth, call_id in enumerate(path, 1):
             above, loop = state.at(path[: depth - 1]), state.at(path[:depth])

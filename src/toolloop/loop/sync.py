@@ -172,7 +172,7 @@ class ToolLoopHandle(HandleBase):
         to the next turn. If a generator that contains the `with` statement is closed, the lease of a stored loop is
         given back within seconds.
 
-        With a provider without `stream`, the reply arrives as a whole, and there are no pieces.
+        With a provider without `stream`, the reply arrives as a whole, without pieces.
 
         Raises:
             CallerError, StoreError: during iteration, as for `next_turn`.

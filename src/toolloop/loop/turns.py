@@ -199,7 +199,7 @@ def _termination(loop: Loop, error: Exception | None) -> terminations.Terminatio
 class Driving:
     """Tracks whether a turn is in progress: its generator or coroutine has begun and has not ended.
 
-    There is no flag to reset, so an interrupt cannot leave a handle busy.
+    It does not use a flag, which an interrupt could leave set.
     """
 
     def __init__(self, journal: Journal) -> None:
