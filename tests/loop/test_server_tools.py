@@ -264,3 +264,18 @@ def test_references_that_a_search_of_ones_own_gives_pass_through() -> None:
         assert found["content"] == [{"type": "tool_reference", "tool_name": "rare"}]
         (done,) = results_in(at.sent(2)[-1])
         assert done["content"] == "rare 1"
+
+
+def test_an_edit_before_a_call_made_by_code_allows_a_later_pause() -> None:
+    """The paused reply was made after the edit. Only the thinking of the reply before it is left out."""
+    program = reply(content=[PROGRAM], calls=[by_code("write", {"path": "a", "text": "b"})], thinking="write it")
+    pause = reply("Hm.", content=[DONE], thinking="it is written", stop_reason="pause_turn")
+    asked = params(tools=[CODE], container="container_1")
+    with scene([program, pause, reply("fine")], asked=asked) as at:
+        turn = at.turn()
+        at.handle.messages_mut()[0] = user("Write b to a.")
+        turn.approve_all()
+        turn.continue_loop()
+        assert at.handle.run().unwrap().text == "fine"
+        assert "write it" not in str(at.sent())
+        assert "it is written" in str(at.sent())

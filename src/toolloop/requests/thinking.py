@@ -39,19 +39,27 @@ def hangs_on_thinking(loop: Loop) -> bool:
 
     Such a reply does not end in a server call. The API accepts it as the last message only if it is complete.
     """
-    texts = loop.unjoined
-    if loop.round is not None:
-        if loop.round.reply is None or loop.phase != Judging(ReplyAction.PAUSE):
-            return False
-        texts = (*texts, loop.round.reply)
+    texts = _paused_reply(loop)
     if not texts or ends_in_server_call(texts[-1]) or not any('thinking"' in text for text in texts):
         return False
-    return ends_in_reply(texts) and leaves_out(decode(loop.setup.params))
+    return leaves_out(decode(loop.setup.params))
 
 
 def has_lost_its_pause(loop: Loop) -> bool:
     """Return whether the prefix of a paused reply that can be sent only with its thinking has changed."""
-    return loop.stale_thinking > len(loop.messages) and hangs_on_thinking(loop)
+    before = len(all_messages(loop)) - len(_paused_reply(loop))
+    return loop.stale_thinking > before and hangs_on_thinking(loop)
+
+
+def _paused_reply(loop: Loop) -> list[str]:
+    """Return the messages of the paused reply: the API reads adjacent assistant messages as one."""
+    if loop.round is not None and (loop.round.reply is None or loop.phase != Judging(ReplyAction.PAUSE)):
+        return []
+    texts = [*loop.unjoined, *([loop.round.reply] if loop.round and loop.round.reply else [])]
+    start = len(texts)
+    while ends_in_reply(texts[:start]):
+        start -= 1
+    return texts[start:]
 
 
 def newly_left_out(before: Loop, after: Loop) -> int:
