@@ -145,7 +145,7 @@ def test_a_list_that_is_emptied_is_refused() -> None:
     """A request needs a message."""
     with scene([]) as at:
         at.handle.messages_mut().clear()
-        with refused(at.handle, InvalidHistory, "no messages"):
+        with refused(at.handle, InvalidHistory, "the list of messages is empty"):
             at.handle.next_turn()
 
 

@@ -59,7 +59,7 @@ def test_a_server_that_dies_is_an_error_result_and_so_is_each_later_call(server:
             story.turn().continue_loop()
         assert story.done().text == "what a pity"
         first, second = (results_in(message)[0] for message in story.sent()[2::2])
-    assert first["content"].startswith("The MCP server did not say how the call ended")
+    assert first["content"].startswith("The connection to the MCP server closed during the call")
     assert "It may have had effects." in first["content"]
     assert second["content"] == first["content"]
     assert first["is_error"]

@@ -18,7 +18,7 @@ class DropRounds(EditStrategy):
     These messages are also kept:
 
     - the first user turn, and the user turn that the last rounds belong to;
-    - the last text of the user that follows results;
+    - the last user content besides results;
     - summaries, and the last compaction of the API;
     - system messages that add or remove tools, and the last one that sets the output.
 

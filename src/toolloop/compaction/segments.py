@@ -118,7 +118,7 @@ def _last(segments: Sequence[Segment], wanted: Callable[[Segment], bool]) -> int
 def kept(segments: Sequence[Segment], tail: int, begin: int = 0) -> set[int]:
     """Return the indices of the segments to keep when the segments before the tail are dropped.
 
-    These are the tail, the first user turn, the user turn that the tail belongs to, the last user text that follows
+    These are the tail, the first user turn, the user turn that the tail belongs to, the last user content besides
     results, the last compaction of the API, summaries, and the last thinking of an open turn.
 
     Args:

@@ -286,7 +286,8 @@ def _still_open(messages: list[JSON]) -> tuple[Problem, ...]:
 def _marked(params: Mapping[str, JSON]) -> list[JSON] | None:
     """Return the tools and all other parameters with cache marks, because marks are counted together (rule 34).
 
-    The top-level mark applies to the end of the request. It comes first here, so it is the last one to be dropped.
+    The top-level mark applies to the end of the request. Here it is first, with a ttl of an hour, so that only the
+    number of marks is checked for it.
     """
     system = params.get("system")
     beside = [{"cache_control": {"type": "ephemeral", "ttl": "1h"}}] if params.get("cache_control") else []

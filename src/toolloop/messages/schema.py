@@ -38,7 +38,7 @@ Members = Mapping[str, Shape]
 
 
 def named(value: JSON) -> str:
-    """Return the JSON type of a value in words."""
+    """Return the name of a value's JSON type."""
     if value is None:
         return "null"
     return next((name for kind, name in _NAMES if isinstance(value, kind)), f"{a_type(value)}")

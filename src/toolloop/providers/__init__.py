@@ -1,4 +1,4 @@
-"""Providers answer model requests."""
+"""Providers, which answer model requests."""
 
 from toolloop.providers.accumulate import accumulate
 from toolloop.providers.anthropic import AnthropicProvider, AsyncAnthropicProvider, provider_for

@@ -37,7 +37,7 @@ class AnthropicProvider:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether requests may be of a message thread: the client posts ready bytes, and sets no betas itself."""
+        """Whether requests may use a message thread: the client posts pre-serialized bytes and sets no betas."""
         import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
         return _posts_bytes(self.client, anthropic.Anthropic) and not sets_betas(self.client)
@@ -94,7 +94,7 @@ class AsyncAnthropicProvider:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether requests may be of a message thread. See `AnthropicProvider.takes_threads`."""
+        """Whether requests may use a message thread. See `AnthropicProvider.takes_threads`."""
         import anthropic  # noqa: PLC0415 - `import toolloop` must not load the SDK
 
         return _posts_bytes(self.client, anthropic.AsyncAnthropic) and not sets_betas(self.client)
@@ -127,7 +127,7 @@ class AsyncAnthropicProvider:
 
 
 def _posts_bytes(client: Any, first_party: Any) -> bool:
-    """Return whether a client can post a ready body.
+    """Return whether a client can post a pre-serialized body.
 
     Subclasses, clients for other platforms and middleware edit the JSON of a request, so they cannot post a
     pre-serialized body.

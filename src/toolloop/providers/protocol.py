@@ -47,8 +47,8 @@ class Request(Mapping[str, JSON]):
         messages: the JSON text of each message, in order.
         options: the parameters that are not part of the body; see `OPTION_NAMES`.
         encoded: the messages as UTF-8 bytes; encoded for this request if left out.
-        thread: the message thread of the request. The server then holds the messages before these, and only a provider
-            whose `takes_threads` is true gets such a request. None: the request has all messages.
+        thread: the message thread of the request: the server holds the earlier messages. Only a provider whose
+            `takes_threads` is true gets such a request. None means that the request has all messages.
 
     """
 

@@ -1,4 +1,4 @@
-"""Message threads: the server holds a conversation, and a request carries only what is new (source: rule 38)."""
+"""Message threads: the server holds a conversation, and a request has only new messages (source: rule 38)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolloop.machine.loop import Thread
 THREADS_BETA = "message-threads-2026-08-12"
 _HEADER = "anthropic-beta"
 _NOT_FOUND, _UNSUPPORTED = "thread_not_found", "thread_unsupported_request"
-# After these the server takes the whole history (anthropic-sdk 2.12, `types/thread_*_error_details.py`).
+# After these errors, the server accepts the whole history (anthropic-sdk 2.12, `types/thread_*_error_details.py`).
 _REFUSALS = frozenset(
     {
         _NOT_FOUND,
@@ -24,11 +24,11 @@ _REFUSALS = frozenset(
         "thread_fingerprint_mismatch",
     }
 )
-_NOTHING = Thread(None, 0, "")  # no request begins with this fingerprint
+_NOTHING = Thread(None, 0, "")  # no conversation has this fingerprint
 
 
 def fingerprint(before: str, text: str) -> str:
-    """Return the fingerprint of a conversation with one more message. `before`: that of the conversation without it."""
+    """Return the fingerprint of a conversation with one more message. `before` is the fingerprint without it."""
     digest = hashlib.blake2b(before.encode(), digest_size=16)
     digest.update(text.encode())
     return digest.hexdigest()
@@ -36,14 +36,14 @@ def fingerprint(before: str, text: str) -> str:
 
 @frozen
 class ThreadedRequest:
-    """What a request of a thread leads to.
+    """A request that continues or creates a thread.
 
     Attributes:
-        known: what the loop knew of its thread.
+        known: the thread as the loop knew it before the request.
         continues: whether the request continues that thread; else it creates one.
-        head: the fingerprint of what a thread freezes.
-        sent: how many messages the conversation has with this request.
-        fingerprint: of the conversation with this request.
+        head: the fingerprint of the parameters that a thread freezes.
+        sent: the number of messages in the conversation, including this request.
+        fingerprint: the fingerprint of the conversation, including this request.
 
     """
 
@@ -55,11 +55,11 @@ class ThreadedRequest:
 
     @classmethod
     def of(cls, known: Thread | None, prefixes: Sequence[str]) -> ThreadedRequest | None:
-        """Place a conversation in a thread; None if it is sent without one.
+        """Make the request for a conversation; None if the conversation is sent without a thread.
 
         Args:
-            known: what the server holds.
-            prefixes: the fingerprints of the conversation: before its first message, and after each.
+            known: the thread that the server holds.
+            prefixes: the fingerprints of the conversation, before its first message and after each message.
 
         """
         holds = known is not None and prefixes[known.covers : known.covers + 1] == [known.fingerprint]
@@ -69,7 +69,7 @@ class ThreadedRequest:
 
     @property
     def starts_at(self) -> int:
-        """Return the number of the first message that is sent."""
+        """The index of the first message to send."""
         return self.known.covers if self.known is not None and self.continues else 0
 
     def field(self) -> dict[str, JSON]:
@@ -79,9 +79,9 @@ class ThreadedRequest:
         return {"type": "continue", "previous_message_id": self.known.message_id}
 
     def answered(self, reply: Mapping[str, JSON]) -> Thread:
-        """Return what the server holds after a reply: what was sent, and the reply as it came.
+        """Return the thread after a reply: the messages that were sent, and the reply as received.
 
-        It stores no reply that a fallback model wrote (source: `record_reply` of the threads of anthropic 2.12).
+        The server does not store replies of a fallback model (source: `record_reply` of the threads of anthropic 2.12).
         """
         usage = reply.get("usage")
         steps = (usage.get("iterations") if isinstance(usage, Mapping) else None) or ()
@@ -93,9 +93,9 @@ class ThreadedRequest:
         return Thread(message_id, self.sent + 1, fingerprint(self.fingerprint, text), refused)
 
     def refused(self, error: BaseException | None) -> Thread | None:
-        """Return what is known of the thread after an error; None if the error does not refuse it.
+        """Return the thread after an error; None if the error does not refuse the thread.
 
-        A conversation whose new thread is refused, too, is sent without one, until what a thread freezes changes.
+        If a new thread is also refused, the conversation is sent without one until the frozen parameters change.
         """
         code = _code_of(error)
         if code not in _REFUSALS:
@@ -106,21 +106,21 @@ class ThreadedRequest:
 
 
 def with_beta(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a request with the beta of threads, beside those that the caller switches on."""
+    """Return the options of a request with the beta for threads in addition to the caller's betas."""
     headers: Mapping[str, Any] = options.get("extra_headers") or {}
     for name, value in headers.items():
-        if name.lower() == _HEADER and isinstance(value, str):  # it replaces `betas`
+        if name.lower() == _HEADER and isinstance(value, str):  # the header replaces `betas`
             return {**options, "extra_headers": {**headers, name: f"{value},{THREADS_BETA}"}}
     return {**options, "betas": [*(options.get("betas") or ()), THREADS_BETA]}
 
 
 def sets_betas(client: Any) -> bool:
-    """Return whether a client sends betas of its own with each request: those of a request replace them."""
+    """Return whether a client sends betas with each request; the betas of a request would replace them."""
     return any(name.lower() == _HEADER for name in client.default_headers)
 
 
 def _code_of(error: BaseException | None) -> str | None:
-    """Return the `error_code` of an answer of the API that was raised, or caused what was raised."""
+    """Return the API's `error_code` of an exception or its causes."""
     found = getattr(getattr(error, "__cause__", None), "body", None)
     for name in ("error", "details", "error_code"):
         found = found.get(name) if isinstance(found, Mapping) else None

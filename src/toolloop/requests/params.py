@@ -48,7 +48,7 @@ _KNOWN = OPTION_NAMES | {
     *("tool_choice", "tools"),
     *("output_format", "temperature", "top_k", "top_p"),
 }
-# A thread is created with them, and a request that continues it may not repeat them.
+# A thread is created with these parameters. A request that continues it must not repeat them.
 _FROZEN = ("system", "tools")
 _CACHE_MARK = b'"cache_control":{'
 _MOST_BYTES = 32 * 1024 * 1024  # per request (source: rule 1 of the Messages API)
@@ -174,8 +174,8 @@ class _Prepared:
     Attributes:
         body: the JSON text, with all tools and tokens.
         compacting: the body of a request that only compacts; None if the parameters do not enable it.
-        continuing: the body of a request that continues a thread: without the parts that the thread freezes.
-        frozen: the fingerprint of these parts.
+        continuing: the body of a request that continues a thread, without the parameters that the thread freezes.
+        frozen: the fingerprint of these parameters.
         marks, size: the number of cache marks and bytes in the body.
 
     """
@@ -271,9 +271,9 @@ class RequestMaker:
             stale_thinking: the loop's count; see `leaves_out`.
             container: the id of the container that runs the code of the open turn. It replaces a container in the
                 parameters; the skills there are kept (source: rule 25 of the Messages API).
-            threads: whether the server is asked to hold the conversation. The request then contains only the messages
-                that the server does not hold. A request that only compacts uses no thread: another conversation
-                follows it.
+            threads: whether the server should hold the conversation. The request then has only the messages that the
+                server does not hold. A request that only compacts does not use a thread, because it starts a new
+                conversation.
             thread: the loop's thread.
 
         Raises:

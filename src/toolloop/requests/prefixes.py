@@ -1,4 +1,4 @@
-"""Fingerprints of a conversation, so that a request knows which part of it the server holds."""
+"""Fingerprints of a conversation, which show the part that the server holds."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from toolloop.providers.threads import fingerprint
 
 
 class Prefixes:
-    """Makes the fingerprints of a conversation. Of one that has grown, only what is new is read."""
+    """Make the fingerprints of a conversation. If it has grown, only its new messages are processed."""
 
     def __init__(self) -> None:
         """Start without a conversation."""
-        # The fingerprint before the first message, the history, and the fingerprint after each: replaced together.
+        # The fingerprint before the first message, the history, and the fingerprint after each message. They are
+        # replaced together, so an interrupt cannot leave them inconsistent.
         self._known: tuple[str, Chain[str], Chain[str]] = ("", Chain(), Chain())
 
     def take(self, head: str, history: Chain[str], unjoined: Sequence[str]) -> Sequence[str]:
-        """Return the fingerprints before the first message, and after each.
+        """Return the fingerprints before the first message and after each message.
 
         Args:
-            head: the fingerprint of what goes before the messages.
+            head: the fingerprint of the parameters before the messages.
             history: the messages.
-            unjoined: those that go behind them, and are not of the history yet.
+            unjoined: messages after the history that have not joined it yet.
 
         """
         known_head, known, prefixes = self._known

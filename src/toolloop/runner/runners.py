@@ -181,7 +181,7 @@ class ToolRunner(RunnerBase, Generic[Y]):
         stream: whether each step yields a stream of the reply instead. The next step reads the rest of the stream.
         ask: called with a `Yielded` when calls wait for a decision; it decides them through the `Yielded`. If calls
             remain undecided, or without `ask`, `UndecidedCalls` is raised. Iterate again after `decide`.
-        threads: as in `LoopConfig`; None: as in `config`.
+        threads: as in `LoopConfig`; None means the value in `config`.
 
     Raises:
         InvalidHistory: the API would refuse the messages.

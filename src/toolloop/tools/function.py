@@ -330,6 +330,6 @@ def not_awaitable(value: Any, what: str) -> Any:
     if inspect.iscoroutine(value):
         value.close()
     raise TypeError(
-        f"{what} returned an awaitable, but is not declared with `async def`. Declare it so and use "
-        "AsyncToolLoopHandle, or return a plain value"
+        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
+        "def` and use AsyncToolLoopHandle, or return a plain value"
     )

@@ -316,7 +316,7 @@ class _McpCall:
             if error.code != types.CONNECTION_CLOSED:
                 raise
             raise ToolError(
-                f"The MCP server did not say how the call ended ({error}). It may have had effects."
+                f"The connection to the MCP server closed during the call ({error}). It may have had effects."
             ) from error
         return _returned(result)
 
