@@ -60,7 +60,7 @@ def there(here: SharedStore, elsewhere: ForkServer) -> Iterator[SharedStore]:
     elsewhere.clear_away()
 
 
-@pytest.mark.parametrize("owner", ["here", "there"])
+@pytest.mark.parametrize("owner", [pytest.param("here", marks=pytest.mark.deep), "there"])
 def test_a_lease_of_another_machine_ends_by_the_clock_of_the_database(
     here: SharedStore, there: SharedStore, owner: str
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from dbos import DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.engine import make_url
 
+from toolloop.machine.jsontext import a_type
 from toolloop.stores import MemoryStore, SqliteStore
 from toolloop.stores.protocol import Store
 
@@ -37,7 +38,7 @@ def settings_of(config: DBOSConfig, store: Store, *, drives: bool) -> DBOSConfig
             raise ValueError("the system database of DBOS is in memory; give the path of a file: 'sqlite:///dbos.db'")
     elif isinstance(store, SqliteStore | MemoryStore):
         raise ValueError(
-            f"DBOS is on PostgreSQL, and the loops are in a {type(store).__name__}, which other machines cannot read: "
+            f"DBOS is on PostgreSQL, and the loops are in {a_type(store)}, which other machines cannot read: "
             "give a PostgresStore, or let DBOS use a SQLite file"
         )
     elif drives and (config.get("executor_id") or os.environ.get("DBOS__VMID") or "local") == "local":
