@@ -259,6 +259,13 @@ def test_the_servers_block_takes_the_place_of_the_history() -> None:
     assert (len(m.history(thinks)), thinks.root.stale_thinking, state.root.stale_thinking) == (1, 1, 0)
 
 
+def test_a_block_without_content_leaves_the_history() -> None:
+    """The compaction failed: the loop pauses, and the parameter is spent all the same."""
+    state = compacted(BLOCK | {"content": None})
+    assert (m.phase(state), m.history(state)) == ("paused", m.history(m.after(*ROUND, ev.Continued())))
+    assert decode(state.root.setup.params) == {"model": "m"}
+
+
 @pytest.mark.parametrize("params", ["{}", '{"compaction":null}', '{"system":"\\"compaction\\""}'])
 def test_a_block_that_nobody_asked_for_is_a_pause(params: str) -> None:
     """It goes out again, after what it stands for; and so does one in an open turn, or any other pause."""

@@ -116,6 +116,8 @@ def test_where_the_loop_above_stands_still_so_does_what_is_inside() -> None:
     state = m.go(begun("p", "q"), *waits("p"), *waits("q"), ev.TurnEnded())
     assert kinds(state) == {"": "Waiting", "p": "Waiting", "q": "Waiting"}
     assert driven_at(state, ("p",)) is None
+    running = begun("p", "q")
+    assert (driven_at(running, ("p",)), driven_at(running, ("p", "a"))) == (running.at(("p",)), None)
     for event in (ev.TurnEnded(), ev.Requested(), ev.Judged(), ev.Started("a"), m.child(state, "p", "a")):
         with pytest.raises(IllegalCommand, match=r"the loop above is not running|is not allowed while"):
             m.go(state, event if event.path else evolve(event, path=("p",)))
