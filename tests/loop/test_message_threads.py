@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from anthropic import Anthropic, DefaultHttpxClient
+from anthropic import Anthropic, DefaultHttpxClient, omit
 
 from tests.each import each
 from tests.loop.support import TOOLS, Scene, completed, params, scene, user, yielded
@@ -151,6 +151,7 @@ CHANGES: dict[str, Callable[[Scene], Any]] = {
     "system": lambda at: at.handle.update_params(system="Be brief."),
     "tools": lambda at: at.handle.update_params(tools=[OTHER_TOOL]),
     "betas": lambda at: at.handle.update_params(betas=["context-1m-2025-08-07"]),
+    "betas in a header": lambda at: at.handle.update_params(extra_headers={"anthropic-beta": "context-1m-2025-08-07"}),
     "the model": lambda at: at.handle.update_params(model="claude-opus-5"),
 }
 KEEPS: dict[str, Callable[[Scene], Any]] = {
@@ -270,12 +271,14 @@ THREADS = "message-threads-2026-08-12"
 GIVEN: dict[str, tuple[dict[str, Any], str]] = {
     "betas": ({"betas": ["a", "b"]}, f"a,b,{THREADS}"),
     "headers": ({"extra_headers": {"Anthropic-Beta": "a,b"}}, f"a,b,{THREADS}"),
+    "that of threads": ({"betas": [THREADS, "a"]}, f"{THREADS},a"),
+    "none": ({"betas": ["a"], "extra_headers": {"anthropic-beta": omit}}, THREADS),
 }
 
 
 @each("given", GIVEN)
 def test_the_betas_of_the_caller_stay(given: str) -> None:
-    """The beta of threads goes behind them, wherever they were given."""
+    """The beta of threads goes behind them, wherever they were given, and once."""
     asked, sent = GIVEN[given]
     with scene([reply("one")], asked=params(**asked), threads=True) as at:
         at.done()

@@ -105,13 +105,26 @@ class ThreadedRequest:
         return Thread(None, 0, self.head if is_last else "", code)
 
 
+def betas_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the betas of a request with these options."""
+    return _betas(options)[1]
+
+
 def with_beta(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a request with the beta for threads in addition to the caller's betas."""
-    headers: Mapping[str, Any] = options.get("extra_headers") or {}
-    for name, value in headers.items():
-        if name.lower() == _HEADER and isinstance(value, str):  # the header replaces `betas`
-            return {**options, "extra_headers": {**headers, name: f"{value},{THREADS_BETA}"}}
-    return {**options, "betas": [*(options.get("betas") or ()), THREADS_BETA]}
+    """Return the options of a request with the beta for threads after the caller's betas."""
+    header, given = _betas(options)
+    betas = given if THREADS_BETA in given else [*given, THREADS_BETA]
+    if header is None:
+        return {**options, "betas": betas}
+    return {**options, "extra_headers": {**options["extra_headers"], header: ",".join(betas)}}
+
+
+def _betas(options: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """Return the name of a header that replaces `betas`, if there is one, and the betas. `omit` removes all betas."""
+    for name, value in (options.get("extra_headers") or {}).items():
+        if name.lower() == _HEADER:
+            return name, [beta.strip() for beta in value.split(",")] if isinstance(value, str) else []
+    return None, [str(beta) for beta in options.get("betas") or ()]
 
 
 def sets_betas(client: Any) -> bool:
