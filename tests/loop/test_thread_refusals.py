@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from attrs import frozen
 
 from tests.loop.concurrency import Background, awaited
 from tests.loop.support import TOOLS, completed, failed, params, scene, yielded
 from tests.loop.threaded import ON, Gated, adds, refusals, shape
 from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, tool
-from toolloop.errors import Conflict
+from toolloop.errors import Conflict, ModelError
 from toolloop.events import RequestStarted, ThreadRefused
 from toolloop.providers import AnthropicProvider
 from toolloop.testing import FakeMessagesAPI, call, delayed, fault, reply, streamed
@@ -140,6 +141,31 @@ def test_a_request_whose_stream_broke_is_made_again() -> None:
         at.handle.retry()
         assert refusals(at.done()) == ["thread_already_continued"]
         assert shape(at.api) == ["create 1", "continue 1", "continue 1", "create 3"]
+
+
+@frozen
+class Unwrapped:
+    """A provider that lets the errors of the SDK through."""
+
+    inner: AnthropicProvider
+    takes_threads: bool = True
+
+    def send(self, request: Any) -> Any:
+        try:
+            return self.inner.send(request)
+        except ModelError as error:
+            raise cast("Exception", error.__cause__) from None
+
+
+def test_a_provider_may_raise_the_errors_of_the_sdk() -> None:
+    """A refusal is one, whatever wraps it."""
+    with FakeMessagesAPI([reply("one"), reply("two")]) as api:
+        handle = ToolLoopHandle(Unwrapped(AnthropicProvider(api.client())), params=params(), config=ON)
+        handle.run()
+        api.forget_threads()
+        handle.follow_up("more")
+        assert completed(handle.run()).text == "two"
+        assert shape(api) == ["create 1", "continue 1", "create 3"]
 
 
 def test_an_error_that_refuses_no_thread_is_an_error() -> None:

@@ -133,8 +133,8 @@ def sets_betas(client: Any) -> bool:
 
 
 def _code_of(error: BaseException | None) -> str | None:
-    """Return the API's `error_code` of an exception or its causes."""
-    found = getattr(getattr(error, "__cause__", None), "body", None)
+    """Return the API's `error_code` of an exception or its cause."""
+    found: Any = getattr(error, "body", None) or getattr(error.__cause__, "body", None) if error else None
     for name in ("error", "details", "error_code"):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, str) else None
