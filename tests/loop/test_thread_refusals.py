@@ -92,7 +92,7 @@ def test_a_thread_that_cannot_be_created_is_asked_for_once(code: str) -> None:
         assert shape(api) == ["create 1", "whole 1", "whole 3"]
 
 
-@pytest.mark.parametrize("code", ["thread_not_found"])
+@pytest.mark.parametrize("code", ["thread_not_found", "thread_fingerprint_mismatch"])
 def test_a_server_that_refuses_each_thread_at_once_is_not_asked_again(code: str) -> None:
     """One thread may expire. If the next one is refused likewise before it was continued, none is kept."""
 

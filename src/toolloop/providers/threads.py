@@ -13,17 +13,20 @@ from toolloop.machine.loop import Thread
 
 THREADS_BETA = "message-threads-2026-08-12"
 _HEADER = "anthropic-beta"
-_NOT_FOUND, _UNSUPPORTED = "thread_not_found", "thread_unsupported_request"
+_NOT_FOUND, _MISMATCH, _UNSUPPORTED = "thread_not_found", "thread_fingerprint_mismatch", "thread_unsupported_request"
 # After these errors, the server accepts the whole history (anthropic-sdk 2.12, `types/thread_*_error_details.py`).
 _REFUSALS = frozenset(
     {
         _NOT_FOUND,
+        _MISMATCH,
         _UNSUPPORTED,
         "thread_already_continued",
         "thread_continue_in_flight",
-        "thread_fingerprint_mismatch",
     }
 )
+# If a replaced thread is refused again for one of these reasons before it is continued, the next one would be, too: the
+# server keeps no threads, or each request differs in a value that a thread freezes.
+_REPEATED = frozenset({_NOT_FOUND, _MISMATCH})
 _NOTHING = Thread(None, 0, "")  # no conversation has this fingerprint
 
 
@@ -100,8 +103,8 @@ class ThreadedRequest:
         code = _code_of(error)
         if code not in _REFUSALS:
             return None
-        lost_again = code == _NOT_FOUND and self.known is not None and self.known.refused == _NOT_FOUND
-        is_last = code == _UNSUPPORTED or lost_again or not self.continues
+        again = code in _REPEATED and self.known is not None and self.known.refused == code
+        is_last = code == _UNSUPPORTED or again or not self.continues
         return Thread(None, 0, self.head if is_last else "", code)
 
 
