@@ -3,54 +3,27 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from anthropic import Anthropic, DefaultHttpxClient
-from attrs import define, field
+from anthropic import Anthropic, DefaultHttpxClient, omit
 
 from tests.each import each
-from tests.loop.concurrency import Background, awaited
-from tests.loop.support import TOOLS, Scene, completed, failed, params, scene, user, yielded
-from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, ToolRunner, sub_loop, tool
+from tests.loop.support import TOOLS, Scene, completed, params, scene, user, yielded
+from tests.loop.threaded import ADD, ON, Gated, adds, refusals, shape, taken
+from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, ToolRunner, sub_loop
 from toolloop.compaction import DropRounds
-from toolloop.errors import Conflict
-from toolloop.events import RequestStarted, ThreadRefused
 from toolloop.providers import AnthropicProvider
-from toolloop.testing import FakeMessagesAPI, call, delayed, fault, reply, server_call, server_result
-
-ADD = call("add", {"a": 1, "b": 2})
-ON = LoopConfig(threads=True)
-CODES = (
-    "thread_not_found",
-    "thread_already_continued",
-    "thread_continue_in_flight",
-    "thread_fingerprint_mismatch",
-    "thread_unsupported_request",
+from toolloop.testing import (
+    FakeMessagesAPI,
+    ScriptedProvider,
+    call,
+    compacted,
+    reply,
+    server_call,
+    server_result,
 )
-
-
-def adds(count: int) -> list[Any]:
-    return [reply(calls=[ADD]) for _ in range(count)]
-
-
-def shape(api: FakeMessagesAPI) -> list[str]:
-    """Of each request: what it does to a thread, with how many messages."""
-    bodies = [request.json for request in api.requests]
-    return [f"{(body.get('thread') or {'type': 'whole'})['type']} {len(body['messages'])}" for body in bodies]
-
-
-def taken(api: FakeMessagesAPI) -> list[int]:
-    """How many messages the model saw with each request that was not refused."""
-    return [len(request.whole["messages"]) for request in api.requests if request.refusal is None]
-
-
-def refusals(result: Any) -> list[str]:
-    return [event.error_code for event in result.events if isinstance(event, ThreadRefused)]
-
 
 # --- what is sent ---
 
@@ -101,6 +74,16 @@ def test_the_bytes_of_a_request_do_not_grow(rounds: int) -> None:
         for at in (10, 100, 1000):
             assert at > rounds or abs(sizes[at] - sizes[1]) <= 8
         assert max(sizes[1:]) - min(sizes[1:]) <= 8
+
+
+def test_a_request_that_only_compacts_is_of_no_thread() -> None:
+    """Another conversation follows it: the summary."""
+    asked = params(betas=["compact-2026-09-04"])
+    with scene([*adds(1), compacted("so far"), reply("done")], asked=asked, threads=True) as at:
+        at.turn().continue_loop()
+        at.handle.update_params(compaction={"type": "summarize"})
+        at.handle.run()
+        assert shape(at.api) == ["create 1", "whole 3", "create 1"]
 
 
 def test_a_runner_and_a_loop_inside_a_call_have_threads_of_their_own() -> None:
@@ -168,6 +151,7 @@ CHANGES: dict[str, Callable[[Scene], Any]] = {
     "system": lambda at: at.handle.update_params(system="Be brief."),
     "tools": lambda at: at.handle.update_params(tools=[OTHER_TOOL]),
     "betas": lambda at: at.handle.update_params(betas=["context-1m-2025-08-07"]),
+    "betas in a header": lambda at: at.handle.update_params(extra_headers={"anthropic-beta": "context-1m-2025-08-07"}),
     "the model": lambda at: at.handle.update_params(model="claude-opus-5"),
 }
 KEEPS: dict[str, Callable[[Scene], Any]] = {
@@ -258,152 +242,6 @@ def test_a_thread_goes_on_in_another_process(is_stored: bool) -> None:
         assert shape(api) == ["create 1", "continue 1", "continue 1", "create 3"]
 
 
-# --- what the server refuses ---
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_a_refusal_falls_back_to_the_whole_history(code: str, caplog: pytest.LogCaptureFixture) -> None:
-    """In the same turn, once, with an event and a line in the log; no call runs twice, and no error is seen."""
-    caplog.set_level(logging.INFO, "toolloop")
-    ran: list[Any] = []
-    codes, seen = iter([None, code]), list[Any]()
-
-    @tool
-    def work() -> str:
-        """Work."""
-        ran.append(1)
-        return "done"
-
-    script = [reply(calls=[call("work")]), reply(calls=[call("work")]), reply("end"), reply("bye")]
-    with FakeMessagesAPI(script, refuse_thread=lambda _: next(codes, None)) as api:
-        config = LoopConfig(threads=True, observers=[seen.append])
-        handle = ToolLoopHandle(api.client(), params=params(), tools=[work], config=config)
-        done = completed(handle.run())
-        assert (done.text, done.iterations, len(ran)) == ("end", 3, 2)
-        assert [event for event in seen if isinstance(event, ThreadRefused)] == [ThreadRefused(2, code)]
-        then = ["whole 3", "whole 5"] if code == "thread_unsupported_request" else ["create 3", "continue 1"]
-        assert shape(api) == ["create 1", "continue 1", *then]
-        assert [record.getMessage() for record in caplog.records if code in record.getMessage()] == [
-            f"the server refused the message thread ({code}); repeating the request with the whole history"
-        ]
-
-
-def test_the_events_tell_of_the_refusal_between_the_two_requests() -> None:
-    """And of nothing else."""
-    with scene([*adds(1), reply("end")], threads=True, refusals=1) as at:
-        at.turn().continue_loop()
-        at.api.forget_threads()
-        kinds = [type(event) for event in at.done().events]
-        assert kinds[:3] == [RequestStarted, ThreadRefused, RequestStarted]
-
-
-def test_where_no_thread_can_be_created_the_whole_history_is_sent() -> None:
-    """Until something that a thread freezes changes: then it is tried again."""
-    refuses = threading.Event()
-    refuses.set()
-
-    def refuse(_: Any) -> str | None:
-        return "thread_unsupported_request" if refuses.is_set() else None
-
-    with FakeMessagesAPI([*adds(3), reply("end")], refuse_thread=refuse) as api:
-        handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
-        for _ in range(2):
-            yielded(handle.next_turn()).continue_loop()
-        assert shape(api) == ["create 1", "whole 1", "whole 3"]
-        refuses.clear()
-        handle.update_params(system="Be brief.")
-        assert completed(handle.run()).text == "end"
-        assert shape(api)[3:] == ["create 5", "continue 1"]
-
-
-def test_a_server_that_loses_each_thread_at_once_is_not_asked_again() -> None:
-    """One thread may expire. If the next one is gone before it was continued, none is kept."""
-    with scene([*adds(4), reply("end")], threads=True, refusals=2) as at:
-        for _ in range(5):
-            result = at.handle.next_turn()
-            at.api.forget_threads()
-            if not at.handle.is_finished:
-                result.continue_loop()  # type: ignore[union-attr]
-        assert shape(at.api) == ["create 1", "continue 1", "create 3", "continue 1", "whole 5", "whole 7", "whole 9"]
-
-
-def test_threads_that_expire_now_and_then_are_made_anew() -> None:
-    """Each of them was continued before."""
-    with scene([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
-        for number in range(6):
-            at.done()
-            if number % 2:
-                at.api.forget_threads()
-            if number < 5:
-                at.handle.follow_up("more")
-        did = [text.split()[0] for text in shape(at.api)]
-        assert did == ["create", *["continue", "continue", "create"] * 2, "continue"]
-
-
-def test_a_request_whose_answer_was_lost_is_made_again() -> None:
-    """The server has continued the thread, so the retry of the caller sends the whole history."""
-    late = threading.Event()
-    script = [*adds(1), delayed(late, reply("late")), reply("end")]
-    with FakeMessagesAPI(script) as api:
-        client = api.client(timeout=0.2)
-        handle = ToolLoopHandle(client, params=params(), tools=TOOLS, config=ON)
-        yielded(handle.next_turn()).continue_loop()
-        assert failed(handle.next_turn()).retryable
-        handle.retry()
-        done = completed(handle.next_turn())
-        assert (done.text, done.iterations) == ("end", 2)
-        assert refusals(done) == ["thread_already_continued"]
-        assert shape(api) == ["create 1", "continue 1", "continue 1", "create 3"]
-
-
-def test_an_error_that_refuses_no_thread_is_an_error() -> None:
-    """With threads as without: it is the caller's to retry, and the thread goes on."""
-    with scene([*adds(1), fault(529), fault(400), reply("end")], threads=True) as at:
-        at.turn().continue_loop()
-        for is_retryable in (True, False):
-            assert at.failed().retryable is is_retryable
-            at.handle.retry()
-        at.done()
-        assert shape(at.api) == ["create 1", *["continue 1"] * 3]
-
-
-@define
-class Gated:
-    """A provider that holds each request back until it is let through."""
-
-    inner: AnthropicProvider
-    takes_threads: bool = True
-    arrived: threading.Event = field(factory=threading.Event)
-    go: threading.Event = field(factory=threading.Event)
-
-    def send(self, request: Any) -> Any:
-        self.arrived.set()
-        awaited(self.go)
-        return self.inner.send(request)
-
-
-def test_a_driver_that_lost_its_lease_gets_a_conflict_and_sends_nothing_again() -> None:
-    """The new driver has continued the thread. The old one is refused, and its second request is not stored."""
-    store = MemoryStore()
-    with FakeMessagesAPI([*adds(2), reply("end")]) as api:
-        client = api.client()
-        parts: dict[str, Any] = {"tools": TOOLS, "config": ON}
-        first = ToolLoopHandle.open(store, "x", client, params=params(), **parts)
-        yielded(first.next_turn()).continue_loop()
-        first.close()
-        gated = Gated(AnthropicProvider(client))
-        old = ToolLoopHandle.open(store, "x", gated, **parts)
-        turn = Background(old.next_turn)
-        awaited(gated.arrived)
-        with ToolLoopHandle.open(store, "x", client, take_over=True, **parts) as new:
-            assert completed(new.run()).text == "end"
-            gated.go.set()
-            with pytest.raises(Conflict):
-                turn.result()
-        assert shape(api) == ["create 1", "continue 1", "continue 1", "continue 1"]
-        assert [request.refusal for request in api.refused] == ["thread: thread_already_continued"]
-
-
 # --- who takes threads ---
 
 
@@ -429,15 +267,27 @@ def test_other_clients_get_the_whole_history() -> None:
         assert shape(api) == ["whole 1", "whole 3"] * 3
 
 
-GIVEN: dict[str, dict[str, Any]] = {
-    "betas": {"betas": ["a", "b"]},
-    "headers": {"extra_headers": {"Anthropic-Beta": "a,b"}},
+THREADS = "message-threads-2026-08-12"
+GIVEN: dict[str, tuple[dict[str, Any], str]] = {
+    "betas": ({"betas": ["a", "b"]}, f"a,b,{THREADS}"),
+    "headers": ({"extra_headers": {"Anthropic-Beta": "a,b"}}, f"a,b,{THREADS}"),
+    "that of threads": ({"betas": [THREADS, "a"]}, f"{THREADS},a"),
+    "none": ({"betas": ["a"], "extra_headers": {"anthropic-beta": omit}}, THREADS),
 }
 
 
 @each("given", GIVEN)
 def test_the_betas_of_the_caller_stay(given: str) -> None:
-    """The beta of threads goes behind them, wherever they were given."""
-    with scene([reply("one")], asked=params(**GIVEN[given]), threads=True) as at:
+    """The beta of threads goes behind them, wherever they were given, and once."""
+    asked, sent = GIVEN[given]
+    with scene([reply("one")], asked=params(**asked), threads=True) as at:
         at.done()
-        assert at.api.requests[0].headers["anthropic-beta"] == "a,b,message-threads-2026-08-12"
+        assert at.api.requests[0].headers["anthropic-beta"] == sent
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["params", "extra_body"])
+def test_the_loop_keeps_the_thread(*, inside: bool) -> None:
+    """A thread in the parameters would be another one in each request."""
+    given: dict[str, Any] = {"thread": {"type": "create"}}
+    with pytest.raises(ValueError, match="thread"):
+        ToolLoopHandle(ScriptedProvider([]), params=params(**({"extra_body": given} if inside else given)), config=ON)

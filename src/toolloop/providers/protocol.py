@@ -83,7 +83,7 @@ class Request(Mapping[str, JSON]):
 
     def replaced(self, params: str, options: Mapping[str, Any]) -> Request:
         """Return a request with the same messages and other parameters."""
-        return Request(params, self.messages, options, self._encoded)
+        return Request(params, self.messages, options, self._encoded, self.thread)
 
     def __getitem__(self, key: str) -> JSON:
         if key == "messages":

@@ -13,17 +13,20 @@ from toolloop.machine.loop import Thread
 
 THREADS_BETA = "message-threads-2026-08-12"
 _HEADER = "anthropic-beta"
-_NOT_FOUND, _UNSUPPORTED = "thread_not_found", "thread_unsupported_request"
+_NOT_FOUND, _MISMATCH, _UNSUPPORTED = "thread_not_found", "thread_fingerprint_mismatch", "thread_unsupported_request"
 # After these errors, the server accepts the whole history (anthropic-sdk 2.12, `types/thread_*_error_details.py`).
 _REFUSALS = frozenset(
     {
         _NOT_FOUND,
+        _MISMATCH,
         _UNSUPPORTED,
         "thread_already_continued",
         "thread_continue_in_flight",
-        "thread_fingerprint_mismatch",
     }
 )
+# If a replaced thread is refused again for one of these reasons before it is continued, the next one would be, too: the
+# server keeps no threads, or each request differs in a value that a thread freezes.
+_REPEATED = frozenset({_NOT_FOUND, _MISMATCH})
 _NOTHING = Thread(None, 0, "")  # no conversation has this fingerprint
 
 
@@ -100,18 +103,31 @@ class ThreadedRequest:
         code = _code_of(error)
         if code not in _REFUSALS:
             return None
-        lost_again = code == _NOT_FOUND and self.known is not None and self.known.refused == _NOT_FOUND
-        is_last = code == _UNSUPPORTED or lost_again or not self.continues
+        again = code in _REPEATED and self.known is not None and self.known.refused == code
+        is_last = code == _UNSUPPORTED or again or not self.continues
         return Thread(None, 0, self.head if is_last else "", code)
 
 
+def betas_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the betas of a request with these options."""
+    return _betas(options)[1]
+
+
 def with_beta(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a request with the beta for threads in addition to the caller's betas."""
-    headers: Mapping[str, Any] = options.get("extra_headers") or {}
-    for name, value in headers.items():
-        if name.lower() == _HEADER and isinstance(value, str):  # the header replaces `betas`
-            return {**options, "extra_headers": {**headers, name: f"{value},{THREADS_BETA}"}}
-    return {**options, "betas": [*(options.get("betas") or ()), THREADS_BETA]}
+    """Return the options of a request with the beta for threads after the caller's betas."""
+    header, given = _betas(options)
+    betas = given if THREADS_BETA in given else [*given, THREADS_BETA]
+    if header is None:
+        return {**options, "betas": betas}
+    return {**options, "extra_headers": {**options["extra_headers"], header: ",".join(betas)}}
+
+
+def _betas(options: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """Return the name of a header that replaces `betas`, if there is one, and the betas. `omit` removes all betas."""
+    for name, value in (options.get("extra_headers") or {}).items():
+        if name.lower() == _HEADER:
+            return name, [beta.strip() for beta in value.split(",")] if isinstance(value, str) else []
+    return None, [str(beta) for beta in options.get("betas") or ()]
 
 
 def sets_betas(client: Any) -> bool:
@@ -120,8 +136,8 @@ def sets_betas(client: Any) -> bool:
 
 
 def _code_of(error: BaseException | None) -> str | None:
-    """Return the API's `error_code` of an exception or its causes."""
-    found = getattr(getattr(error, "__cause__", None), "body", None)
+    """Return the API's `error_code` of an exception or its cause."""
+    found: Any = getattr(error, "body", None) or getattr(error.__cause__, "body", None) if error else None
     for name in ("error", "details", "error_code"):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, str) else None

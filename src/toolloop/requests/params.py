@@ -17,7 +17,7 @@ from toolloop.messages.reading import is_summary
 from toolloop.messages.rules import RULES, Problem
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.protocol import Request, given
-from toolloop.providers.threads import ThreadedRequest, fingerprint, with_beta
+from toolloop.providers.threads import ThreadedRequest, betas_of, fingerprint, with_beta
 from toolloop.requests.prefixes import Prefixes
 from toolloop.requests.thinking import ThinkingFilter, leaves_out, without_thinking
 
@@ -359,7 +359,7 @@ class RequestMaker:
         if self._prepared is not None and self._prepared.stored is stored:
             return self._prepared
         params = decode(stored)
-        options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES}
+        options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES} | self.secrets.options
         params, compacting = self._whole(params, self.secrets), None
         if params.get("compaction") is not None:
             compacting = encode(without_answers(params))
@@ -373,8 +373,8 @@ class RequestMaker:
             body=body,
             compacting=compacting,
             continuing=encode(beside),
-            frozen=fingerprint("", encode([*first, options.get("betas")])),
-            options=options | self.secrets.options,
+            frozen=fingerprint("", encode([*first, betas_of(options)])),
+            options=options,
             leaves_out=leaves_out(params),
             marks=cache_marks(raw),
             size=len(raw) + 1,

@@ -35,7 +35,7 @@ class Threads:
         """Hold nothing yet."""
         self._refuse = refuse
         self._held: dict[str, _Held | None] = {}  # None: it was continued
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, Body] = {}  # the request that continues each conversation now
 
     def forget(self) -> None:
         """Lose every conversation."""
@@ -47,17 +47,16 @@ class Threads:
             return body, None
         last = _continued(body)
         refusal = self._refusal(body, last, betas)
-        held = self._held.get(last)
-        if refusal or held is None:
+        if refusal or last is None or (held := self._held.get(last)) is None:
             return body, refusal
-        self._in_flight.add(last)
+        self._in_flight[last] = body
         return {**body, **held.frozen, "messages": [*held.messages, *body.get("messages", ())]}, None
 
-    def _refusal(self, body: Body, last: str, betas: frozenset[str]) -> Refusal | None:
+    def _refusal(self, body: Body, last: str | None, betas: frozenset[str]) -> Refusal | None:
         code = self._refuse(body) if self._refuse else None
         if code is None and any(body.get(name) for name in _UNSUPPORTED):
             code = "thread_unsupported_request"
-        if code is None and last:
+        if code is None and last is not None:
             if given := [name for name in _FROZEN if name in body]:
                 return Refusal(f"{given[0]}: cannot be given when a thread is continued")
             code = self._why_not_continued(body, last, betas)
@@ -68,23 +67,25 @@ class Threads:
         return Refusal(f"thread: {code}", 404 if is_gone else 400, kind, error_code=code)
 
     def _why_not_continued(self, body: Body, last: str, betas: frozenset[str]) -> str | None:
+        if last in self._in_flight:
+            return "thread_continue_in_flight"
         if last not in self._held:
             return "thread_not_found"
         if (held := self._held[last]) is None:
             return "thread_already_continued"
-        if last in self._in_flight:
-            return "thread_continue_in_flight"
         return None if held.fixed == _fixed(body, betas) else "thread_fingerprint_mismatch"
 
     def leave(self, body: Any) -> None:
-        """A request was answered."""
-        self._in_flight.discard(_continued(body))
+        """A request was answered, or refused: then it may not be the one that continues the conversation now."""
+        last = _continued(body)
+        if last is not None and self._in_flight.get(last) is body:
+            del self._in_flight[last]
 
     def keep(self, whole: Any, betas: frozenset[str], message: Body) -> None:
         """Hold the conversation of an answered request. A reply that was refused, or that a fallback wrote, is not."""
         if not whole.get("thread"):
             return
-        if last := _continued(whole):
+        if (last := _continued(whole)) is not None:
             self._held[last] = None
         steps = (message.get("usage") or {}).get("iterations") or ()
         if message["stop_reason"] == "refusal" or any(step["type"] == "fallback_message" for step in steps):
@@ -94,9 +95,11 @@ class Threads:
         self._held[message["id"]] = _Held(frozen, _fixed(whole, betas), messages)
 
 
-def _continued(body: Any) -> str:
+def _continued(body: Any) -> str | None:
+    """Return the reply that a request continues from; None for any other request, and for a malformed one."""
     thread = body.get("thread") if isinstance(body, dict) else None
-    return (thread.get("previous_message_id") if isinstance(thread, dict) else None) or ""
+    last = thread.get("previous_message_id") if isinstance(thread, dict) and thread.get("type") == "continue" else None
+    return last if isinstance(last, str) else None
 
 
 def _fixed(body: Body, betas: frozenset[str]) -> tuple[Any, frozenset[str]]:
