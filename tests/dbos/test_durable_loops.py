@@ -88,6 +88,20 @@ def test_a_sweep_enqueues_what_was_lost(site: Site) -> None:
     assert dbos.retrieve_workflow("old/1").get_status().app_version == "toolloop-1"
 
 
+def test_a_stretch_is_lost_if_two_sweeps_in_a_row_find_it_so(site: Site) -> None:
+    """At a single look, its process may be about to take the loop, or to note its end."""
+    sweeping, other = site.client(queue={"name": "other"}), stretch("begun/1", queue_name="other")
+    site.dbos().enqueue(other, "begun")
+    url = site.url.replace("postgresql:", "postgresql+psycopg:")
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        schema = "main" if connection.dialect.name == "sqlite" else "dbos"
+        taken = f"UPDATE {schema}.workflow_status SET status = 'PENDING' WHERE workflow_uuid = 'begun/1'"
+        connection.execute(text(taken))
+    assert ["begun/1" in sweeping.sweep() for _ in range(3)] == [False, True, False]
+    assert site.stretches("begun") == {"1": "ENQUEUED"}
+    site.dbos().cancel_workflow("begun/1")
+
+
 def test_a_deadline_is_a_delayed_stretch(site: Site) -> None:
     """It only looks: the call expires, and the loop goes on."""
     client = site.client(config=LoopConfig(decision_timeout=0.6))
