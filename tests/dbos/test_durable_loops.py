@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import pytest
 from dbos import DBOS, DBOSConfig
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.dbos.support import DEADLINE, SWEEP, Gate, Site, params, site_at, until
-from tests.postgres import needs_postgres
+from tests.postgres import database, needs_postgres
+from tests.proxy import proxied
 from toolloop import Approve, Inbox, LoopConfig, MemoryStore, SqliteStore
 from toolloop.dbos import DurableLoops
+from toolloop.dbos.settings import settings_of
 from toolloop.errors import AlreadyDecided, LoopNotFound
 from toolloop.stores import PostgresStore
 from toolloop.testing import ScriptedProvider
@@ -234,6 +236,29 @@ def test_options_of_partitions_are_refused(tmp_path: Path) -> None:
         DurableLoops(site.store, dbos=site.settings(), queue={"partition_concurrency": 1})
     with pytest.raises(ValueError, match="sweep_every"):
         DurableLoops(site.store, ScriptedProvider(()), dbos=site.settings(), sweep_every=0.0)
+
+
+def test_a_network_that_forwards_nothing_has_limits_which_the_url_may_change() -> None:
+    """Else libpq and the system wait for hours."""
+    config = cast("DBOSConfig", {**NAMED, "system_database_url": f"{POSTGRES}?connect_timeout=3&host=db1&host=db2"})
+    url = make_url(settings_of(config, PostgresStore(POSTGRES), drives=False)["system_database_url"] or "")
+    assert (url.query["connect_timeout"], url.query["host"]) == ("3", ("db1", "db2"))
+    assert {"keepalives_idle", "tcp_user_timeout"} <= url.query.keys()
+    assert url.password == "s3cret"
+
+
+@pytest.mark.deep
+@needs_postgres
+def test_a_start_survives_a_dbos_that_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller goes on after a while."""
+    with proxied(database()) as (proxy, url), site_at("postgres", Path()) as site:
+        proxy.judge = lambda _: "mute"
+        site.url = url
+        begun = time.monotonic()
+        site.client().start("one", params("Hello"))
+        assert time.monotonic() - begun < 20
+        assert "DBOS failed, a sweep tries again" in caplog.text
+        assert site.store.head("one").status == "runnable"
 
 
 def test_a_start_survives_a_dbos_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
