@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
 from dbos import DBOS, DBOSConfig
 from sqlalchemy import NullPool, create_engine, make_url, text
@@ -14,6 +15,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 from tests.dbos.support import DEADLINE, SWEEP, Gate, Site, params, site_at, until
 from tests.postgres import database, needs_postgres
 from tests.proxy import proxied
+from tests.stores.support import READY, entries
 from toolloop import Approve, Inbox, LoopConfig, MemoryStore, SqliteStore
 from toolloop.dbos import DurableLoops
 from toolloop.dbos.settings import settings_of
@@ -102,6 +104,26 @@ def test_a_stretch_is_lost_if_two_sweeps_in_a_row_find_it_so(site: Site) -> None
     assert ["begun/1" in sweeping.sweep() for _ in range(3)] == [False, True, False]
     assert site.stretches("begun") == {"1": "ENQUEUED"}
     site.dbos().cancel_workflow("begun/1")
+
+
+@pytest.mark.deep
+def test_sweeps_enqueue_any_number_of_loops(site: Site) -> None:
+    """A part each: PostgreSQL refuses a query with more than 65,535 values."""
+    if isinstance(site.store, SqliteStore):
+        pytest.skip("a file takes more")
+    url = database()
+    with PostgresStore(url) as store, psycopg.connect(url) as connection:
+        store.create("loop", entries("a"), head=READY)
+        columns = "rev, status, pending, retryable, attempts, changed, notified, created, metadata"
+        connection.execute(
+            f"INSERT INTO toolloop.loops (loop_id, {columns}) "
+            f"SELECT 'loop' || n, {columns} FROM toolloop.loops, generate_series(1, 66000) n".encode()
+        )
+        connection.commit()
+        sweeping = DurableLoops(store, dbos=site.settings(), queue={"name": "elsewhere"})
+        swept = [*sweeping.sweep(), *sweeping.sweep()]
+        sweeping.close()
+    assert len(swept) == len(set(swept)) == 2000
 
 
 def test_a_deadline_is_a_delayed_stretch(site: Site) -> None:
