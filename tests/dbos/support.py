@@ -90,9 +90,12 @@ class Site:
         self._opened.append(loops := DurableLoops(self.store, ScriptedProvider(self.answer), [pay, look], **parts))
         return loops
 
-    def client(self, *, config: LoopConfig | None = None, **settings: Any) -> DurableLoops:
+    def client(
+        self, *, config: LoopConfig | None = None, queue: dict[str, Any] | None = None, **settings: Any
+    ) -> DurableLoops:
         """Loops that are started and decided here, and driven elsewhere."""
-        self._opened.append(loops := DurableLoops(self.store, dbos=self.settings(**settings), config=config))
+        dbos = self.settings(**settings)
+        self._opened.append(loops := DurableLoops(self.store, dbos=dbos, config=config, queue=queue))
         return loops
 
     def dbos(self) -> DBOSClient:

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
 from dbos import DBOS, DBOSConfig
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.dbos.support import DEADLINE, SWEEP, Gate, Site, params, site_at, until
-from tests.postgres import needs_postgres
+from tests.postgres import database, needs_postgres
+from tests.proxy import proxied
+from tests.stores.support import READY, entries
 from toolloop import Approve, Inbox, LoopConfig, MemoryStore, SqliteStore
 from toolloop.dbos import DurableLoops
+from toolloop.dbos.settings import settings_of
 from toolloop.errors import AlreadyDecided, LoopNotFound
 from toolloop.stores import PostgresStore
 from toolloop.testing import ScriptedProvider
@@ -86,6 +90,40 @@ def test_a_sweep_enqueues_what_was_lost(site: Site) -> None:
     for loop_id in ("inbox", "old", "used", "cancelled"):
         assert client.result(loop_id, DEADLINE)["status"] == "ended"
     assert dbos.retrieve_workflow("old/1").get_status().app_version == "toolloop-1"
+
+
+def test_a_stretch_is_lost_if_two_sweeps_in_a_row_find_it_so(site: Site) -> None:
+    """At a single look, its process may be about to take the loop, or to note its end."""
+    sweeping, other = site.client(queue={"name": "other"}), stretch("begun/1", queue_name="other")
+    site.dbos().enqueue(other, "begun")
+    url = site.url.replace("postgresql:", "postgresql+psycopg:")
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        schema = "main" if connection.dialect.name == "sqlite" else "dbos"
+        taken = f"UPDATE {schema}.workflow_status SET status = 'PENDING' WHERE workflow_uuid = 'begun/1'"
+        connection.execute(text(taken))
+    assert ["begun/1" in sweeping.sweep() for _ in range(3)] == [False, True, False]
+    assert site.stretches("begun") == {"1": "ENQUEUED"}
+    site.dbos().cancel_workflow("begun/1")
+
+
+@pytest.mark.deep
+def test_sweeps_enqueue_any_number_of_loops(site: Site) -> None:
+    """A part each: PostgreSQL refuses a query with more than 65,535 values."""
+    if isinstance(site.store, SqliteStore):
+        pytest.skip("a file takes more")
+    url = database()
+    with PostgresStore(url) as store, psycopg.connect(url) as connection:
+        store.create("loop", entries("a"), head=READY)
+        columns = "rev, status, pending, retryable, attempts, changed, notified, created, metadata"
+        connection.execute(
+            f"INSERT INTO toolloop.loops (loop_id, {columns}) "
+            f"SELECT 'loop' || n, {columns} FROM toolloop.loops, generate_series(1, 66000) n".encode()
+        )
+        connection.commit()
+        sweeping = DurableLoops(store, dbos=site.settings(), queue={"name": "elsewhere"})
+        swept = [*sweeping.sweep(), *sweeping.sweep()]
+        sweeping.close()
+    assert len(swept) == len(set(swept)) == 2000
 
 
 def test_a_deadline_is_a_delayed_stretch(site: Site) -> None:
@@ -220,6 +258,29 @@ def test_options_of_partitions_are_refused(tmp_path: Path) -> None:
         DurableLoops(site.store, dbos=site.settings(), queue={"partition_concurrency": 1})
     with pytest.raises(ValueError, match="sweep_every"):
         DurableLoops(site.store, ScriptedProvider(()), dbos=site.settings(), sweep_every=0.0)
+
+
+def test_a_network_that_forwards_nothing_has_limits_which_the_url_may_change() -> None:
+    """Else libpq and the system wait for hours."""
+    config = cast("DBOSConfig", {**NAMED, "system_database_url": f"{POSTGRES}?connect_timeout=3&host=db1&host=db2"})
+    url = make_url(settings_of(config, PostgresStore(POSTGRES), drives=False)["system_database_url"] or "")
+    assert (url.query["connect_timeout"], url.query["host"]) == ("3", ("db1", "db2"))
+    assert {"keepalives_idle", "tcp_user_timeout"} <= url.query.keys()
+    assert url.password == "s3cret"
+
+
+@pytest.mark.deep
+@needs_postgres
+def test_a_start_survives_a_dbos_that_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller goes on after a while."""
+    with proxied(database()) as (proxy, url), site_at("postgres", Path()) as site:
+        proxy.judge = lambda _: "mute"
+        site.url = url
+        begun = time.monotonic()
+        site.client().start("one", params("Hello"))
+        assert time.monotonic() - begun < 20
+        assert "DBOS failed, a sweep tries again" in caplog.text
+        assert site.store.head("one").status == "runnable"
 
 
 def test_a_start_survives_a_dbos_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

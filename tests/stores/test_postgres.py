@@ -401,3 +401,21 @@ def test_it_tells_of_what_others_do(url: str, store: PostgresStore) -> None:
         other.append("loop", entries("c"), expected_rev=2, head=HUMAN)
         assert told.acquire(timeout=PATIENCE)
         assert not told.acquire(blocking=False)
+
+
+def test_a_function_that_fails_keeps_nobody_else_from_being_told(
+    url: str, store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They share a thread and a connection."""
+    told = threading.Semaphore(0)
+
+    def fail() -> None:
+        raise ValueError("mine")
+
+    with store.watch(fail), store.watch(told.release), PostgresStore(url) as other:
+        for loop_id in ("first", "second"):
+            while told.acquire(blocking=False):
+                pass
+            other.create(loop_id, entries(loop_id), head=READY)
+            assert told.acquire(timeout=PATIENCE)
+    assert "a function that is told of changes failed" in caplog.text

@@ -34,6 +34,7 @@ _PAUSE = 0.5  # seconds before a stretch tries again, on average and at first; t
 _DOUBLINGS = 5
 _POLL = 0.1  # seconds between two looks of `result`, at first
 _LONGEST_POLL = 1.0
+_MOST = 1000  # loops that a sweep enqueues at most; the next one goes on
 _DRAIN = 600  # seconds that `close` waits at most for turns in progress
 _LAUNCHED: list[DurableLoops] = []  # one at most: a process has one DBOS
 
@@ -221,7 +222,8 @@ class DurableLoops:
         found = {stretch for stretch in stretches if self._seems_lost(stretch)}
         lost = [stretch.id for stretch in found & self._seemed_lost]
         self._seemed_lost = found
-        due = {stretch_id(loop): loop for loop in self._desk.look({each.loop_id for each in stretches}).due}
+        agenda = self._desk.look({each.loop_id for each in stretches})
+        due = {stretch_id(loop): loop for loop in agenda.due[:_MOST]}  # a query takes a limited number of ids
         used = self._stretches.used(due)
         for each in [*lost, *used]:
             self._safely(partial(self._stretches.put_back, each))

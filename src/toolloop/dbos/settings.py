@@ -15,6 +15,14 @@ from toolloop.stores.protocol import Store
 
 # Counts the orders of steps that a stretch has had: DBOS replays a stretch only in an application of its own version.
 VERSION = "toolloop-1"
+# Else a network that forwards nothing holds a start, a decision and the sweeps up for hours. Parameters of libpq.
+_NETWORK = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
 
 
 def settings_of(config: DBOSConfig, store: Store, *, drives: bool) -> DBOSConfig:
@@ -47,8 +55,12 @@ def settings_of(config: DBOSConfig, store: Store, *, drives: bool) -> DBOSConfig
             "for its own. Give each process an executor_id that it keeps when it is started again, such as its host "
             "and number"
         )
+    if url.get_backend_name() != "sqlite":
+        url = url.set(query={**_NETWORK, **url.query})
     defaults: dict[str, Any] = {"application_version": VERSION, "serializer": DBOSPortableJSONSerializer()}
-    return cast("DBOSConfig", {**defaults, **{name: value for name, value in config.items() if value is not None}})
+    given = {name: value for name, value in config.items() if value is not None}
+    address = {"system_database_url": url.render_as_string(hide_password=False)}
+    return cast("DBOSConfig", {**defaults, **given, **address})
 
 
 def preset_wal(url: object) -> None:

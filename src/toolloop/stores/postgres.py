@@ -122,7 +122,7 @@ class PostgresStore:
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
         """While the block runs, call a function soon after a loop began to wait for a driver or a person, or ended.
 
-        It is called in a thread, also once the watch begins, and possibly not at all while the network fails.
+        It is called in a thread, sometimes without a cause, and possibly not at all while the network fails.
         """
         return self._db.watch(on_change)
 

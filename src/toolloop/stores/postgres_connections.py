@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ except ImportError as missing:
     ) from None
 
 T = TypeVar("T")
+LOG = logging.getLogger("toolloop")
 
 CHANNEL: Final = "toolloop"  # of NOTIFY
 _CONNECT_SECONDS: Final = 2  # psycopg's least time for opening a connection
@@ -292,10 +294,11 @@ class _Listener:
 
     def add(self, on_change: Callable[[], object], connect: Callable[[float], Connection]) -> None:
         with self._lock:
-            self._watchers.append(on_change)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, args=(connect,), daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=(connect,), daemon=True)
+                thread.start()
+                self._thread = thread
+            self._watchers.append(on_change)
 
     def remove(self, on_change: Callable[[], object]) -> None:
         with self._lock:
@@ -309,7 +312,7 @@ class _Listener:
                     return
             try:
                 self._listen(connect(time.monotonic() + self._timeout))
-            except (psycopg.Error, StoreError):  # whoever watches looks at the store meanwhile
+            except Exception:  # noqa: BLE001 - whatever failed: those who watch look at the store meanwhile
                 self._never.wait(_PULSE)
 
     def _listen(self, connection: Connection) -> None:
@@ -332,4 +335,7 @@ class _Listener:
 
     def _tell(self) -> None:
         for on_change in tuple(self._watchers):
-            on_change()
+            try:
+                on_change()
+            except Exception:  # the others are told all the same
+                LOG.exception("a function that is told of changes failed")
