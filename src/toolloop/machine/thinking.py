@@ -37,6 +37,11 @@ def all_messages(loop: Loop) -> list[str]:
     return [*loop.messages, *loop.unjoined, *_reply(loop.round)]
 
 
+def message_count(loop: Loop) -> int:
+    """Return the number of `all_messages`, without a copy of the history."""
+    return len(loop.messages) + len(loop.unjoined) + len(_reply(loop.round))
+
+
 def _rows(loop: Loop) -> list[Sequence[str]]:
     """Return all messages of the loop, and after a limit, also those with which it resumes."""
     rows: list[Sequence[str]] = [all_messages(loop)]

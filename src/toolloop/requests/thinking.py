@@ -14,7 +14,7 @@ from toolloop.machine.jsontext import JSON, decode, encode
 from toolloop.machine.loop import Judging, Loop
 from toolloop.machine.replies import ends_in_reply, ends_in_server_call
 from toolloop.machine.stop_reasons import ReplyAction
-from toolloop.machine.thinking import all_messages
+from toolloop.machine.thinking import all_messages, message_count
 from toolloop.messages.models import binds_thinking
 from toolloop.messages.reading import THINKING
 
@@ -47,7 +47,7 @@ def hangs_on_thinking(loop: Loop) -> bool:
 
 def has_lost_its_pause(loop: Loop) -> bool:
     """Return whether the prefix of a paused reply that can be sent only with its thinking has changed."""
-    before = len(all_messages(loop)) - len(_paused_reply(loop))
+    before = message_count(loop) - len(_paused_reply(loop))
     return loop.stale_thinking > before and hangs_on_thinking(loop)
 
 
