@@ -161,6 +161,23 @@ def compacting() -> Iterator[Face]:
         yield face
 
 
+@define
+class Holding(Rote):
+    """A model that holds the conversation, and is sent what is new."""
+
+    takes_threads: bool = True
+
+    def send(self, request: Request) -> Any:
+        assert self.number == 0 or len(request.messages) == 1
+        return super().send(request)
+
+
+@contextmanager
+def in_a_thread() -> Iterator[Face]:
+    with sync(Holding(), config=config(threads=True)) as face:
+        yield face
+
+
 @contextmanager
 def in_memory() -> Iterator[Face]:
     with sync(store=MemoryStore()) as face:

@@ -11,7 +11,7 @@ import pytest
 from tests import inside
 from tests.effort import IS_DEEP
 from tests.speed.growing import grown, growth, turn_of
-from tests.speed.loops import FACES, Face, Rote, after, config, sync
+from tests.speed.loops import FACES, Face, Rote, after, config, in_a_thread, sync
 from tests.speed.work import stepping
 from toolloop import LoopConfig, ToolLoopHandle, tool
 from toolloop.events import CallFinished
@@ -33,6 +33,12 @@ def test_a_turn_costs_what_is_new(name: str) -> None:
     """Calls, lines of Python, items of histories, texts read, written and judged, bytes in use: none grows."""
     with FACES[name]() as face:
         assert growth(face, ROUNDS.get(name, LATE)) == {}
+
+
+def test_a_turn_in_a_message_thread_costs_what_is_new() -> None:
+    """Each message is fingerprinted as it comes, and not again."""
+    with in_a_thread() as face:
+        assert growth(face, LATE) == {}
 
 
 def steps_with(calls: int, *, ask: bool) -> int:
