@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import traceback
@@ -268,6 +269,37 @@ def test_threads_share_a_limited_number_of_connections(url: str) -> None:
                 store.list()
             for thread in blocked:
                 thread.join(PATIENCE)
+
+
+def test_a_ctrl_c_while_it_waits_for_a_connection_loses_none(url: str) -> None:
+    """At the moment at which it gets the one that another thread returns."""
+    taken, pause = threading.Event(), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with PostgresStore(url, pool_size=1, timeout=3) as store:
+        store.migrate()
+
+        def hold(_: object) -> None:
+            taken.set()
+            pause.wait(0.1)
+
+        def use() -> None:
+            store._db.run(hold)
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            thread = threading.Thread(target=use)
+            thread.start()
+            assert taken.wait(PATIENCE)
+            with pytest.raises(KeyboardInterrupt):
+                store.list()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        thread.join(PATIENCE)
+        assert store.list() == []
 
 
 def refused(act: Callable[[], object]) -> None:
