@@ -250,6 +250,25 @@ def test_a_closed_store_has_no_connections_and_opens_again(url: str, store: Post
     assert store.load("loop").rev == 1
 
 
+def test_a_store_that_is_closed_while_a_call_uses_it_has_no_connections_after_that(
+    url: str, store: PostgresStore
+) -> None:
+    store.migrate()
+    used, go_on = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        used.set()
+        assert go_on.wait(PATIENCE)
+
+    thread = threading.Thread(target=store._db.run, args=(hold,))
+    thread.start()
+    assert used.wait(PATIENCE)
+    store.close()
+    go_on.set()
+    thread.join(PATIENCE)
+    until_there_are(0, url)
+
+
 def test_threads_share_a_limited_number_of_connections(url: str) -> None:
     """A call that gets none in time says so."""
     with PostgresStore(url, pool_size=2, timeout=2) as store:

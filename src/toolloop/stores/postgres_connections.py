@@ -215,6 +215,8 @@ class Connections:
         finally:
             for each in permit:
                 pool.permits.put(each)
+            if pool is not self._pool:
+                pool.close()  # as `close` did while this one was in use
 
     def look(self, act: Callable[[Connection], T]) -> T:
         """Run a function with a connection that was not set up.
