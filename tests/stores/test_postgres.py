@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import traceback
@@ -249,6 +250,25 @@ def test_a_closed_store_has_no_connections_and_opens_again(url: str, store: Post
     assert store.load("loop").rev == 1
 
 
+def test_a_store_that_is_closed_while_a_call_uses_it_has_no_connections_after_that(
+    url: str, store: PostgresStore
+) -> None:
+    store.migrate()
+    used, go_on = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        used.set()
+        assert go_on.wait(PATIENCE)
+
+    thread = threading.Thread(target=store._db.run, args=(hold,))
+    thread.start()
+    assert used.wait(PATIENCE)
+    store.close()
+    go_on.set()
+    thread.join(PATIENCE)
+    until_there_are(0, url)
+
+
 def test_threads_share_a_limited_number_of_connections(url: str) -> None:
     """A call that gets none in time says so."""
     with PostgresStore(url, pool_size=2, timeout=2) as store:
@@ -268,6 +288,37 @@ def test_threads_share_a_limited_number_of_connections(url: str) -> None:
                 store.list()
             for thread in blocked:
                 thread.join(PATIENCE)
+
+
+def test_a_ctrl_c_while_it_waits_for_a_connection_loses_none(url: str) -> None:
+    """At the moment at which it gets the one that another thread returns."""
+    taken, pause = threading.Event(), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with PostgresStore(url, pool_size=1, timeout=3) as store:
+        store.migrate()
+
+        def hold(_: object) -> None:
+            taken.set()
+            pause.wait(0.1)
+
+        def use() -> None:
+            store._db.run(hold)
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            thread = threading.Thread(target=use)
+            thread.start()
+            assert taken.wait(PATIENCE)
+            with pytest.raises(KeyboardInterrupt):
+                store.list()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        thread.join(PATIENCE)
+        assert store.list() == []
 
 
 def refused(act: Callable[[], object]) -> None:

@@ -188,16 +188,17 @@ class Connections:
 
         """
         pool, give_up = self._here(), time.monotonic() + self._timeout
+        permit: list[None] = []
         try:
-            pool.permits.get(timeout=self._timeout)
+            # In one call, so that a Ctrl-C comes before the permit is taken, or when `finally` can return it.
+            permit.extend(map(pool.permits.get, [True], [self._timeout]))
+            # The rest of the time is for the second try.
+            return self._try(act, pool, give_up - self._timeout / 3 if again else give_up)
         except Empty:
             raise StoreError(
                 f"all {self._size} connections of {self!r} stayed in use (gave up after {self._timeout:g} s): "
                 "try again, or give PostgresStore a larger pool_size"
             ) from None
-        try:
-            # The rest of the time is for the second try.
-            return self._try(act, pool, give_up - self._timeout / 3 if again else give_up)
         except psycopg.OperationalError as error:
             if not (again and _is_lost(error) and give_up - time.monotonic() >= _CONNECT_SECONDS):
                 raise self._explained(error) from error
@@ -212,7 +213,10 @@ class Connections:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UnreadableSnapshot(f"{self!r} is damaged: {error}. It was left as it is") from error
         finally:
-            pool.permits.put(None)
+            for each in permit:
+                pool.permits.put(each)
+            if pool is not self._pool:
+                pool.close()  # as `close` did while this one was in use
 
     def look(self, act: Callable[[Connection], T]) -> T:
         """Run a function with a connection that was not set up.
