@@ -65,11 +65,11 @@ deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random exampl
 
 check: lint types test cov ## Lint, types, tests, the coverage gate
 
-lint: $(READY_LINT) ## Ruff, formatting, that the docs say what the code says, and the words of the docs
+lint: $(READY_LINT) ## Ruff, formatting, that the docs say what the code says, and the words of docs, docstrings and errors
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m scripts.docs --check
-	@$(BIN)/python -m scripts.prose
+	@$(BIN)/python -m scripts.prose --code
 
 types: $(READY_LINT) ## mypy and pyright, strict, over the code and the examples of the docs
 	@$(BIN)/python scripts/typecheck.py

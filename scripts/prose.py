@@ -19,10 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LONGEST = 32  # words in a sentence; aim at 25
 PHRASES = {
-    # "not" before the verb, instead of "no" before the noun
-    r"\b(?:is|are|was|were) no (?!longer|more|less|fewer|better|worse|need)\w+": "'is not a ...': negate the verb",
+    # "not" before the verb, instead of "no" before the noun; "there is no ..." is English
+    r"(?<!\bthere)(?<!\s) (?:is|are|was|were) no (?!longer|more|less|fewer|better|worse|need)\w+": (
+        "'is not a ...': negate the verb"
+    ),
     r"has no word|have no word": "'has nothing to say', or name the command",
-    r"\bthere (?:is|are) no \w+ (?:that|which|who)": "'no ... does', or negate the verb",
     r"is not possible": "'cannot'",
     # whose turn it is
     r"(?:has|have|had|with) the word\b": "'it is your turn'",
@@ -68,7 +69,8 @@ def findings(text: str) -> Iterator[tuple[int, str]]:
     for pattern, remedy in _PHRASES:
         # A phrase may go over the end of a line.
         for found in re.finditer(pattern.pattern.replace(" ", r"\s+"), text, pattern.flags):
-            yield text.count("\n", 0, found.start()), f"{' '.join(found[0].split())!r}: write {remedy}"
+            start = found.end() - len(found[0].lstrip())
+            yield text.count("\n", 0, start), f"{' '.join(found[0].split())!r}: write {remedy}"
 
 
 def long_sentences(text: str) -> Iterator[tuple[int, str]]:

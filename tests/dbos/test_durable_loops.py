@@ -145,7 +145,7 @@ def test_a_retry_is_a_delayed_stretch(site: Site) -> None:
     retry_at = site.store.head("fails").due_at
     assert retry_at is not None
     assert delayed.delay_until_epoch_ms == pytest.approx(retry_at * 1000, abs=5000)
-    with pytest.raises(TimeoutError, match=r"'fails' still goes on after 0\.05 seconds: it is failed"):
+    with pytest.raises(TimeoutError, match=r"'fails' is still in progress after 0\.05 seconds: it is failed"):
         site.client().result("fails", 0.05)
     site.store.delete("fails")
 
@@ -215,7 +215,7 @@ def test_so_many_loops_are_driven_at_a_time(site: Site) -> None:
 
 def test_one_process_launches_once(site: Site) -> None:
     """DBOS is one for the process."""
-    with pytest.raises(RuntimeError, match="drives other loops"):
+    with pytest.raises(RuntimeError, match="already drives other loops"):
         site.drivers().launch()
     with pytest.raises(RuntimeError, match="this client cannot drive"):
         site.client().launch()
@@ -288,6 +288,6 @@ def test_a_start_survives_a_dbos_that_cannot_be_reached(tmp_path: Path, caplog: 
     """The loop is in the store, where a sweep finds it."""
     with site_at("sqlite", tmp_path) as site:
         site.client().start("one", params("Hello"))
-        assert "DBOS failed, a sweep tries again" in caplog.text
+        assert "DBOS failed; a sweep will retry" in caplog.text
         assert site.store.head("one").status == "runnable"
         assert time.time() - site.store.head("one").created < DEADLINE

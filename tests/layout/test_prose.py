@@ -9,7 +9,8 @@ from scripts.prose import of_module, of_page
 PAGE = """# A page
 
 This is
-no error, and `is no error` is code.
+no error, and `is no error` is code. There is no error here, and there
+are no others.
 
 ```python
 # whoever reads this

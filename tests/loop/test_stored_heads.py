@@ -281,7 +281,7 @@ def test_a_decision_about_a_deleted_loop_does_not_reach_its_successor(kind: str,
         lambda: party.say(party.handle.stop),
         party.run,
     ):
-        with pytest.raises(LoopNotFound, match="another one was created under its id"):
+        with pytest.raises(LoopNotFound, match="another loop was created under its id"):
             act()
     assert (world.journal(), world.listed()) == (before, row)
     successor.decide(t2=APPROVED)

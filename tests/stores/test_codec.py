@@ -49,7 +49,7 @@ def test_integers_of_any_size_and_lone_surrogates_stay_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": FORMAT + 1}, f"format {FORMAT + 1}; this version of toolloop reads format {FORMAT}.*newer"),
+        ({"format": FORMAT + 1}, f"format {FORMAT + 1}, but this version of toolloop reads format {FORMAT}.*newer"),
         ({"format": 0}, "has format 0"),
         ({"format": -1}, "has format -1"),
         ({"format": True}, "has format True"),
@@ -82,9 +82,9 @@ def test_what_has_no_format_is_no_snapshot(thing: Any) -> None:
         ({"phase": "Ready"}, "expected an object, got str"),
         ({"unjoined": "text"}, "expected a list, got str @ .*unjoined"),
         ({"unjoined": [1]}, r"expected a string, got int @ .*unjoined\[0\]"),
-        ({"unjoined": ["{"]}, "'unjoined' holds a text that is not the JSON it should be"),
-        ({"unjoined": ['["role"]']}, "'unjoined' holds a text that is not the JSON it should be"),
-        ({"unjoined": ['{"role":"user"}']}, "'unjoined' holds a text that is not the JSON it should be"),
+        ({"unjoined": ["{"]}, "'unjoined' holds a text that is not the expected JSON"),
+        ({"unjoined": ['["role"]']}, "'unjoined' holds a text that is not the expected JSON"),
+        ({"unjoined": ['{"role":"user"}']}, "'unjoined' holds a text that is not the expected JSON"),
         ({"messages": ["nothing"]}, "'messages' holds a text"),
         ({"response": "nothing"}, "'response' holds a text"),
         ({"more": 1}, r"extra fields found \(more\)"),
@@ -96,7 +96,7 @@ def test_what_has_no_format_is_no_snapshot(thing: Any) -> None:
             {"phase": {"name": "Finished", "termination": {"kind": "timeout", "limit": "5"}}},
             "expected a finite number, got str",
         ),
-        ({"phase": {"name": "Judging", "action": "LAUGH"}}, "'LAUGH' is no action; it may be RUN, END"),
+        ({"phase": {"name": "Judging", "action": "LAUGH"}}, "'LAUGH' is not an action; it may be RUN, END"),
         ({"phase": {"name": "Waiting", "reason": "tea"}}, "reason"),
     ],
 )
@@ -120,7 +120,7 @@ def refuse(body: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"params": "{"}, "'params' holds a text that is not the JSON it should be|Expecting|Unterminated"),
+        ({"params": "{"}, "'params' holds a text that is not the expected JSON|Expecting|Unterminated"),
         ({"loop_id": 5}, "expected a string, got int @ .*setup.loop_id"),
         ({"limits": {"timeout": True}}, "expected a finite number, got bool"),
         ({"limits": {"max_pauses": 1.5}}, "expected an integer, got float"),
@@ -143,7 +143,7 @@ def test_what_is_wrong_inside_is_named_with_its_place(change: dict[str, Any], sa
         ({"loops": [5]}, r"loops\[0\] is not an object with a path"),
         ({"loops": [{}]}, r"loops\[0\] is not an object with a path"),
         ({"loops": [{"path": "p"}]}, "expected a list, got str"),
-        ({"loops": [{"path": ["p"]}]}, r"loops\[0\] is not the next"),
+        ({"loops": [{"path": ["p"]}]}, r"loops\[0\] is out of order"),
         ({"mood": "good"}, "expected an object with loops, got dict"),
     ],
 )
@@ -157,4 +157,4 @@ def test_each_loop_comes_once_and_after_the_one_above(path: list[str]) -> None:
     """Else it would be lost, or stand nowhere."""
     body = fields()
     body["loops"].append({**body["loops"][0], "path": path})
-    refuse(body, r"loops\[1\] is not the next: each loop comes once, after the one that it runs inside of")
+    refuse(body, r"loops\[1\] is out of order: each loop appears once, after the loop that contains it")

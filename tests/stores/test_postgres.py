@@ -140,11 +140,11 @@ def test_a_role_with_rights_on_the_tables_alone_can_do_everything(url: str, stor
     name = "dml_only"
     run_sql(url, f"DROP ROLE IF EXISTS {name}", f"CREATE ROLE {name} LOGIN")
     with PostgresStore(url.replace("owner:", f"{name}:")) as used:
-        with pytest.raises(StoreError, match="lacks a right: see `toolloop migrate --help`"):
+        with pytest.raises(StoreError, match="lacks a privilege: see `toolloop migrate --help`"):
             used.list()
         assert not used.is_migrated()
         store.migrate()
-        with pytest.raises(StoreError, match="lacks a right"):
+        with pytest.raises(StoreError, match="lacks a privilege"):
             used.list()
         run_sql(
             url,
@@ -198,7 +198,7 @@ def test_a_foreign_schema_and_a_newer_format_are_left_as_they_are(url: str) -> N
             "CREATE TABLE toolloop.loops ()",
             f"COMMENT ON TABLE toolloop.loops IS {comment}",
         )
-        with PostgresStore(url) as store, pytest.raises(UnreadableSnapshot, match="It was left as it is"):
+        with PostgresStore(url) as store, pytest.raises(UnreadableSnapshot, match="Nothing was changed"):
             store.list()
 
 
@@ -469,4 +469,4 @@ def test_a_function_that_fails_keeps_nobody_else_from_being_told(
                 pass
             other.create(loop_id, entries(loop_id), head=READY)
             assert told.acquire(timeout=PATIENCE)
-    assert "a function that is told of changes failed" in caplog.text
+    assert "a function that watches for changes failed" in caplog.text

@@ -67,7 +67,7 @@ def refuse(path: Path, says: str) -> None:
 def test_a_file_that_is_not_a_database_is_refused(path: Path, content: bytes) -> None:
     """Short or long, also if its beginning is right."""
     path.write_bytes(content)
-    refuse(path, "not an SQLite database. It was left as it is")
+    refuse(path, "not an SQLite database. It was not changed")
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
@@ -98,7 +98,7 @@ def test_a_store_of_a_newer_format_is_refused(path: Path, store: SqliteStore) ->
     """By number, with what to do."""
     store.close()
     script(path, "PRAGMA user_version = 2")
-    refuse(path, "is a store of format 2; this version of toolloop reads format 1.* or a newer one")
+    refuse(path, "is a store of format 2, but this version of toolloop reads format 1.* or a newer one")
 
 
 @pytest.mark.parametrize("damage", ["DROP TABLE events", "DROP TABLE tokens"])
@@ -152,7 +152,7 @@ def test_reading_needs_no_write_permission(store: SqliteStore, path: Path, folde
         assert worker.ask("[loop.loop_id for loop in store.list()]") == "['loop']"
         answer = worker.ask(APPEND_BIG)
         assert answer.startswith("StoreError")
-        assert "can only be read" in answer or "cannot be opened" in answer
+        assert "is read-only" in answer or "cannot be opened" in answer
         assert path.read_bytes() == before
         path.parent.chmod(0o777)
         path.chmod(0o666)
@@ -216,7 +216,7 @@ def test_a_full_database_is_refused(store: SqliteStore) -> None:
     """SQLite's own limit of pages. Then it is lifted."""
     was = contents(store)
     store._file.read(lambda db: db.execute("PRAGMA max_page_count = 12").fetchall())
-    with pytest.raises(StoreError, match=r"loops\.db has no space left: free some"):
+    with pytest.raises(StoreError, match=r"loops\.db cannot grow, because the disk is full: free some"):
         store.append("loop", BIG, expected_rev=1)
     assert contents(store) == was
     store.close()

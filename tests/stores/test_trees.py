@@ -73,7 +73,7 @@ def test_what_is_no_loop_inside_of_a_call_is_refused() -> None:
         ({"format": 1}, r"extra fields found \(format\)"),
         ({"setup": 5}, "setup"),
         ({"round": 5}, "round"),
-        ({"path": ["gone", "p"]}, r"loops\[1\] is not the next"),
+        ({"path": ["gone", "p"]}, r"loops\[1\] is out of order"),
     ]
     for change, says in cases:
         body: Any = {key: value for key, value in dump(fold(TREE)).items() if key not in ("format", "digest")}

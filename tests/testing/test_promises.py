@@ -67,7 +67,7 @@ def test_a_call_that_starts_twice_is_found() -> None:
     started = j.find(EVENTS, Started, "edited")
     assert "'edited' (write) was started a second time" in broken(inserted(Started("edited"), started))[0]
     ended = j.find(EVENTS, Ended, "edited")
-    assert "'edited' (write) was started after it had its result" in broken(inserted(Started("edited"), ended))[0]
+    assert "'edited' (write) was started after it had a result" in broken(inserted(Started("edited"), ended))[0]
     asleep = [*EVENTS[: started + 1], Woken(driver="another"), Started("edited")]
     assert "'edited' (write) was started a second time" in broken(asleep)[0]
 
@@ -84,7 +84,7 @@ def test_another_input_than_was_decided_is_found() -> None:
     started = EVENTS[at]
     assert isinstance(started, Started)
     changed = [*EVENTS[:at], evolve(started, digest="0" * 64), *EVENTS[at + 1 :]]
-    assert "was started with another name or input than was proposed and decided" in broken(changed)[0]
+    assert "was started with another name or input than the proposed and approved one" in broken(changed)[0]
 
 
 def test_an_end_without_a_start_is_found() -> None:
@@ -98,7 +98,7 @@ def test_an_event_that_cannot_follow_is_found() -> None:
     at = j.find(EVENTS, TurnEnded)
     found = broken([*EVENTS[:1], EVENTS[at], *EVENTS[1:]])
     assert len(found) == 1
-    assert found[0].startswith("entry 2: TurnEnded is not possible here")
+    assert found[0].startswith("entry 2: TurnEnded is not allowed here")
 
 
 def test_an_id_that_is_there_twice_is_found() -> None:
@@ -117,4 +117,4 @@ def test_a_call_without_exactly_one_result_is_found() -> None:
         answer = f'{{"role":"user","content":[{",".join([result] * count)}]}}'
         state = begin(evolve(first, messages=(*first.messages, asked, answer)))
         found = list(_unanswered(None, state.root))
-        assert found == ([] if count == 1 else [f"the call 'c' is there 1 times, and has {count} results"])
+        assert found == ([] if count == 1 else [f"the call 'c' occurs 1 times, and has {count} results"])

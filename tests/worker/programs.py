@@ -42,7 +42,7 @@ class Ends(logging.Handler):
         self._talk = talk
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "ends" in record.getMessage():
+        if "stops" in record.getMessage():
             self._talk.say(ends=True)
 
 

@@ -16,7 +16,7 @@ from toolloop.messages.repair import repair
 from toolloop.messages.rounds import open_code_calls, rounds
 
 #: The beginning of each summary. The next compaction recognizes the summary by it.
-SUMMARY_START: Final = "[Summary of the conversation so far, in the place of its messages]"
+SUMMARY_START: Final = "[Summary of the conversation so far, instead of its messages]"
 
 # With these settings, the rule about thinking at the start of a turn is also checked.
 _MANUAL: Final[dict[str, Any]] = {"model": "claude-sonnet-4-5", "thinking": {"type": "enabled"}}

@@ -30,11 +30,11 @@ from toolloop.tools.function import is_async
 
 #: The request for a summary ends with this prompt.
 SUMMARY_PROMPT: Final = """\
-Summarize the conversation so far. Your summary takes the place of its messages, and whoever reads it goes on with the \
-work and knows nothing else of it. Keep: what the user asked for, and every wish and limit that still holds; what was \
-done and found out, with names, paths, numbers and other details that will be needed again; what failed, and why; what \
-is decided; what is left to do, and the next step. Leave out what no longer matters. Answer with the summary alone. \
-Call no tools, and do not go on with the work itself."""
+Summarize the conversation so far. Your summary replaces its messages: the next reader continues the work and sees \
+nothing else of the conversation. Keep the user's requests, and every preference and limit that still applies; results \
+and findings, with names, paths, numbers and other details that will be needed again; failures and their causes; \
+decisions; the remaining work and the next step. Leave out anything that no longer matters. Answer with the summary \
+alone. Do not call tools, and do not continue the work itself."""
 
 _ASKED: Final = "Summarize(params=...)"
 _COMPLETE: Final = frozenset({"end_turn", "stop_sequence"})

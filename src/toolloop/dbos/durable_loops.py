@@ -1,4 +1,4 @@
-"""Loops that DBOS dispatches: which process drives which loop, on any number of machines."""
+"""Loops that DBOS dispatches to processes, on any number of machines."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from toolloop.worker.sync import Worker
 
 T = TypeVar("T")
 LOG = logging.getLogger("toolloop.dbos")
-_PAUSE = 0.5  # seconds before a stretch tries again, on average and at first; then twice as long each time
+_PAUSE = 0.5  # seconds before the first retry of a stretch, on average; each later pause is twice as long
 _DOUBLINGS = 5
-_POLL = 0.1  # seconds between two looks of `result`, at first
+_POLL = 0.1  # seconds between the first two polls of `result`
 _LONGEST_POLL = 1.0
-_MOST = 1000  # loops that a sweep enqueues at most; the next one goes on
-_DRAIN = 600  # seconds that `close` waits at most for turns in progress
-_LAUNCHED: list[DurableLoops] = []  # one at most: a process has one DBOS
+_MOST = 1000  # the maximum number of loops that a sweep enqueues; the next one continues
+_DRAIN = 600  # the maximum seconds that `close` waits for turns in progress
+_LAUNCHED: list[DurableLoops] = []  # one at most, because a process has one DBOS
 
 
 @DBOS.step(name="toolloop.drive")
@@ -46,7 +46,7 @@ def _drive(loop_id: str, tries: int) -> float | None:
 
 @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
 def _stretch(loop_id: str) -> None:
-    # A change of the order of these steps needs another `settings.VERSION`.
+    # If you change the order of these steps, change `settings.VERSION`, too.
     for tries in count():
         if (pause := _drive(loop_id, tries)) is None:
             return
@@ -57,24 +57,24 @@ class DurableLoops:
     """Drive the loops of a store on any number of machines, dispatched by DBOS.
 
     The store keeps the loops. DBOS keeps their ids, and assigns them to processes. Without a provider and tools, this
-    is a client: it starts loops, decides their calls and reads them, and other processes drive.
+    object is a client: it starts loops, decides their calls and reads them, and other processes drive them.
 
     Args:
-        store: where the loops are. It must be one that every process can reach.
-        provider: as for a handle. Tools and callables of the configuration are sync.
-        tools: of the loops; as for `Worker`.
+        store: the store with the loops. Every process must be able to reach it.
+        provider: as for a handle. Tools and callables of the configuration must be sync.
+        tools: the tools of the loops; as for `Worker`.
         dbos: the configuration of DBOS, with `name`, `system_database_url`, and on PostgreSQL an `executor_id` for each
-            process that drives.
+            process that drives loops.
         queue: the options of `DBOS.register_queue`, such as `worker_concurrency`, `global_concurrency` and `limiter`;
-            `name` is `"toolloop"` if it is left out. Options of partitions are refused.
-        params: what no store keeps; as for `Worker`.
+            `name` defaults to `"toolloop"`. Options for partitions are refused.
+        params: parameters that the store does not keep; as for `Worker`.
         context: as for `Worker`.
-        config: as for `Worker`, and the limits of loops that are started here.
+        config: as for `Worker`, and the limits of loops that `start` creates.
         sweep_every: seconds between two sweeps, on average.
 
     Raises:
-        ValueError: parts that do not fit: see the guide to DBOS.
-        BadTool, TypeError: a part is of a type that it cannot be.
+        ValueError: two arguments do not fit together: see the guide to DBOS.
+        BadTool, TypeError: an argument has a wrong type.
 
     """
 
@@ -94,11 +94,11 @@ class DurableLoops:
         check_store(store)
         check_seconds("sweep_every", sweep_every)
         if sweep_every <= 0:
-            raise ValueError(f"sweep_every is {sweep_every}; give seconds above zero")
+            raise ValueError(f"sweep_every is {sweep_every}; give more than 0 seconds")
         self._settings = settings_of(dbos, store, drives=provider is not None)
         self._queue: dict[str, Any] = {"name": "toolloop", **(queue or {})}
         if partitioned := sorted(name for name in self._queue if name.startswith("partition")):
-            raise ValueError(f"queue has {', '.join(partitioned)}; the queue of the loops has no partitions")
+            raise ValueError(f"queue has {', '.join(partitioned)}: leave it out, loops cannot use a partitioned queue")
         tools = ToolRegistry(tools) if not isinstance(tools, ToolRegistry) else tools
         self._worker: Any = (
             None if provider is None else Worker(store, provider, tools, params=params, context=context, config=config)
@@ -115,11 +115,12 @@ class DurableLoops:
     # --- anywhere ----------------------------------------------------------------------------------------------------
 
     def start(self, loop_id: str, params: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
-        """Create a loop in the store, and enqueue it. If it is there already, nothing changes.
+        """Create a loop in the store, and enqueue it. If it already exists, nothing changes.
 
         Args:
-            loop_id: a name of your own, such as the number of an order: a second start with it is harmless.
-            params: as for a handle. What no store keeps is left out: give that to the processes that drive.
+            loop_id: an id that you choose, such as the number of an order: starting it again is harmless.
+            params: as for a handle. Parameters that the store does not keep are dropped: pass them to the processes
+                that drive loops.
             metadata: as for `ToolLoopHandle.open`.
 
         Raises:
@@ -131,7 +132,7 @@ class DurableLoops:
         self._enqueue(loop_id)
 
     def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
-        """Decide calls of a loop, as `Inbox.decide` does. Once none waits, the loop is enqueued.
+        """Decide calls of a loop, like `Inbox.decide`. When no call waits any longer, enqueue the loop.
 
         Raises:
             StoreError, LoopNotFound, UnknownCall, AlreadyDecided, DecisionConflict, IllegalCommand: as `Inbox.decide`.
@@ -145,12 +146,12 @@ class DurableLoops:
 
         Args:
             loop_id: the loop.
-            timeout: in seconds. None: wait as long as it takes.
+            timeout: in seconds. None: no limit.
 
         Raises:
-            LoopNotFound: it is not there.
+            LoopNotFound: the loop does not exist.
             StoreError: the store failed.
-            TimeoutError: the loop still goes on.
+            TimeoutError: the loop is still running or waiting to run.
 
         """
         if timeout is not None:
@@ -160,8 +161,8 @@ class DurableLoops:
             left = wait if timeout is None else timeout - (time.monotonic() - begun)
             if left <= 0:
                 raise TimeoutError(
-                    f"the loop {loop_id!r} still goes on after {timeout} seconds: it is {loop.status}. Wait longer, or "
-                    "look whether a process that drives it is there"
+                    f"the loop {loop_id!r} is still in progress after {timeout} seconds: it is {loop.status}. Wait "
+                    "longer, or check that a process drives the loops of this queue"
                 )
             time.sleep(min(wait, left))
             wait = min(wait * 2, _LONGEST_POLL)
@@ -170,23 +171,23 @@ class DurableLoops:
     # --- where loops are driven --------------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Launch DBOS in this process, and drive loops from now on.
+        """Launch DBOS in this process, and start to drive loops.
 
-        DBOS recovers what this executor left. Then the sweeps begin: see `sweep`. Your own workflows may run beside the
-        loops, if they are registered before.
+        DBOS recovers the workflows that this executor left. Then the sweeps begin: see `sweep`. To run your own
+        workflows beside the loops, register them first.
 
         Raises:
-            RuntimeError: this is a client, or the process has created DBOS already.
+            RuntimeError: this is a client, or the process has already created DBOS.
 
         """
         if self._worker is None:
             raise RuntimeError("this client cannot drive loops: create it with a provider and the tools")
         if _LAUNCHED:
-            raise RuntimeError("this process drives other loops with DBOS already: close those first")
+            raise RuntimeError("this process already drives other loops with DBOS: close that DurableLoops first")
         preset_wal(self._settings.get("system_database_url"))
         DBOS(config=self._settings)
         if DBOS.application_version != self._stretches.version:
-            raise RuntimeError("this process has created DBOS already, with other settings: leave that to DurableLoops")
+            raise RuntimeError("this process has already created DBOS with other settings: let DurableLoops create it")
         self._stopping.clear()
         _LAUNCHED.append(self)
         try:
@@ -199,7 +200,7 @@ class DurableLoops:
         self._sweeper.start()
 
     def close(self) -> None:
-        """End the turns in progress, leave their loops to other processes, and end DBOS. A client disconnects."""
+        """Finish the turns in progress, leave their loops to other processes, and stop DBOS. A client disconnects."""
         self._stopping.set()
         if self._sweeper is not None:
             self._sweeper.join()
@@ -210,9 +211,11 @@ class DurableLoops:
     def sweep(self) -> list[str]:
         """Enqueue lost stretches, and return their ids. After `launch`, a thread calls this every few seconds.
 
-        A stretch is lost if an executor began it and no live driver has the loop, or if it waits for another version of
-        the application; both if two sweeps in a row find it so. The stretch of a loop that is due is lost if it is not
-        in the queue, for example because the loop was decided in the store alone.
+        A stretch is lost in these cases:
+
+        - Two sweeps in a row find that an executor began it, but no live driver has the loop.
+        - Two sweeps in a row find that it waits for another version of the application.
+        - Its loop is due, but it is not in the queue. For example, the call was decided in the store without DBOS.
 
         Raises:
             StoreError: the store failed.
@@ -235,26 +238,26 @@ class DurableLoops:
         return lost
 
     def _seems_lost(self, stretch: Stretch) -> bool:
-        """Return whether a stretch is lost, unless it continues or ends in this moment."""
+        """Return whether a stretch looks lost. It may still continue or end at this moment."""
         if not stretch.is_running:
             return stretch.version != self._stretches.version
         try:
             return not self._desk.is_driven(self._desk.head(stretch.loop_id))
         except LoopNotFound:
-            return True  # put back, the stretch finds that out, and ends
+            return True  # back in the queue, the stretch finds no loop, and ends
 
     def _sweep_on_and_on(self) -> None:
         while True:
             try:
                 self.sweep()
-            except Exception:  # whatever a store or a database may do: the next sweep may do better
+            except Exception:  # a store or a database may raise anything; the next sweep may succeed
                 LOG.exception("a sweep failed")
             # Processes that were started together do not sweep together.
             if self._stopping.wait(self._sweep_every * (0.5 + random.random())):  # noqa: S311 - no secret
                 return
 
     def _drive(self, loop_id: str, tries: int) -> float | None:
-        """Drive a loop to its next pause. Return after how many seconds to try again; None: the stretch has ended."""
+        """Drive a loop to its next pause. Return the seconds until the next attempt; None: the stretch has ended."""
         if self._stopping.is_set():
             return None  # a sweep of another process puts it back
         pause: float = _PAUSE * 2 ** min(tries, _DOUBLINGS) * (0.5 + random.random())  # noqa: S311 - no secret
@@ -263,7 +266,7 @@ class DurableLoops:
         except LoopNotFound:
             return None
         except StoreError as error:
-            LOG.info("the loop %r is tried again in %.1f s: %s", loop_id, pause, error, extra={"loop_id": loop_id})
+            LOG.info("will retry the loop %r in %.1f s: %s", loop_id, pause, error, extra={"loop_id": loop_id})
             return pause
         if loop.due_at is None:
             return None
@@ -279,11 +282,11 @@ class DurableLoops:
 
     @staticmethod
     def _safely(ask: Callable[[], T]) -> T | None:
-        """Ask DBOS, and log a failure. The loops are in the store, and the next sweep enqueues those that are due."""
+        """Call DBOS, and log a failure. The loops are in the store, and the next sweep enqueues those that are due."""
         try:
             return ask()
-        except Exception as error:  # noqa: BLE001 - whatever a database may do
-            LOG.warning("DBOS failed, a sweep tries again: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        except Exception as error:  # noqa: BLE001 - a database may raise anything
+            LOG.warning("DBOS failed; a sweep will retry: %s: %s", type(error).__name__, str(error).partition("\n")[0])
             return None
 
     @staticmethod

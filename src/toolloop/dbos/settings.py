@@ -1,4 +1,4 @@
-"""The configuration of DBOS: what toolloop needs of it, and what cannot work."""
+"""The configuration of DBOS: the defaults of toolloop, and the checks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from toolloop.machine.jsontext import a_type
 from toolloop.stores import MemoryStore, SqliteStore
 from toolloop.stores.protocol import Store
 
-# Counts the orders of steps that a stretch has had: DBOS replays a stretch only in an application of its own version.
+# Counts the changes to the steps of a stretch: DBOS replays a stretch only in an application of the same version.
 VERSION = "toolloop-1"
-# Else a network that forwards nothing holds a start, a decision and the sweeps up for hours. Parameters of libpq.
+# Parameters of libpq. Without them, a network that drops all packets blocks starts, decisions and sweeps for hours.
 _NETWORK = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -29,31 +29,31 @@ def settings_of(config: DBOSConfig, store: Store, *, drives: bool) -> DBOSConfig
     """Return the configuration of DBOS with the defaults of toolloop.
 
     Args:
-        config: as the caller gave it.
-        store: where the loops are.
+        config: the caller's configuration.
+        store: the store with the loops.
         drives: whether this process drives loops.
 
     Raises:
-        ValueError: something is missing, or two parts do not fit.
+        ValueError: a setting is missing, or two settings do not fit together.
 
     """
     for name in ("name", "system_database_url"):
         if not config.get(name):
-            raise ValueError(f"dbos has no {name!r}; the processes that share the loops must name the same one")
+            raise ValueError(f"dbos has no {name!r}; give the same one to all processes that share the loops")
     url = make_url(str(config.get("system_database_url")))
     if url.get_backend_name() == "sqlite":
         if url.database in (None, "", ":memory:"):
-            raise ValueError("the system database of DBOS is in memory; give the path of a file: 'sqlite:///dbos.db'")
+            raise ValueError("the system database of DBOS is in memory; give a file, such as 'sqlite:///dbos.db'")
     elif isinstance(store, SqliteStore | MemoryStore):
         raise ValueError(
-            f"DBOS is on PostgreSQL, and the loops are in {a_type(store)}, which other machines cannot read: "
-            "give a PostgresStore, or let DBOS use a SQLite file"
+            f"DBOS uses PostgreSQL, but the loops are in {a_type(store)}, which other machines cannot read: "
+            "give a PostgresStore, or let DBOS use an SQLite file"
         )
     elif drives and (config.get("executor_id") or os.environ.get("DBOS__VMID") or "local") == "local":
         raise ValueError(
-            "the executor_id is 'local', as in any other process: DBOS would take the stretches that another one runs "
-            "for its own. Give each process an executor_id that it keeps when it is started again, such as its host "
-            "and number"
+            "the executor_id is 'local', the default of every process: DBOS would recover stretches that another "
+            "process runs. Give each process its own executor_id, which it keeps after a restart, such as its host and "
+            "number"
         )
     if url.get_backend_name() != "sqlite":
         url = url.set(query={**_NETWORK, **url.query})
@@ -64,7 +64,7 @@ def settings_of(config: DBOSConfig, store: Store, *, drives: bool) -> DBOSConfig
 
 
 def preset_wal(url: object) -> None:
-    """Let a SQLite system database use a write-ahead log: without one, the processes lock each other out."""
+    """Give an SQLite system database a write-ahead log: without one, the processes lock each other out."""
     parsed = make_url(str(url))
     if parsed.get_backend_name() == "sqlite":
         connection = sqlite3.connect(str(parsed.database))

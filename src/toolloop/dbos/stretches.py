@@ -1,7 +1,7 @@
 """Stretches as workflows in a queue of DBOS.
 
-A stretch drives a loop from one pause to the next. It is the workflow `LOOP/REV`: the loop, and its revision when it
-was enqueued. DBOS runs an id once; the guards of the journal make it harmless if it runs one again.
+A stretch drives a loop from one pause to the next. Its workflow id is `LOOP/REV`: the loop, and its revision when it
+was enqueued. DBOS runs each id once. A second run is harmless, because the journal refuses stale appends.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Stretch:
     """A stretch that has not ended.
 
     Attributes:
-        id: of the workflow.
+        id: the id of the workflow.
         is_running: whether an executor has taken it from the queue.
-        began: when that was, in milliseconds since the epoch.
-        version: of the application that may run it.
+        began: when it was taken, in milliseconds since the epoch.
+        version: the version of the application that may run it.
 
     """
 
@@ -45,7 +45,7 @@ class Stretches:
     """The queue. Its methods may be called from any thread."""
 
     def __init__(self, settings: Mapping[str, Any], queue: str) -> None:
-        """Connect at the first use. `settings`: see `settings_of`."""
+        """Keep the settings; the first use connects. `settings`: see `settings_of`."""
         self.version: str = settings["application_version"]
         self._queue = queue
         self._client = DBOSClient(
@@ -63,7 +63,7 @@ class Stretches:
         self._client.destroy()
 
     def enqueue(self, loop: StoredLoop) -> None:
-        """Enqueue the stretch of a loop that is due, or will be. If it was enqueued already, nothing changes."""
+        """Enqueue the stretch of a loop that is due, or will be. If it was already enqueued, nothing changes."""
         options: EnqueueOptions = {
             "queue_name": self._queue,
             "workflow_name": WORKFLOW,
@@ -76,19 +76,19 @@ class Stretches:
         self._client.enqueue(options, loop.loop_id)
 
     def used(self, ids: Collection[str]) -> set[str]:
-        """Return those of these ids that a workflow has already, whatever its status."""
+        """Return those ids for which a workflow exists, with any status."""
         if not ids:
             return set()
         found = self._client.list_workflows(workflow_ids=list(ids), load_input=False, load_output=False)
         return {each.workflow_id for each in found}
 
     def put_back(self, lost: str) -> None:
-        """Put a stretch into the queue again, for executors of this version, whatever its status."""
+        """Put a stretch with any status into the queue again, for executors of this version."""
         self._client.cancel_workflow(lost)
         self._client.rewind_workflow(lost, start_step=1, application_version=self.version, queue_name=self._queue)
 
     def open(self) -> list[Stretch]:
-        """Return the running stretches, and those that wait and are due."""
+        """Return the running stretches, and the waiting stretches that are due."""
         found = self._client.list_workflows(
             name=WORKFLOW, queue_name=self._queue, status=["PENDING", "ENQUEUED"], load_input=False, load_output=False
         )
@@ -98,5 +98,5 @@ class Stretches:
 
 
 def stretch_id(loop: StoredLoop) -> str:
-    """Return the id of the stretch that begins with a loop as it is stored now."""
+    """Return the id of the stretch that begins at the current revision of a loop."""
     return f"{loop.loop_id}/{loop.rev}"

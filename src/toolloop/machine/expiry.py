@@ -37,7 +37,7 @@ def is_expired(call: Call, now: float) -> bool:
 
 def _expired(call: Call, texts: Texts) -> Call:
     if call.started:  # it ran once, was interrupted, and waits for the decision whether to run again
-        text = say(texts, "uncertain", reason="nobody decided in time whether it may run again")
+        text = say(texts, "uncertain", reason="no decision on a rerun arrived in time")
     else:
         text = say(texts, "expired")
     return settle(call, error_result(text, Outcome.EXPIRED))

@@ -72,18 +72,17 @@ class Texts:
     denied: str = "This call was denied and did not run. Reason: {reason}"
     not_run: str = "This call was not run: the loop stopped before it started."
     cancelled: str = "This call was cancelled while it ran. It may have had effects."
-    uncertain: str = "This call was started, and nobody saw it end. It may have had effects. Note: {reason}"
+    uncertain: str = "This call was started, but its outcome is unknown. It may have had effects. Note: {reason}"
     unknown_tool: str = "There is no tool named {name!r}. The tools are: {known}."
     tool_gone: str = "The tool {name!r} is no longer there. This call did not run."
     invalid_input: str = "The input does not fit the schema of {name}, so the call did not run:\n{problems}"
     timed_out: str = "This call took longer than {seconds} seconds and was cancelled. It may have had effects."
     left_behind: str = (
-        "This call took longer than {seconds} seconds, and nobody waits for it any more. It may still be running, and "
-        "may have effects."
+        "This call took longer than {seconds} seconds and was abandoned. It may still be running, and may have effects."
     )
     failed: str = "{error}"
     edited: str = "Note: the call {id} ({name}) ran with another input than the one you gave: {input}"
-    expired: str = "This call expired: nobody decided on it in time, and it did not run here."
+    expired: str = "This call expired: no decision arrived in time, and it did not run here."
     loop_warning: str = (
         "You called {name} {count} times in a row with identical arguments. If that brings you no further, try "
         "something else, or say what stands in the way."

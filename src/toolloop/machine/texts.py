@@ -10,7 +10,7 @@ PLACES: dict[str, dict[str, str]] = {
     "denied": {"reason": "not today"},
     "not_run": {},
     "cancelled": {},
-    "uncertain": {"reason": "nobody knows"},
+    "uncertain": {"reason": "the process crashed"},
     "unknown_tool": {"name": "add", "known": "sub, mul"},
     "tool_gone": {"name": "add"},
     "invalid_input": {"name": "add", "problems": "- a: expected a number"},

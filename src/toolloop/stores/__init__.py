@@ -1,4 +1,4 @@
-"""Where loops are kept: stores of journals, and the stored format."""
+"""The stores of journals, and the stored format."""
 
 import sys
 from importlib import import_module
@@ -41,13 +41,13 @@ _ORIGIN = {
 }
 
 
-if not TYPE_CHECKING:  # a checker would take a module-level `__getattr__` for "every name exists"
+if not TYPE_CHECKING:  # with a module-level `__getattr__`, a type checker would assume that every name exists
 
     def __getattr__(name: str) -> object:
         """Import a public name at its first use (PEP 562)."""
         for module, names in _ORIGIN.items():
             if name in names:
-                import_module("toolloop.machine")  # as a whole: threads that import parts of it may wait for each other
+                import_module("toolloop.machine")  # as a whole: threads that import parts of it may deadlock
                 value = globals()[name] = getattr(import_module(module), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])

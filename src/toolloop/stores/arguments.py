@@ -1,4 +1,4 @@
-"""Checks of what a store is given, the same for every store."""
+"""Checks of the arguments of a store, the same for every store."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _METADATA_BYTES = 4096
 
 
 def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
-    """Refuse a value that is not a text, or that a store could not give back unchanged.
+    """Refuse a value that is not a string, or that a store could not return unchanged.
 
     Args:
-        name: of the argument, for the error.
+        name: the name of the argument, for the error.
         value: the argument.
         may_be_empty: whether `""` is allowed.
 
     Raises:
         TypeError: it is not a string.
-        ValueError: it is empty, or has a NUL or a lone surrogate in it.
+        ValueError: it is empty, or contains a NUL or a lone surrogate.
 
     """
     if not isinstance(value, str):
@@ -29,16 +29,18 @@ def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
     if not value and not may_be_empty:
         raise ValueError(f"{name} is empty")
     if "\0" in value:
-        raise ValueError(f"{name} has a NUL at {value.index(chr(0))}; a store keeps text")
+        raise ValueError(f"{name} has a NUL at index {value.index(chr(0))}, which a store cannot keep: remove it")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"{name} has a lone surrogate at {error.start}; a store keeps text") from None
+            raise ValueError(
+                f"{name} has a lone surrogate at index {error.start}, which a store cannot keep: remove it"
+            ) from None
 
 
 def check_integer(name: str, value: object, least: int = 0) -> None:
-    """Refuse a value that is not an integer from `least` up."""
+    """Refuse a value that is not an integer, or is less than `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {a_type(value)}; give an integer")
     if not least <= value < _INTEGERS:
@@ -60,11 +62,11 @@ def check_kind(name: str, value: object, kind: type | UnionType) -> None:
 
 
 def check_metadata(metadata: object) -> dict[str, str]:
-    """Return a copy of a caller's metadata; None is none.
+    """Return a copy of a caller's metadata; empty for None.
 
     Raises:
         TypeError: it is not a mapping of strings to strings.
-        ValueError: its keys and values together have more than 4,096 bytes, or one of them is not what a store keeps.
+        ValueError: its keys and values together have more than 4,096 bytes, or a store cannot keep one of them.
 
     """
     if metadata is None:
@@ -72,12 +74,12 @@ def check_metadata(metadata: object) -> dict[str, str]:
     kept = check_texts("metadata", metadata)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in kept.items())
     if size > _METADATA_BYTES:
-        raise ValueError(f"metadata has {size:,} bytes; at most {_METADATA_BYTES:,} are kept with a loop")
+        raise ValueError(f"metadata has {size:,} bytes; give at most {_METADATA_BYTES:,}")
     return kept
 
 
 def check_texts(name: str, texts: object) -> dict[str, str]:
-    """Return a copy of a mapping of strings to strings, which may be empty; refuse anything else."""
+    """Return a copy of a mapping of strings to strings, which may be empty; refuse any other value."""
     if not isinstance(texts, Mapping):
         raise TypeError(f"{name} is {a_type(texts)}; give a mapping of strings to strings")
     for key, value in texts.items():
@@ -109,7 +111,7 @@ def check_page(status: object, limit: object, before: object) -> tuple[tuple[str
 
 def _statuses(status: object) -> tuple[str, ...]:
     if not isinstance(status, Collection) or isinstance(status, (bytes, Mapping)):
-        raise TypeError(f"status is {a_type(status)}; give a string, or several")
+        raise TypeError(f"status is {a_type(status)}; give a string, or a list of strings")
     statuses = (status,) if isinstance(status, str) else tuple(status)
     for each in statuses:
         check_text("status", each)

@@ -1,11 +1,12 @@
-"""The stored format: a state as a snapshot, an event as an entry of a journal, and back.
+"""The stored format: states as snapshots, events as entries of a journal, and back.
 
-Snapshots and events have the same format number. This version writes format 1, the only one so far; another one is
-refused by name. `tests/golden/` has an example of each kind, which never changes while its format is read.
+Snapshots and events have the same format number. This version writes and reads format 1, the only one so far; the error
+for any other names its number. `tests/golden/` has an example of each kind, which never changes while its format is
+read.
 
-A state is stored as the list of its loops, each with its path, parents first. Messages stay the JSON texts that they
-are in the state, so that a restored loop sends the same bytes. The long text of an event (a reply, the content of a
-result) is stored beside the event's other fields, as it is.
+A state is stored as the list of its loops, each with its path, parents first. Messages are stored as the JSON texts
+that the state holds, so that a restored loop sends the same bytes. The long text of an event (a reply, the content of a
+result) is stored separately from the event's other fields, unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from toolloop.stores.protocol import Entry
 FORMAT: Final = 1
 
 EVENTS: dict[str, type[ev.Event]] = {kind.__name__: kind for kind in ev.Event.__subclasses__()}
-# By event: the member that holds the long text, and its name there.
+# For each event: the member that contains the long text, and the name of the text in it.
 _LONG: Final = {"Replied": ("reply", "message"), "Ended": ("result", "content")}
 
 
@@ -39,16 +40,16 @@ def load(snapshot: Mapping[str, JSON]) -> State:
     """Return the state of a snapshot.
 
     Args:
-        snapshot: what `dump` returned.
+        snapshot: a snapshot that `dump` returned.
 
     Raises:
         UnreadableSnapshot: it is damaged or foreign, or has a format that this version does not read.
 
     """
-    given: object = snapshot  # whatever a caller kept
+    given: object = snapshot  # a caller may pass anything
     if not isinstance(given, Mapping) or "format" not in given:
         raise UnreadableSnapshot(
-            "this is not a snapshot of toolloop: `format` is missing. Give what handle.snapshot() returned"
+            "this is not a snapshot of toolloop: `format` is missing. Pass the value that handle.snapshot() returned"
         )
     _check_format(snapshot["format"], "the snapshot")
     fields = {key: value for key, value in snapshot.items() if key not in ("format", "digest")}
@@ -64,8 +65,8 @@ def load(snapshot: Mapping[str, JSON]) -> State:
 def digest_of(fields: Mapping[str, JSON]) -> str:
     """Return the digest of a snapshot's members without `format` and `digest`.
 
-    It finds damage, not attacks: never accept a snapshot from a client. It takes 60.0 for 60: some JSON libraries have
-    one kind of number, and change one into the other.
+    It finds damage, not attacks: never accept a snapshot from a client. It treats 60.0 like 60, because some JSON
+    libraries have only one number type, and change one into the other.
     """
     return hashlib.sha256(canonical(with_integers(fields)).encode()).hexdigest()
 
@@ -74,7 +75,7 @@ def encode_event(entry_id: str, event: ev.Event) -> Entry:
     """Return an event as an entry of a journal.
 
     Args:
-        entry_id: identifies the event in its loop.
+        entry_id: identifies the event within its loop.
         event: the event.
 
     Raises:
@@ -106,7 +107,7 @@ def decode_event(entry: Entry) -> ev.Event:
     except (ValueError, RecursionError) as error:
         raise UnreadableSnapshot(f"the event is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise UnreadableSnapshot(f"the event is not an object, but {type(fields).__name__}")
+        raise UnreadableSnapshot(f"the event is not a JSON object: got {type(fields).__name__}")
     _check_format(fields.pop("format", None), "the event")
     name = fields.pop("event", None)
     if not isinstance(name, str) or name not in EVENTS:
@@ -129,8 +130,8 @@ def read_journal(entries: Iterable[Entry]) -> State:
         entries: its entries, oldest first.
 
     Raises:
-        UnreadableSnapshot: an entry cannot be read, or does not follow from the entries before it. The attribute
-            `entry` is its number, counted from 1; 0 if the journal is empty.
+        UnreadableSnapshot: an entry cannot be read, or cannot follow the entries before it. The attribute `entry` is
+            its number, counted from 1; 0 if the journal is empty.
 
     """
     state: State | None = None
@@ -154,6 +155,6 @@ def read_journal(entries: Iterable[Entry]) -> State:
 def _check_format(found: JSON, what: str) -> None:
     if type(found) is not int or found != FORMAT:
         raise UnreadableSnapshot(
-            f"{what} has format {found!r}; this version of toolloop reads format {FORMAT}. Read it with the version "
-            "that wrote it, or a newer one"
+            f"{what} has format {found!r}, but this version of toolloop reads format {FORMAT}. Use the version that "
+            "wrote it, or a newer one"
         )

@@ -1,7 +1,7 @@
-"""How the machine's values are written as JSON objects and read back: cattrs, made strict.
+"""Converters between the machine's values and JSON objects: cattrs with strict hooks.
 
-A field that has its default is left out. An unknown field and a value of another type are refused. An integer may come
-as 60.0 and a float as 60, because some JSON libraries have one kind of number. There are two converters with the same
+A field that has its default is left out. An unknown field and a value of another type are refused. An integer may be
+written as 60.0 and a float as 60, because some JSON libraries have only one number type. Two converters have the same
 hooks: the fast one reads, and the detailed one explains why reading failed.
 """
 
@@ -33,8 +33,8 @@ from toolloop.machine.values import Call, DecisionRecord, GrantSpec, PolicyResul
 if TYPE_CHECKING:
     from cattrs import Converter
 
-# The fields that hold JSON texts. A field with several texts holds messages; a `content` is that of a result, or an
-# input.
+# The fields that hold JSON texts. A field with several texts holds messages; `content` is the content of a result, or
+# an input.
 _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     ev.Opened: ("messages",),
     ev.Continued: ("messages",),
@@ -60,11 +60,11 @@ Hook = Callable[[Any, Any], Any]
 
 
 class _Unfit(ValueError):
-    """A value does not fit its field; the message is complete."""
+    """A value does not fit its field. The message is shown as it is."""
 
 
 def write(value: Any, kind: Any = None) -> dict[str, JSON]:
-    """Return the fields of a value that differ from their defaults. `kind`: its class, or a union with a tag."""
+    """Return the fields of a value that differ from their defaults. `kind`: its class, or a tagged union."""
     fields: dict[str, JSON] = _converter().unstructure(value, unstructure_as=kind or type(value))
     return fields
 
@@ -73,8 +73,8 @@ def read(fields: JSON, kind: Any, what: str) -> Any:
     """Return the value with these fields.
 
     Args:
-        fields: what `write` returned, after a round through JSON.
-        kind: the class, or a union with a tag.
+        fields: the fields that `write` returned, possibly decoded from JSON.
+        kind: the class, or a tagged union.
         what: the subject of the error.
 
     Raises:
@@ -187,7 +187,7 @@ def _from_reply(reply: Reply) -> dict[str, JSON]:
 
 def _action(value: JSON) -> ReplyAction:
     if value not in ReplyAction.__members__:
-        raise _Unfit(f"{value!r} is no action; it may be {', '.join(ReplyAction.__members__)}")
+        raise _Unfit(f"{value!r} is not an action; it may be {', '.join(ReplyAction.__members__)}")
     return ReplyAction[value]
 
 
@@ -229,17 +229,17 @@ def _state(converter: Converter, value: JSON) -> State:
             raise _Unfit(f"loops[{number}] is not an object with a path")
         path = converter.structure(item["path"], Path)
         if path in loops or (path[:-1] not in loops if path else loops):
-            raise _Unfit(f"loops[{number}] is not the next: each loop comes once, after the one that it runs inside of")
+            raise _Unfit(f"loops[{number}] is out of order: each loop appears once, after the loop that contains it")
         loops[path] = converter.structure({name: part for name, part in item.items() if name != "path"}, Loop)
     if not loops:
         raise _Unfit("'loops' is empty")
     running = [(path, round_.having(Status.RUNNING)) for path, loop in loops.items() if (round_ := round_of(loop))]
     if {(), *((*path, call.id) for path, calls in running for call in calls if call.has_loop)} != loops.keys():
-        raise _Unfit("'loops' are not the outermost loop and those of the running calls that have one")
+        raise _Unfit("'loops' must be the outermost loop and the loops of the running calls that have one")
     if any((round_ := round_of(loop)) and round_.iteration != loop.iterations for loop in loops.values()):
-        raise _Unfit("an open round is not of the last reply")
+        raise _Unfit("an open round does not belong to the last reply")
     if any(call.attempts < 1 for _, calls in running for call in calls):
-        raise _Unfit("a call runs that was never started")
+        raise _Unfit("a running call was never started")
     return State(loops)
 
 
@@ -247,7 +247,7 @@ def _state(converter: Converter, value: JSON) -> State:
 
 
 def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callable[[type[Any]], str]) -> None:
-    """Write and read the classes of a union, or None where it is allowed, as objects whose tag names the class."""
+    """Write and read the classes of a union as objects whose tag names the class; None where it is allowed."""
     kinds = {name_of(kind): kind for kind in get_args(union)}
 
     def structure(value: JSON, of: Any) -> Any:
@@ -274,7 +274,7 @@ def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callab
 
 
 def _checked(converter: Converter, kind: type[Any]) -> Hook:
-    """Refuse a value with a text that is not the JSON it should be: it would make a request that cannot be sent."""
+    """Refuse a value with a text that is not the expected JSON: its request could not be sent."""
     from cattrs.cols import namedtuple_dict_structure_factory  # noqa: PLC0415 - likewise
     from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415 - likewise
 
@@ -294,7 +294,7 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
             else:
                 is_sound = all(_is_message(_decoded(text)) for text in found or ())
             if not is_sound:
-                raise _Unfit(f"{name!r} holds a text that is not the JSON it should be")
+                raise _Unfit(f"{name!r} holds a text that is not the expected JSON")
         return made
 
     return structure
@@ -305,7 +305,7 @@ def _decoded(text: str) -> JSON:
         text.encode()  # requests are UTF-8: only an escape can carry a lone surrogate
         return decode(text)
     except (ValueError, RecursionError):
-        return None  # which none of the fields may hold
+        return None  # which is not valid in any of the fields
 
 
 def _is_sound(value: JSON, name: str, kind: type) -> bool:
@@ -329,7 +329,7 @@ def _is_message(value: JSON) -> bool:
 
 
 def _is_content(value: JSON) -> bool:
-    """Return whether a value is the content of a message or a result: a text, or a list of blocks."""
+    """Return whether a value is the content of a message or a result: a string, or a list of blocks."""
     return isinstance(value, str) or (isinstance(value, list) and all(map(_is_block, value)))
 
 

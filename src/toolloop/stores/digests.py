@@ -1,7 +1,7 @@
 """Digests that find damage: each event of a journal has one, over itself and the digest of the event before it.
 
-The first event is chained to the id of the loop. So a changed, removed, moved or foreign event does not fit its place.
-They find damage, not attacks: a program that can write both can make them fit.
+The first event is chained to the id of the loop. So a changed, removed, moved or foreign event does not match its
+digest. Digests find damage, not attacks: a program that can write both can make them match.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from itertools import accumulate
 
 from toolloop.stores.protocol import Entry
 
-Parts = Sequence[bytes | None]  # of an event: its id, body and text
+Parts = Sequence[bytes | None]  # the id, body and text of an event
 
 
 def first_digest(loop_id: str) -> bytes:
-    """Return what the digest of a loop's first event is chained to."""
+    """Return the start of a loop's chain, which the digest of its first event follows."""
     return blake2b(loop_id.encode(), digest_size=8).digest()
 
 
 def next_digest(before: bytes, parts: Parts) -> bytes:
-    """Return the digest of an event after the event with the digest `before`. No part has a NUL in it."""
+    """Return the digest of an event after the event with the digest `before`. The parts do not contain NUL."""
     return blake2b(b"\0".join([before, *[part for part in parts if part is not None]]), digest_size=8).digest()
 
 
 def chain(before: bytes, entries: Iterable[Entry]) -> list[bytes]:
-    """Return `before`, and the digests of the events that follow."""
+    """Return `before`, and the digests of the entries after it."""
     return list(accumulate(map(_parts, entries), next_digest, initial=before))
 
 

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for loops that need not outlive their process."""
+"""A store in memory, for tests and for loops that need not outlive their process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from toolloop.stores.rows import added
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
 _LOCK = threading.RLock()
-_TRANSACTION = threading.Lock()  # held as well; so a signal handler in the middle of a transaction is seen
+_TRANSACTION = threading.Lock()  # also held, so that a signal handler during a transaction is detected
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def _transaction() -> threading.Lock:
-    """Return the lock of a transaction, unless this thread is in one."""
+    """Return the lock of a transaction, unless this thread is already in one."""
     if _TRANSACTION.locked():
         raise StoreError("the store is in use by this thread: do not use a store in a signal handler")
     return _TRANSACTION
@@ -41,7 +41,7 @@ class _Loop:
     lease: Lease | None = None
 
     def add(self, entries: Sequence[Entry]) -> int:
-        self.entries |= {entry.id: entry for entry in entries}  # all at once, wherever an interrupt strikes
+        self.entries |= {entry.id: entry for entry in entries}  # in one step, so that an interrupt cannot split it
         return len(self.entries)
 
     def row(self, loop_id: str) -> StoredLoop:
@@ -55,9 +55,9 @@ class _Loop:
 
 
 class MemoryStore:
-    """A store in the memory of this process. Other processes do not see it; a forked child gets a copy.
+    """A store in the memory of this process. Other processes cannot use it; a forked child gets a copy.
 
-    Its methods are those of `Store`.
+    It has the methods of `Store`.
     """
 
     def __init__(self) -> None:

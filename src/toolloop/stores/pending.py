@@ -1,4 +1,4 @@
-"""The summary of a call that waits for a decision: what a page or a message shows, without reading the journal."""
+"""The summary of a call that waits for a decision, which a page can show without reading the journal."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _VALUE = 200  # characters of a value in a shortened input
 
 @frozen
 class PendingCall:
-    """A call that waits for a decision, in short.
+    """The summary of a call that waits for a decision.
 
     Attributes:
         path: the ids from the outermost call down to this one.
-        names: of their tools.
-        why: `approval`, `external` or `uncertain`.
-        takes: the decisions that it takes: `approve`, `deny`, `answer`, `rerun`.
-        digest: binds a decision to the call as it is.
+        names: the names of their tools.
+        why: why it waits: `approval`, `external` or `uncertain`.
+        takes: the decisions that it accepts: `approve`, `deny`, `answer`, `rerun`.
+        digest: binds a decision to the current state of the call.
         reason: why a policy asks, or None.
-        expires_at: in seconds since the epoch, or None.
-        input_text: the input as JSON; above 1,000 characters it is shortened.
+        expires_at: the deadline, in seconds since the epoch, or None.
+        input_text: the input as JSON; shortened if it has more than 1,000 characters.
         truncated: whether the input or the preview is shortened.
-        preview: what the call would do, or None; above 2,000 characters its beginning.
+        preview: a description of the call's effect, or None; at most its first 2,000 characters.
 
     """
 
@@ -55,7 +55,7 @@ class PendingCall:
 
     @property
     def input(self) -> dict[str, JSON]:
-        """The input, as a copy. In a shortened one, a long value is the beginning of its text."""
+        """A copy of the input. In a shortened one, a long value is cut to the beginning of its text."""
         value: dict[str, JSON] = decode(self.input_text)
         return value
 
@@ -70,7 +70,7 @@ def preview_of(text: str | None) -> tuple[str | None, bool]:
 def shortened(text: str) -> tuple[str, bool]:
     """Return an input as JSON of limited size, and whether it was shortened.
 
-    Long values are cut to the beginning of their text. What comes last is left out if there is too much.
+    Long values are cut to the beginning of their text. The last members are left out if the rest is still too long.
     """
     if len(text) <= WHOLE_INPUT:
         return text, False
@@ -89,12 +89,12 @@ def _cut(text: str) -> str:
 
 
 def pending_to_json(pending: Iterable[PendingCall]) -> str:
-    """Return calls as JSON in ASCII, for a store that keeps text. The fields are in their order."""
+    """Return calls as ASCII JSON: a list for each call, with its fields in order."""
     return json.dumps([astuple(each) for each in pending], separators=(",", ":"))
 
 
 def pending_from_json(text: str) -> tuple[PendingCall, ...]:
-    """Return the calls that `pending_to_json` was given."""
+    """Return the calls of a text that `pending_to_json` returned."""
     if text == "[]":
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""A store in a PostgreSQL database: many loops, for many processes on many machines."""
+"""A store in a PostgreSQL database: many loops, for processes on many machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolloop.stores.postgres_schema import format_of, set_up
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 from toolloop.stores.rows import COLUMNS, added, head_columns, stored_loop
 
-# The events of an append, behind `changed`: the loop's row, with the revision `before`.
+# Adds the events of an append. It follows `changed`: the loop's row, with the revision `before`.
 _ADD = """added AS (
     INSERT INTO toolloop.events (number, seq, id, digest, body, text)
     SELECT number, before + nth, id,
@@ -28,22 +28,23 @@ _ADD = """added AS (
     FROM changed, unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS entry (id, body, text, nth)
 )"""
 _NOTIFY = f"pg_notify('{CHANNEL}', '')"
-_COMPARED = {"notified": "notified::jsonb"}  # whatever the order of its keys
+_COMPARED = {"notified": "notified::jsonb"}  # so that the order of its keys makes no difference
 _IS_FIRST = "EXISTS (SELECT FROM toolloop.events e WHERE e.number = loops.number AND e.seq = 1 AND e.id = %s)"
 
 
 class PostgresStore:
     """A store in a PostgreSQL database.
 
-    Its methods are those of `Store`. Leases count by the clock of the database (`now`), and it tells of changes
+    It has the methods of `Store`. Leases use the clock of the database (`now`), and the store reports changes
     (`watch`). It needs the extra `postgres`. The tables are in the schema `toolloop`. The first use creates them if
-    the role may, or else `migrate` does. After that, plain rights on the tables are enough.
+    the role may create tables; otherwise call `migrate` with another role. `toolloop migrate --help` lists the
+    privileges that are enough after that.
 
-    When a method returns, its changes are committed. A call takes at most `timeout` seconds, also if the network
-    forwards nothing; then it raises `StoreError`. If an answer is lost, the calls that may be repeated are, once, on a
-    new connection. Nothing is locked between two calls. A child of a fork opens connections of its own.
+    When a method returns, its changes are committed. A call takes at most `timeout` seconds, even if the network drops
+    all packets; then it raises `StoreError`. If an answer is lost, a call that is safe to repeat is repeated once, on a
+    new connection. The store holds no lock between two calls. A forked child opens its own connections.
 
-    The store is a context manager that closes itself.
+    The store is a context manager: leaving the block closes it.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class PostgresStore:
         lock_timeout: float = 5.0,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
-        """Set the database. Nothing is opened yet.
+        """Set the database. The first call connects.
 
         Args:
             url: the database, such as `postgresql://user@host:5432/database`.
-            pool_size: the maximum number of connections of a process. `watch` uses one more.
+            pool_size: the maximum number of connections per process. `watch` uses one more.
             timeout: how long a call may take, in seconds, at least 2.
             lock_timeout: how long to wait for another call on the same loop, in seconds.
             lease_seconds: how long a lease lasts if it is not renewed, in seconds, at least 10.
@@ -73,7 +74,7 @@ class PostgresStore:
         for name, value, least in (("timeout", timeout, 2.0), ("lock_timeout", lock_timeout, 0.001)):
             arguments.check_seconds(name, value)
             if value < least:
-                raise ValueError(f"{name} is {value}; give seconds from {least:g} up")
+                raise ValueError(f"{name} is {value}; give at least {least:g} seconds")
         self.lease_seconds = check_lease_seconds(lease_seconds)
         settings = {
             "statement_timeout": f"{timeout * 1000:.0f}",
@@ -93,23 +94,23 @@ class PostgresStore:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. A later call opens others."""
+        """Close the connections. A later call opens new ones."""
         self._db.close()
 
     def migrate(self) -> None:
-        """Create the tables if they are missing, as each first call does.
+        """Create the tables if they are missing. The first call of any other method does this, too.
 
         Raises:
-            StoreError: the role may not create them.
+            StoreError: the role may not create tables, or the database cannot be reached.
 
         """
         self._db.run(lambda _: None)
 
     def is_migrated(self) -> bool:
-        """Return whether the database has the tables. They are not created.
+        """Return whether the database has the tables, without creating them.
 
         Raises:
-            StoreError: it cannot be reached.
+            StoreError: the database cannot be reached.
 
         """
         return self._db.look(lambda db: format_of(db) is not None)
@@ -122,7 +123,7 @@ class PostgresStore:
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
         """While the block runs, call a function soon after a loop began to wait for a driver or a person, or ended.
 
-        It is called in a thread, sometimes without a cause, and possibly not at all while the network fails.
+        The function is called in a thread, sometimes without a cause, and possibly not at all while the network fails.
         """
         return self._db.watch(on_change)
 
@@ -315,7 +316,7 @@ def _append(
     columns = {} if head is None else head_columns(head)
     changes = ", ".join(["rev = rev + %s", *(f"{name} = %s" for name in columns)])
     guards = guards if rev is None else {**guards, "rev = %s": rev}
-    # NOTIFY holds a lock of the whole server until the commit, so nobody is told of each step of a driver.
+    # NOTIFY holds a lock of the whole server until the commit, so the steps of a driver do not use it.
     told = f", {_NOTIFY}" if head is not None and head.status != "running" else ""
     query = f"""WITH changed AS (
         UPDATE toolloop.loops SET {changes} WHERE {" AND ".join(guards)}
@@ -331,7 +332,7 @@ def _append(
 def _find(
     db: Connection, loop_id: str, first_id: str | None = None, entries: Sequence[Entry] = ()
 ) -> tuple[StoredLoop, set[str]]:
-    """Return the row of a loop, and the ids of those events that it has."""
+    """Return the row of a loop, and the ids of those entries that are already stored."""
     query = f"""SELECT {_IS_FIRST},
         ARRAY(SELECT id FROM toolloop.events e WHERE e.number = loops.number AND id = ANY(%s)),
         {COLUMNS} FROM toolloop.loops WHERE loop_id = %s"""  # noqa: S608 - likewise
@@ -353,5 +354,5 @@ def _arrays(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
 
 
 def _digest(loop_id: str, seq: int, parts: Sequence[str | None]) -> bytes:
-    """Return the digest of an event in its place, as `_ADD` writes it: a changed or moved event does not fit."""
+    """Return the digest of an event at its position, as `_ADD` writes it. A changed or moved event does not match."""
     return sha256("\n".join([loop_id, str(seq), *[part for part in parts if part is not None]]).encode()).digest()

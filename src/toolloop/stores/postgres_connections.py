@@ -1,4 +1,4 @@
-"""The connections of a PostgreSQL store: a few for each process, which wait for a limited time whatever happens."""
+"""The connections of a PostgreSQL store: a few for each process, and each wait has a time limit."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ LOG = logging.getLogger("toolloop")
 
 CHANNEL: Final = "toolloop"  # of NOTIFY
 _CONNECT_SECONDS: Final = 2  # psycopg's least time for opening a connection
-_PULSE = 1.0  # seconds after which a listener looks whether it is still needed
+_PULSE = 1.0  # seconds after which a listener checks whether it is still needed
 _CHECK = 10.0  # seconds after which it checks a silent connection
-_QUIET = 0.1  # seconds between two notices: many changes at once are one
-_LOST = ("08", "57P")  # of SQLSTATE: the connection failed, or the server ends or begins
+_QUIET = 0.1  # seconds between two notifications, so that many changes at once cause one
+_LOST = ("08", "57P")  # start of SQLSTATE: the connection failed, or the server is starting up or shutting down
 _PROBLEMS: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
     (errors.LockNotAvailable, "the loop stayed locked by another connection: try again"),
     (errors.QueryCanceled, "the server did not finish in time: try again"),
     (
         errors.InsufficientPrivilege,
-        "this role lacks a right: see `toolloop migrate --help`",
+        "this role lacks a privilege: see `toolloop migrate --help`",
     ),
-    (errors.ReadOnlySqlTransaction, "this server only reads: connect to the primary (target_session_attrs=read-write)"),
-    (errors.ProgramLimitExceeded, "a value is too long to be kept"),
+    (errors.ReadOnlySqlTransaction, "it is read-only: connect to the primary (target_session_attrs=read-write)"),
+    (errors.ProgramLimitExceeded, "a value is too long to store"),
 )
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that stops waiting for an answer at a time.
+    """A connection that waits for an answer until a deadline.
 
-    psycopg waits as long as the connection is open, and a network that forwards nothing leaves it open.
+    psycopg waits as long as the connection is open, and a network that drops all packets leaves it open.
 
     Attributes:
-        give_up: until when it waits, by `time.monotonic`.
+        give_up: the deadline, by `time.monotonic`.
 
     """
 
     give_up = inf
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
-        """Wait for what a generator of psycopg waits for. It is asked every 0.1 seconds meanwhile."""
+        """Drive a generator of psycopg to its end. It is resumed at least every 0.1 seconds."""
         return super().wait(self._until(gen), *args, **options)
 
     def _until(self, gen: Any) -> Generator[Any, Any, Any]:
@@ -82,7 +82,7 @@ def rows_of(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]
 
 
 class _Pool:
-    """The connections of one process: permits to have one, and those that are idle."""
+    """The connections of one process: permits to open one, and the idle connections."""
 
     def __init__(self, size: int) -> None:
         self.pid = os.getpid()
@@ -92,28 +92,28 @@ class _Pool:
             self.permits.put(None)
 
     def pop(self) -> Connection | None:
-        """Return an idle connection that the server has not closed, as far as is known here."""
+        """Return an idle connection, unless the server is known to have closed it."""
         while self.idle:
             try:
                 connection = self.idle.pop()
             except IndexError:
-                break  # another thread was quicker
+                break  # another thread took the last one
             with DefaultSelector() as selector:
                 selector.register(connection, EVENT_READ)
-                if not selector.select(0):  # a server that has something to say unasked says farewell
+                if not selector.select(0):  # a message without a request means that the server ends the connection
                     return connection
             connection.close()
         return None
 
     def close(self) -> None:
-        """Close the idle connections, unless they are those of the parent of this process."""
+        """Close the idle connections, unless they belong to the parent of this process."""
         while self.pid == os.getpid() and self.idle:
             with suppress(IndexError):
                 self.idle.pop().close()
 
 
 class Connections:
-    """Runs functions with a connection. Nothing is opened before the first one."""
+    """Runs functions with a connection. The first call opens one."""
 
     def __init__(
         self, url: str, *, size: int, timeout: float, settings: dict[str, str], set_up: Callable[[Connection], None]
@@ -122,10 +122,10 @@ class Connections:
 
         Args:
             url: as for libpq.
-            size: the maximum number of connections of a process, without the one that listens.
+            size: the maximum number of connections per process, without the one that listens.
             timeout: the maximum time of a call, in seconds.
-            settings: of each session.
-            set_up: is called with each new connection.
+            settings: the settings of each session.
+            set_up: called with each new connection.
 
         Raises:
             ValueError: the URL cannot be read.
@@ -144,7 +144,7 @@ class Connections:
         self._begin()
 
     def __repr__(self) -> str:
-        """Return the server without secrets."""
+        """Return the address of the server without secrets."""
         return " ".join(
             f"{key}={self._params[key]}" for key in ("host", "port", "dbname", "user") if key in self._params
         )
@@ -155,13 +155,13 @@ class Connections:
         finalize(self, self._pool.close)
 
     def close(self) -> None:
-        """Close the connections. The next call opens others."""
+        """Close the connections. The next call opens new ones."""
         pool = self._pool
         self._begin()
         pool.close()
 
     def _here(self) -> _Pool:
-        if self._pool.pid != os.getpid():  # a child of a fork must neither use nor close what its parent has
+        if self._pool.pid != os.getpid():  # a forked child must neither use nor close its parent's connections
             self._begin()
         return self._pool
 
@@ -184,7 +184,7 @@ class Connections:
             again: whether it may run a second time, on a new connection, if the answer was lost.
 
         Raises:
-            StoreError: the server failed, or cannot be reached.
+            StoreError: the server failed or cannot be reached.
 
         """
         pool, give_up = self._here(), time.monotonic() + self._timeout
@@ -197,7 +197,7 @@ class Connections:
         except Empty:
             raise StoreError(
                 f"all {self._size} connections of {self!r} stayed in use (gave up after {self._timeout:g} s): "
-                "try again, or give PostgresStore a larger pool_size"
+                "try again, or pass a larger pool_size to PostgresStore"
             ) from None
         except psycopg.OperationalError as error:
             if not (again and _is_lost(error) and give_up - time.monotonic() >= _CONNECT_SECONDS):
@@ -211,7 +211,7 @@ class Connections:
             raise self._explained(error) from error
         # The arguments were checked, so a stored value has a wrong type, or is too large or too deep.
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UnreadableSnapshot(f"{self!r} is damaged: {error}. It was left as it is") from error
+            raise UnreadableSnapshot(f"{self!r} is damaged: {error}. Nothing was changed") from error
         finally:
             for each in permit:
                 pool.permits.put(each)
@@ -219,10 +219,10 @@ class Connections:
                 pool.close()  # as `close` did while this one was in use
 
     def look(self, act: Callable[[Connection], T]) -> T:
-        """Run a function with a connection that was not set up.
+        """Run a function with a connection on which `set_up` was not called.
 
         Raises:
-            StoreError: the server failed, or cannot be reached.
+            StoreError: the server failed or cannot be reached.
 
         """
         try:
@@ -240,7 +240,7 @@ class Connections:
             pool.idle.append(connection)
             raise
         except BaseException:
-            connection.close()  # its server may still be at work
+            connection.close()  # the server may still run the statement
             raise
         pool.idle.append(connection)
         return result
@@ -277,17 +277,17 @@ class Connections:
         said = (str(error).strip() or type(error).__name__).replace(str(self._params.get("password") or "\0"), "***")
         problem = next((text for kind, text in _PROBLEMS if isinstance(error, kind)), "")
         if not problem:
-            problem = "failed" if not _is_lost(error) else "cannot be reached, or its answer was lost: try again"
+            problem = "failed" if not _is_lost(error) else "cannot be reached, or the answer was lost: try again"
         return StoreError(f"{self!r}: {problem} ({said})")
 
 
 def _is_lost(error: psycopg.Error) -> bool:
-    """Return whether an error is one of the connection, and not the server's answer."""
+    """Return whether the connection failed, as opposed to an error that the server answered."""
     return error.sqlstate is None or error.sqlstate.startswith(_LOST)
 
 
 class _Listener:
-    """Tells functions of changes, from a thread and connection of its own while there are any."""
+    """Calls functions after changes, from a thread with its own connection, which runs while there are functions."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -316,13 +316,13 @@ class _Listener:
                     return
             try:
                 self._listen(connect(time.monotonic() + self._timeout))
-            except Exception:  # noqa: BLE001 - whatever failed: those who watch look at the store meanwhile
+            except Exception:  # noqa: BLE001 - whatever failed, watchers poll the store meanwhile
                 self._never.wait(_PULSE)
 
     def _listen(self, connection: Connection) -> None:
         try:
             connection.execute(f"LISTEN {CHANNEL}")
-            self._tell()  # of what changed before
+            self._tell()  # of changes before the LISTEN
             checked = time.monotonic()
             while self._watchers:
                 connection.give_up = inf
@@ -341,5 +341,5 @@ class _Listener:
         for on_change in tuple(self._watchers):
             try:
                 on_change()
-            except Exception:  # the others are told all the same
-                LOG.exception("a function that is told of changes failed")
+            except Exception:  # the other functions are still called
+                LOG.exception("a function that watches for changes failed")

@@ -1,4 +1,4 @@
-"""The tables of a PostgreSQL store, in a schema of their own."""
+"""The tables of a PostgreSQL store, in their own schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CREATE TABLE toolloop.loops (
     lease_owner text,
     lease_token bigint,
     lease_until double precision
-) WITH (fillfactor = 80); -- room for the next version of a row beside it, so that its indexes stay as they are
+) WITH (fillfactor = 80); -- room for the next version of a row on its page, so that an update leaves the indexes alone
 CREATE INDEX loops_by_status ON toolloop.loops (status);
 CREATE INDEX loops_by_metadata ON toolloop.loops USING gin ((metadata::jsonb) jsonb_path_ops);
 CREATE TABLE toolloop.events (
@@ -50,8 +50,8 @@ def set_up(db: Connection) -> None:
     query = "SELECT current_setting('server_encoding'), current_setting('synchronous_commit')"
     encoding, commit = rows_of(db, query)[0]
     if encoding != "UTF8":
-        raise StoreError(f"the database keeps text as {encoding}: create it with ENCODING 'UTF8'")
-    if commit == "off":  # else a crash of the server may lose what was stored, and a call may run twice
+        raise StoreError(f"the encoding of the database is {encoding}: create it with ENCODING 'UTF8'")
+    if commit == "off":  # otherwise a crash of the server may lose stored events, and a call may run twice
         db.execute("SET synchronous_commit = on")
     if (found := format_of(db)) is None:
         with db.transaction():
@@ -63,14 +63,14 @@ def set_up(db: Connection) -> None:
                 found = _FORMAT
     if found != _FORMAT:
         raise UnreadableSnapshot(
-            f"the schema toolloop holds {found!r}; this version of toolloop reads {_FORMAT!r}. It was left as it is; "
-            "use the version of toolloop that wrote it, or a newer one"
+            f"the schema toolloop holds {found!r}, but this version of toolloop reads {_FORMAT!r}. Nothing was "
+            "changed. Use the version of toolloop that wrote it, or a newer one"
         )
 
 
 def format_of(db: Connection) -> str | None:
     """Return the format of the tables, or None if there are none."""
-    # The catalogue itself, because `to_regclass` may remember in a transaction what was so before it.
+    # This reads the catalogue, because `to_regclass` may return a cached answer from before the transaction.
     query = """SELECT coalesce(obj_description(c.oid, 'pg_class'), 'another table') FROM pg_class c
         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = 'toolloop' AND relname = 'loops'"""
     rows = rows_of(db, query)

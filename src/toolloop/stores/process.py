@@ -1,7 +1,7 @@
-"""The name of the process that holds a lease, by which other processes find out whether it still runs.
+"""The name of the process that holds a lease, with which other processes can check whether it still runs.
 
-A process id is not enough: the system uses it again, and on another machine or in another container it belongs to
-another process. So the name also contains the host, its boot id, the PID namespace and the start time of the process.
+A process id is not enough: the system reuses it, and on another machine or in another container it belongs to another
+process. So the name also contains the host, its boot id, the PID namespace and the start time of the process.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
     """Return whether a process still runs, as far as that is certain.
 
     Args:
-        owner: the name that `this_process()` returned there; text after it is ignored.
+        owner: the name that `this_process()` returned in that process; text after it is ignored.
 
     Returns:
-        "alive" or "gone" for a process of this host, boot and PID namespace; "unknown" for any other, and where the
-        system does not tell.
+        "alive" or "gone" for a process of this host, boot and PID namespace; "unknown" for any other, and if the system
+        does not provide the information.
 
     """
     name = _parts(owner)
@@ -52,7 +52,7 @@ def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
 
 
 def describe(owner: str) -> str:
-    """Return an owner as a reader should see it."""
+    """Return an owner as a short text for people."""
     name = _parts(owner)
     return f"process {name['pid']} on {name['host']}" if {"pid", "host"} <= name.keys() else owner
 
@@ -67,7 +67,7 @@ def _parts(owner: str) -> dict[str, Any]:
 
 @cache
 def _here() -> dict[str, str | None]:
-    """Return the host, boot and PID namespace in which the process ids of this process are valid."""
+    """Return the host, boot and PID namespace of this process. Its process ids are valid there only."""
     boot = _read(_PROC / "sys/kernel/random/boot_id")
     return {"host": platform.node(), "boot": boot, "pids": _target(_PROC / "self/ns/pid")}
 
@@ -75,7 +75,7 @@ def _here() -> dict[str, str | None]:
 def _exists(pid: int) -> bool:
     """Return whether a process with this id exists, or may exist."""
     if sys.platform == "win32":
-        return True  # os.kill would end it
+        return True  # os.kill would end the process
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

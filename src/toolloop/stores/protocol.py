@@ -1,14 +1,13 @@
-"""The store protocol: a store keeps the journals of loops, and records which driver holds which loop.
+"""The store protocol: a store keeps the journals of loops, and records which driver holds the lease of each loop.
 
-A journal is the list of a loop's events. A store does not look into an event, and it has no clock: times in leases and
-deadlines are numbers of its callers, and the callers judge whether a lease is over. `toolloop.testing.check_store`
-checks any store against this page.
+A journal is the list of a loop's events. A store does not look into an event, and does not need a clock: its callers
+pass the times of leases and deadlines, and decide whether a lease has expired. `toolloop.testing.check_store` checks
+any store against this protocol.
 
-Each method is one transaction: it happens as a whole, or it raises and changes nothing. A store is safe to use from any
-thread.
+Each method is one transaction: it succeeds as a whole, or it raises and changes nothing. A store is thread-safe.
 
 Each text is a `str` without NUL and without lone surrogates, because some stores cannot keep those. Ids, owners and
-statuses are not empty. Other arguments raise `TypeError` or `ValueError` before anything is stored.
+statuses are not empty. Invalid arguments raise `TypeError` or `ValueError` before anything is stored.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Entry:
     Attributes:
         id: identifies the event among the events of its loop.
         body: the event as JSON, without its long text.
-        text: the long text of the event as JSON (the message of a reply, the content of a result), or None.
+        text: the long part of the event as JSON (the message of a reply, the content of a result), or None.
 
     """
 
@@ -55,20 +54,19 @@ class Entry:
 
 @frozen
 class Head:
-    """The summary of a loop that a store shows without reading the journal.
+    """The summary of a loop, which a store returns without reading the journal.
 
     Attributes:
         status: what the loop waits for: `needs_decision`, `needs_command`, `runnable`, `running`, `failed` or `ended`.
         deadline: when the earliest of its calls expires, in seconds since the epoch, or None.
         pending: the calls that wait for a decision.
-        retryable: of a failed loop: whether the same request may succeed.
-        retry_at: of a failed loop: when it is due to be tried again, in seconds since the epoch. None: a person is
-            needed.
-        attempts: how often a request failed since one was answered, as counted by the program that retries. None in
-            the head of an append: as before.
-        changed: when this was written, in seconds since the epoch.
-        notified: which worker notifies somebody of a waiting call, by its `notification_id`; an empty text once that is
-            done. None in the head of an append: as before.
+        retryable: for a failed loop: whether the same request may succeed.
+        retry_at: for a failed loop: when to retry it, in seconds since the epoch. None: a person must decide.
+        attempts: the number of requests that failed since the last reply, as counted by the program that retries. None
+            in the head of an append keeps the stored number.
+        changed: when this head was written, in seconds since the epoch.
+        notified: for each waiting call, by its `notification_id`: the worker that sends the notification; an empty text
+            once it is sent. None in the head of an append keeps the stored value.
 
     """
 
@@ -82,7 +80,7 @@ class Head:
     notified: Mapping[str, str] | None = None
 
     def behind(self, earlier: Head) -> Head:
-        """Return the head as a store keeps it, in place of an earlier one."""
+        """Return the head that a store keeps when this one replaces an earlier one."""
         attempts = earlier.attempts or 0 if self.attempts is None else self.attempts
         notified = earlier.notified or {} if self.notified is None else dict(self.notified)
         return evolve(self, attempts=attempts, notified=notified)
@@ -90,16 +88,15 @@ class Head:
 
 @frozen
 class Lease:
-    """A driver's right to drive a loop, for a time.
+    """A driver's right to drive a loop, for a limited time.
 
     Attributes:
         loop_id: the loop.
         owner: the driver.
-        token: which lease of the loop this is. A later lease has a greater token. The token identifies the lease: it
-            stays the same when the lease is renewed.
-        until: when the lease ends, in seconds since the epoch.
-        rev: of a lease that `acquire` just returned: the revision of the loop, if the store gives it. Then the holder
-            knows whether there are new events to read. It is not part of the lease's identity.
+        token: identifies the lease. A later lease of the loop has a greater token; a renewed lease keeps its token.
+        until: when the lease expires, in seconds since the epoch.
+        rev: the revision of the loop, if the store's `acquire` returns it. Then the holder knows whether there are new
+            events to read. It is not part of the lease's identity.
 
     """
 
@@ -112,16 +109,16 @@ class Lease:
 
 @frozen
 class StoredLoop:
-    """A loop as `Store.list` and `Store.head` show it.
+    """A loop as `Store.list` and `Store.head` return it.
 
     Attributes:
         loop_id: the loop.
-        head: the summary of it. `attempts` and `notified` are never None in it.
+        head: its summary. `attempts` and `notified` are never None in it.
         rev: the number of events in the journal.
-        lease: the current lease, or None. It may be over.
+        lease: the current lease, or None. It may have expired.
         created: when it was created: `changed` of its first head.
-        metadata: what its creator gave, as a copy.
-        cursor: the position of this row. `list(before=cursor)` goes on after it, also when the loop was deleted.
+        metadata: a copy of the metadata that `create` was given.
+        cursor: the position of this row. `list(before=cursor)` continues after it, even if the loop was deleted.
 
     """
 
@@ -150,9 +147,9 @@ class StoredLoop:
 
     @property
     def due_at(self) -> float | None:
-        """From when on it is to be driven, in seconds since the epoch. None: not before somebody changes it.
+        """When the loop is due to be driven, in seconds since the epoch. None: not until another program changes it.
 
-        This is said of a loop that nobody drives. If it has a lease, that one is over: its driver is gone.
+        Use it only for a loop without a live driver. A lease on such a loop was left by a driver that is gone.
         """
         match self.status:
             case "runnable" | "running":
@@ -179,7 +176,7 @@ class StoredJournal:
 
 
 def check_create(loop_id: object, entries: object, head: object, metadata: object) -> dict[str, str]:
-    """Check the arguments of `Store.create`, and return the metadata. See `Store` for what is raised."""
+    """Check the arguments of `Store.create`, and return the metadata. It raises as described in `Store`."""
     check_text("loop_id", loop_id)
     _check_entries(entries)
     _check_head(head)
@@ -187,7 +184,7 @@ def check_create(loop_id: object, entries: object, head: object, metadata: objec
 
 
 def check_append(entries: object, expected_rev: object, head: object, lease: object, instead_of: object) -> None:
-    """Check the arguments of `Store.append`, after `check_known`. See `Store` for what is raised."""
+    """Check the arguments of `Store.append`, after `check_known`. It raises as described in `Store`."""
     _check_entries(entries)
     if expected_rev is not None:
         check_integer("expected_rev", expected_rev)
@@ -198,14 +195,14 @@ def check_append(entries: object, expected_rev: object, head: object, lease: obj
 
 
 def check_known(loop_id: object, first_id: object) -> None:
-    """Check how a caller names a loop that exists."""
+    """Check the arguments that identify an existing loop."""
     check_text("loop_id", loop_id)
     if first_id is not None:
         check_text("first_id", first_id)
 
 
 def _check_head(head: object) -> None:
-    """Refuse anything that is not a head of good values. It is checked here, so that a list of many is quick."""
+    """Refuse an invalid head. `Head` does not check itself, so that a long list is fast."""
     if not isinstance(head, Head):
         raise TypeError(f"head is {a_type(head)}; give a Head")
     check_text("Head.status", head.status)
@@ -224,23 +221,23 @@ def _check_head(head: object) -> None:
 
 
 def _check_entries(entries: object) -> None:
-    """Refuse anything that is not a sequence of `Entry` with distinct ids."""
+    """Refuse a value that is not a sequence of `Entry` with distinct ids."""
     if not isinstance(entries, Sequence):
-        raise TypeError(f"entries is {a_type(entries)}; give a list of Entry")
+        raise TypeError(f"entries is {a_type(entries)}; give a list of Entry objects")
     ids: set[str] = set()
     for at, entry in enumerate(entries):
         if not isinstance(entry, Entry):
             raise TypeError(f"entries[{at}] is {a_type(entry)}; give an Entry")
         if entry.id in ids:
-            raise ValueError(f"entries[{at}] has the id {entry.id!r} of an earlier entry; an id names one event")
+            raise ValueError(f"entries[{at}] has the id {entry.id!r} of an earlier entry; give each event its own id")
         ids.add(entry.id)
 
 
 def check_store(store: object) -> None:
-    """Refuse what is not a store, such as the path of one: only the methods are looked for.
+    """Refuse an object without the methods of a store, such as a path.
 
     Raises:
-        TypeError: says what to give.
+        TypeError: it lacks a method, or is a class.
 
     """
     if isinstance(store, type) or not all(
@@ -253,11 +250,11 @@ class Store(Protocol):
     """Keep the journals of loops. Any object with these methods is a store.
 
     The revision of a loop is the number of its events. Each method may also raise `StoreError` when the store fails,
-    and `UnreadableSnapshot` when the stored content is damaged or foreign. `load` must not return other events than
-    were stored: the calls of a damaged journal might run twice.
+    and `UnreadableSnapshot` when the stored content is damaged or was written by another program. `load` must return
+    exactly the stored events, or raise: the calls of a damaged journal might run twice.
 
-    `first_id` is the id of the first event of a journal, which identifies the loop: a loop that was deleted and created
-    again under its id has another one. Methods that take it raise `LoopNotFound` if the loop is not that one.
+    `first_id` is the id of the first event of a journal. It identifies the loop: a loop that was deleted and created
+    again under the same id has another first event. Methods with this parameter then raise `LoopNotFound`.
 
     A store may also have `lease_seconds`, `now()` and `watch()`: see `PostgresStore`.
     """
@@ -271,7 +268,7 @@ class Store(Protocol):
             loop_id: the loop.
             entries: the events, oldest first.
             head: its summary.
-            metadata: strings of the creator, such as an owner or a title; at most 4 kB.
+            metadata: your own strings, such as an owner or a title; at most 4,096 bytes.
 
         Raises:
             Conflict: a loop with this id exists.
@@ -293,23 +290,23 @@ class Store(Protocol):
     ) -> int:
         """Add events at the end of a journal, and return the new revision.
 
-        An event whose id is stored already is not added again. If all are stored already, nothing changes, the head
-        neither, and the revision is returned, whatever was expected. So a caller that lost the answer can ask again.
-        Without events, only the head is replaced.
+        An event whose id is already stored is not added again. If all are already stored, the method changes nothing,
+        not even the head, and returns the revision, whatever was expected. So a caller that lost the answer can repeat
+        the call. Without events, only the head is replaced.
 
         Args:
             loop_id: the loop.
             entries: the events, oldest first.
             expected_rev: the revision that the events follow. None: any.
-            head: the new summary. None: as before.
-            lease: append only while this is the loop's lease. None: under any lease, or none.
+            head: the new summary. None keeps the stored one.
+            lease: append only while this is the loop's lease. None: with any lease, or none.
             first_id: append only to the journal that begins with this event. None: to any.
-            instead_of: append only if this is the head that `head()` shows. None: in place of any.
+            instead_of: append only if `head()` returns this head. None: any head.
 
         Raises:
-            LoopNotFound: the loop does not exist, or is another one.
+            LoopNotFound: the loop does not exist, or its first event has another id.
             Conflict: `lease` is not the loop's current lease. This is checked before the revision.
-            StaleRevision: the journal has another revision than expected, or the loop another head.
+            StaleRevision: the revision is not `expected_rev`, or the head is not `instead_of`.
             ValueError: two of the events have the same id.
 
         """
@@ -319,13 +316,13 @@ class Store(Protocol):
         """Return the events of a loop after the revision `after`.
 
         Raises:
-            LoopNotFound: the loop does not exist, or is another one.
+            LoopNotFound: the loop does not exist, or its first event has another id.
 
         """
         ...
 
     def head(self, loop_id: str) -> StoredLoop:
-        """Return a loop as `list` shows it.
+        """Return a loop as a row of `list`.
 
         Raises:
             LoopNotFound: the loop does not exist.
@@ -341,11 +338,11 @@ class Store(Protocol):
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
-        """List the loops, the last created first.
+        """List the loops, newest first.
 
         Args:
-            status: only loops with this status, or one of these. None: all.
-            metadata: only loops with all of these among their metadata.
+            status: only loops with this status, or with one of several. None: all.
+            metadata: only loops whose metadata contains all of these.
             limit: the maximum number of rows.
             before: the `cursor` of a row: only loops that were created before that one. The cursor stays valid when
                 that loop is deleted. Use the last row's cursor to get the next page.
@@ -365,7 +362,7 @@ class Store(Protocol):
         """
 
     def lease(self, loop_id: str) -> Lease | None:
-        """Return the lease of a loop, which may be over, or None.
+        """Return the lease of a loop, which may have expired, or None.
 
         Raises:
             LoopNotFound: the loop does not exist.
@@ -376,19 +373,19 @@ class Store(Protocol):
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
-        """Take the lease of a loop that has none.
+        """Acquire the lease of a loop that has none.
 
         The token is greater than the token of each earlier lease of the loop, and of a deleted loop with the same id.
 
         Args:
             loop_id: the loop.
             owner: the driver.
-            until: when the lease ends, in seconds since the epoch.
-            instead_of: the token of a lease that the caller knows to be void: take its place.
+            until: when the lease expires, in seconds since the epoch.
+            instead_of: the token of a lease to replace. The caller must know that its driver is gone.
             first_id: as for `append`.
 
         Raises:
-            LoopNotFound: the loop does not exist, or is another one.
+            LoopNotFound: the loop does not exist, or its first event has another id.
             Conflict: another lease is current; `owner`, `until` and `token` describe it.
 
         """
@@ -405,8 +402,8 @@ class Store(Protocol):
         ...
 
     def secret(self) -> str:
-        """Return a random text, which is made at the first call and then stays: all who use the store have the same."""
+        """Return a random text. The first call makes it, and every user of the store gets the same one."""
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back. Nothing happens if it is not the loop's lease, or the loop does not exist."""
+        """Release a lease. Nothing happens if it is not the loop's lease, or the loop does not exist."""

@@ -1,4 +1,4 @@
-"""What the stores in a database share: the columns of a loop, and what an append adds. Pure."""
+"""Shared by the stores in a database: the columns of a loop, and the events that an append adds. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stored_loop(row: Sequence[Any]) -> StoredLoop:
 
 
 def head_columns(head: Head) -> dict[str, Any]:
-    """Return the columns of a head. Without `attempts` or `notified`, those stay as they are."""
+    """Return the columns of a head. If `attempts` or `notified` is None, its column is left out."""
     columns = {"status": head.status, "deadline": head.deadline, "pending": pending_to_json(head.pending)}
     columns |= {"retryable": head.retryable, "retry_at": head.retry_at, "changed": head.changed}
     if head.attempts is not None:
@@ -46,7 +46,7 @@ def head_columns(head: Head) -> dict[str, Any]:
 
 
 def is_current(lease: Lease, loop: StoredLoop) -> bool:
-    """Return whether a lease is the one that the loop has now."""
+    """Return whether a lease is the loop's current lease."""
     return loop.lease is not None and (lease.loop_id, lease.token) == (loop.loop_id, loop.lease.token)
 
 
@@ -59,19 +59,19 @@ def added(  # noqa: PLR0913 - what an append is guarded by
     lease: Lease | None,
     instead_of: Head | None,
 ) -> Sequence[Entry] | None:
-    """Return the events that an append adds to a loop; None: all are stored already, and nothing changes.
+    """Return the events that an append adds to a loop; None: all are already stored, and nothing changes.
 
     Args:
-        loop: the loop as it is now.
+        loop: the current row of the loop.
         entries: the events of the append.
-        known: the ids of those that are stored.
+        known: the ids of those that are already stored.
         expected_rev: as for `Store.append`.
         lease: likewise.
         instead_of: likewise.
 
     Raises:
         Conflict: `lease` is not the loop's current lease.
-        StaleRevision: the journal has another revision than expected, or the loop another head.
+        StaleRevision: the revision is not `expected_rev`, or the head is not `instead_of`.
 
     """
     if lease is not None and not is_current(lease, loop):

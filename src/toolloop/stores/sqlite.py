@@ -1,4 +1,4 @@
-"""A store in an SQLite file: many loops in one file, for many threads and processes of one machine."""
+"""A store in an SQLite file: many loops, for the threads and processes of one machine."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _LAST = 0xFFFFFFFF  # number of an event
 class SqliteStore:
     """A store in an SQLite file.
 
-    Its methods are those of `Store`. The file is created at the first use, with access for its owner only. To look into
-    it with the `sqlite3` shell, use the view `journal`. When a method returns, its changes are on the disk. A method
-    that cannot get the file's write lock within `busy_timeout` seconds raises `StoreError`, and nothing was stored.
+    It has the methods of `Store`. The first use creates the file, with access for its owner only. To inspect it in the
+    `sqlite3` shell, use the view `journal`. When a method returns, its changes are on the disk. A method that cannot
+    get the file's write lock within `busy_timeout` seconds raises `StoreError` and stores nothing.
 
-    Reading needs no write permission on the file or its folder. The file must be on a disk of this machine: network
-    file systems are not supported.
+    Reading does not need write permission on the file or its folder. The file must be on a local disk: network file
+    systems are not supported.
 
-    The store is a context manager that closes itself.
+    The store is a context manager: leaving the block closes it.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, lease_seconds: float = LEASE_SECONDS
     ) -> None:
-        """Set the path. Nothing is opened yet.
+        """Set the path. The first call opens the file.
 
         Args:
             path: the file, or a link to it. Its folder must exist.
@@ -50,10 +50,10 @@ class SqliteStore:
         name = os.fspath(path)
         arguments.check_text("path", name)
         if name == ":memory:":
-            raise ValueError("path is ':memory:', which no two connections share: use MemoryStore")
+            raise ValueError("path is ':memory:', which two connections cannot share: use MemoryStore")
         arguments.check_seconds("busy_timeout", busy_timeout)
         if busy_timeout < 0:
-            raise ValueError(f"busy_timeout is {busy_timeout}; give seconds from 0 up")
+            raise ValueError(f"busy_timeout is {busy_timeout}; give 0 or more seconds")
         self.lease_seconds = check_lease_seconds(lease_seconds)
         self._file = SqliteFile(Path(name).absolute(), busy_timeout)
 
@@ -115,7 +115,7 @@ class SqliteStore:
             rev, last = loop.rev + len(new), digests[-1]
             columns: dict[str, Any] = {"rev": rev, "digest": last, **({} if head is None else head_columns(head))}
             if columns.get("status") == loop.status:
-                del columns["status"]  # so its index stays as it is
+                del columns["status"]  # so that SQLite does not update its index
             changes = ", ".join(f"{name} = ?" for name in columns)
             db.execute(f"UPDATE loops SET {changes} WHERE number = ?", (*columns.values(), number))  # noqa: S608 - likewise
             return rev
@@ -258,7 +258,7 @@ def _secret(db: sqlite3.Connection) -> str | None:
 
 
 def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop] | None:
-    """Return the number of a loop, the digest of its last event, and its row in `list`."""
+    """Return the number of a loop, the digest of its last event, and its row; None if it does not exist."""
     row = db.execute(f"SELECT digest, {COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
     return None if row is None else (row[1], row[0], stored_loop(row[1:]))
 
@@ -281,7 +281,7 @@ def _has(db: sqlite3.Connection, number: int, entry_id: str) -> bool:
 
 def _digest_at(db: sqlite3.Connection, number: int, seq: int) -> bytes:
     found = db.execute("SELECT digest FROM events WHERE place = ?", (_place(number, seq),)).fetchone()
-    return found[0] if found is not None and isinstance(found[0], bytes) else b""  # which fits no event
+    return found[0] if found is not None and isinstance(found[0], bytes) else b""  # which does not match any event
 
 
 def _add(db: sqlite3.Connection, number: int, rev: int, entries: Sequence[Entry], digests: Sequence[bytes]) -> None:

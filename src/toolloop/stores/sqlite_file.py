@@ -60,21 +60,21 @@ _SCHEMA = (
     f"PRAGMA user_version = {FORMAT}",
 )
 _FULL = 2  # of PRAGMA synchronous
-_PAGE_SIZE = 8192  # with SQLite's 4096, events of about 1 KB leave an eighth of the file unused
+_PAGE_SIZE = 8192  # with SQLite's default of 4096, events of about 1 KB leave an eighth of the file unused
 
 # By the primary result code; see https://www.sqlite.org/rescode.html.
 _PROBLEMS = {
-    sqlite3.SQLITE_BUSY: "is locked by another process or connection (gave up after {wait:g} s): try again, or give "
-    "SqliteStore a longer busy_timeout",
+    sqlite3.SQLITE_BUSY: "is locked by another process or connection (gave up after {wait:g} s): try again, or pass "
+    "a longer busy_timeout to SqliteStore",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that its folder exists, and that this process may write to both",
-    sqlite3.SQLITE_READONLY: "can only be read: this process may not write to the file or its folder",
-    sqlite3.SQLITE_FULL: "has no space left: free some, and try again",
+    sqlite3.SQLITE_READONLY: "is read-only: this process may not write to the file or its folder",
+    sqlite3.SQLITE_FULL: "cannot grow, because the disk is full: free some space, and try again",
     sqlite3.SQLITE_IOERR: "could not be read or written: the disk failed or is full",
-    sqlite3.SQLITE_TOOBIG: "cannot keep an event of this size",
+    sqlite3.SQLITE_TOOBIG: "cannot store an event of this size",
 }
 
-# Held during each transaction, which takes milliseconds, and not while a thread waits for another process. So a fork
-# finds no thread inside of SQLite, whose own locks would stay locked in the child.
+# Held during each transaction, which takes milliseconds, but not while a thread waits for another process. So no thread
+# is inside SQLite during a fork; otherwise SQLite's own locks would stay locked in the child.
 _LOCK = threading.RLock()
 # The open connection of each store, by the id of the store.
 _CONNECTIONS: dict[int, sqlite3.Connection] = {}
@@ -88,7 +88,7 @@ def _close(store: int) -> None:
 
 
 def _before_fork() -> None:
-    """Close all connections, because SQLite in a child believes that it holds the file locks of its parent.
+    """Close all connections, because SQLite in a child assumes that it holds the file locks of its parent.
 
     See https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_. Parent and child
     open the file again when they next use it.
@@ -103,10 +103,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class SqliteFile:
-    """A database file, and the one connection of this process to it. Reading needs no write permission."""
+    """A database file, and the one connection of this process to it. Reading does not need write permission."""
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
-        """Set the path. Nothing is opened yet.
+        """Set the path. The first transaction opens the file.
 
         Args:
             path: the file, or a link to it.
@@ -123,7 +123,7 @@ class SqliteFile:
 
     @property
     def _target(self) -> Path:
-        """The file behind links: SQLite has its log beside that."""
+        """The path with links resolved, because SQLite puts its log next to the real file."""
         return Path(os.path.realpath(self.path))
 
     def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
@@ -150,11 +150,11 @@ class SqliteFile:
         connect: Callable[[], AbstractContextManager[sqlite3.Connection]],
         act: Callable[[sqlite3.Connection], T],
     ) -> T:
-        """Act in a transaction; begin it again while the file is locked, for `busy_timeout` seconds."""
+        """Run a function in a transaction. While the file is locked, retry for `busy_timeout` seconds."""
         give_up = time.monotonic() + self._busy_timeout
         while True:
             try:
-                # The lock and the transaction (`with connection`) end in C: an interrupt cannot leave one of them open.
+                # The lock and the transaction (`with connection`) end in C code: an interrupt cannot leave either open.
                 with _LOCK, connect() as connection, connection:
                     connection.execute(begin)
                     return act(connection)
@@ -166,7 +166,7 @@ class SqliteFile:
                 raise StoreError(f"{self.path} cannot be opened: {error}. Nothing was stored") from error
             # The arguments were checked, so a stored value has a wrong type, or is too large or too deep.
             except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                raise UnreadableSnapshot(f"{self.path} is damaged: {error}. It was left as it is") from error
+                raise UnreadableSnapshot(f"{self.path} is damaged: {error}. It was not changed") from error
             time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 - so that two writers do not stay in step
 
     def _connected(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -179,7 +179,7 @@ class SqliteFile:
         return nullcontext(connection)
 
     def _connected_to_read(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Return a connection that can read: one of its own where this process may not write."""
+        """Return a connection that can read: a separate one where this process may not write."""
         path = self._target
         if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             return self._connected()
@@ -189,7 +189,7 @@ class SqliteFile:
         code = _code(error)
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR) or "UTF-8" in str(error):
             return UnreadableSnapshot(
-                f"{self.path} is damaged, or not an SQLite database. It was left as it is (SQLite: {error})"
+                f"{self.path} is damaged, or not an SQLite database. It was not changed (SQLite: {error})"
             )
         problem = _PROBLEMS.get(code, "failed").format(wait=self._busy_timeout)
         return StoreError(f"{self.path} {problem}. Nothing was stored (SQLite: {error})")
@@ -205,9 +205,9 @@ def _open(path: Path) -> sqlite3.Connection:
     with suppress(FileExistsError):
         # The log that SQLite creates beside the file gets the same permissions.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    if not os.access(path, os.W_OK):  # SQLite would leave files beside it that nobody may write to
-        raise StoreError(f"{path} can only be read: this process may not write to it. Nothing was stored")
-    if Path(f"{path}-wal").exists():  # closing a foreign database would write its log into the file
+    if not os.access(path, os.W_OK):  # SQLite would create read-only files next to it
+        raise StoreError(f"{path} is read-only: this process may not write to it. Nothing was stored")
+    if Path(f"{path}-wal").exists():  # closing the database of another program would write its log into the file
         with closing(_connect(path, "ro")) as reader:
             _is_new(reader, path)
     connection = _connect(path, "rw")
@@ -225,12 +225,12 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
     if _pragma(connection, "journal_mode = WAL") != "wal":
         raise StoreError(
-            f"{path} cannot have a write-ahead log, which needs memory that processes share: network file systems "
-            "are not supported. Put the store on a local disk"
+            f"{path} cannot have a write-ahead log, which needs shared memory: network file systems are not supported. "
+            "Put the store on a local disk"
         )
     connection.execute("PRAGMA synchronous = FULL")
     if _pragma(connection, "synchronous") != _FULL:
-        raise StoreError(f"{path} cannot be written through to the disk: SQLite refused synchronous = FULL")
+        raise StoreError(f"{path} cannot be flushed to the disk: SQLite refused synchronous = FULL")
     if is_new:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -243,9 +243,9 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 def _read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a store that this process may not write to, for one transaction.
 
-    With a log beside it, SQLite reads both. Without one nobody writes, and SQLite reads the file as immutable: it need
-    not create a log. If a writer opens or closes the file meanwhile, the transaction counts as locked, and is tried
-    again. A log without its `-shm` file, as in a copied folder, cannot be read without write permission.
+    If a log is next to the file, SQLite reads both. Otherwise the file has no writer, and SQLite reads it as immutable,
+    without creating a log. If a writer opens or closes the file meanwhile, the transaction counts as locked and is
+    retried. A log without its `-shm` file, as in a copied folder, cannot be read without write permission.
     """
     log = Path(f"{path}-wal")
     has_log, changed = log.exists(), path.stat().st_mtime_ns
@@ -257,7 +257,7 @@ def _read_only(path: Path) -> Generator[sqlite3.Connection]:
         with closing(_connect(path, "ro&readonly_shm=1" if has_log else "ro&immutable=1")) as connection:
             if _is_new(connection, path):
                 raise StoreError(  # noqa: TRY301 - a writer may be creating the store, as with any failure here
-                    f"{path} is empty, and this process may not write to it or its folder"
+                    f"{path} is empty, and this process may not write to the file or its folder"
                 )
             yield connection
     except Exception as error:
@@ -289,12 +289,12 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether a database has no content yet.
 
     Raises:
-        UnreadableSnapshot: it has content, and is not a store of this format.
+        UnreadableSnapshot: it has content, but is not a store of this format.
 
     """
-    if path.stat().st_size == 1:  # SQLite takes this for an empty database, and would overwrite it
-        raise UnreadableSnapshot(f"{path} is not an SQLite database. It was left as it is")
-    # One statement, so one transaction: another process may create the store at this moment.
+    if path.stat().st_size == 1:  # SQLite would take this for an empty database, and overwrite it
+        raise UnreadableSnapshot(f"{path} is not an SQLite database. It was not changed")
+    # One statement, so one transaction: another process may be creating the store.
     owner, version, has_content = connection.execute(
         "SELECT application_id, user_version, EXISTS (SELECT 1 FROM sqlite_master) "
         "FROM pragma_application_id, pragma_user_version"
@@ -303,13 +303,13 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
         return True
     if owner != APPLICATION_ID:
         raise UnreadableSnapshot(
-            f"{path} is an SQLite database of another program (application_id {owner}). It was left as it is; give "
-            "the store a file of its own"
+            f"{path} is an SQLite database of another program (application_id {owner}). It was not changed. Give the "
+            "store its own file"
         )
     if version != FORMAT:
         raise UnreadableSnapshot(
-            f"{path} is a store of format {version}; this version of toolloop reads format {FORMAT}. It was left as it "
-            "is; use the version of toolloop that wrote it, or a newer one"
+            f"{path} is a store of format {version}, but this version of toolloop reads format {FORMAT}. It was not "
+            "changed. Use the version of toolloop that wrote it, or a newer one"
         )
     return False
 

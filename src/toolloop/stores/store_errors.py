@@ -1,4 +1,4 @@
-"""The errors with which a store refuses: the same text and attributes for every store."""
+"""The errors of a store: every store raises the same texts and attributes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def missing(loop_id: str) -> LoopNotFound:
 
 
 def replaced(loop_id: str) -> LoopNotFound:
-    """Return the error for a loop that has the id of the one that was meant."""
+    """Return the error for a loop that was deleted and created again under its id."""
     return LoopNotFound(
-        f"loop {loop_id!r} was deleted, and another one was created under its id: open it again to go on with that one",
+        f"loop {loop_id!r} was deleted, and another loop was created under its id: open it again to use the new one",
         loop_id=loop_id,
     )
 
@@ -28,34 +28,34 @@ def replaced(loop_id: str) -> LoopNotFound:
 def taken(loop_id: str) -> Conflict:
     """Return the error for a loop id that is in use."""
     return Conflict(
-        f"loop {loop_id!r} is in this store already: open it, or choose another id for the new one", loop_id=loop_id
+        f"loop {loop_id!r} is already in this store: open it, or choose another id for the new one", loop_id=loop_id
     )
 
 
 def stale(loop_id: str, expected: int, rev: int) -> StaleRevision:
     """Return the error for an append to a journal that has changed."""
     return StaleRevision(
-        f"the journal of loop {loop_id!r} is at revision {rev}, not at {expected} as expected: load the new events, "
-        "and try again",
+        f"the journal of loop {loop_id!r} is at revision {rev}, but revision {expected} was expected: load the new "
+        "events, and try again",
         loop_id=loop_id,
         rev=rev,
     )
 
 
 def other_head(loop_id: str, rev: int) -> StaleRevision:
-    """Return the error for an append in place of a head that was replaced meanwhile."""
+    """Return the error for an append that was to replace a head which has changed."""
     return StaleRevision(
-        f"the head of loop {loop_id!r} has changed: read it again, and decide with what it says now",
+        f"the head of loop {loop_id!r} has changed: read it again, and try again with the new head",
         loop_id=loop_id,
         rev=rev,
     )
 
 
 def damaged(loop_id: str, seq: int) -> UnreadableSnapshot:
-    """Return the error for a journal with an event that does not fit its place. `seq`: its number, counted from 1."""
+    """Return the error for a journal with a changed or moved event. `seq`: its number, counted from 1."""
     return UnreadableSnapshot(
-        f"the store is damaged: event {seq} of loop {loop_id!r} is not the one that was stored there. It was left as "
-        "it is; take the loop from a backup",
+        f"the store is damaged: event {seq} of loop {loop_id!r} is not the one that was stored there. Nothing was "
+        "changed. Restore the loop from a backup",
         entry=seq,
     )
 
@@ -66,9 +66,9 @@ def leased(loop_id: str, lease: Lease) -> Conflict:
 
 
 def lost(loop_id: str, lease: Lease | None) -> Conflict:
-    """Return the error for a lease that is over. `lease`: the current one."""
-    now = "the loop has no lease now" if lease is None else f"the loop is now leased to {_holder(lease)}"
-    return _conflict(f"this lease of loop {loop_id!r} is over, and {now}: load the loop again", loop_id, lease)
+    """Return the error for a lease that is no longer current. `lease`: the current one."""
+    now = "the loop is not leased now" if lease is None else f"the loop is now leased to {_holder(lease)}"
+    return _conflict(f"this lease of loop {loop_id!r} is no longer valid, and {now}: load it again", loop_id, lease)
 
 
 def _holder(lease: Lease) -> str:

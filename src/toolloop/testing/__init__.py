@@ -1,4 +1,4 @@
-"""The test kit: a fake Messages API over real HTTP, scripted providers, and a check of any store."""
+"""The test kit: a fake Messages API over real HTTP, scripted providers, and a conformance suite for stores."""
 
 from toolloop.providers.scripted import AsyncScript, AsyncScriptedProvider, Script, ScriptedProvider
 from toolloop.testing.answers import APIScript

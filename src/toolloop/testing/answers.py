@@ -1,4 +1,4 @@
-"""From the script to the bytes of an answer."""
+"""Answers: from the script to the bytes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _NO_RETRY = {"x-should-retry": "false"}
 
 @frozen
 class Incoming:
-    """A request to be answered.
+    """A request to answer.
 
     Attributes:
-        body: with what the server holds before its messages; a function of the script gets a copy of its own.
-        betas: that it switches on.
-        id: names the answer.
+        body: the decoded body, with the messages that the server keeps before its own; the script's function gets a
+            copy.
+        betas: the betas that it enables.
+        id: the id of the request, for the answer.
 
     """
 
@@ -49,8 +50,8 @@ class Answering:
     Args:
         script: see `FakeMessagesAPI`.
         memory: remembers the replies.
-        signer: signs thinking and compaction blocks; without one they get a placeholder.
-        threads: holds the conversations of message threads.
+        signer: signs thinking and compaction blocks; if None, they get a placeholder.
+        threads: keeps the conversations of message threads.
 
     """
 
@@ -66,7 +67,7 @@ class Answering:
     def next(self, asked: Incoming) -> tuple[Answered | None, list[Delayed]]:
         """Return the next answer, None for a dropped connection, and the delays before it."""
         delays: list[Delayed] = []
-        # The script is the test's own code: the client must hear of an error in it.
+        # The script is the test's own code: its errors must reach the client.
         try:
             answer = self._function(json.loads(json.dumps(asked.body))) if self._function else next(self._answers, None)
             while isinstance(answer, Delayed):
@@ -101,7 +102,7 @@ class Answering:
 
     def _delivered(self, how: Streamed, asked: Incoming) -> Answered:
         if not asked.body.get("stream"):
-            raise ValueError("the answer is streamed(...), and the request does not ask for a stream")
+            raise ValueError("the answer is streamed(...), but the request does not ask for a stream")
         if isinstance(how.answer, Verbatim):
             headers = {"content-type": _EVENTS, **how.answer.headers}
             return Answered(how.answer.status, headers, Delivery(frames_of_text(_raw(how.answer.body), how), how))
@@ -116,7 +117,7 @@ class Answering:
         if body.get("compaction"):
             kinds = [block["type"] for block in message["content"]]
             if kinds != ["compaction"] or message["stop_reason"] != "compaction":
-                raise ValueError("a request with `compaction` needs a summary alone as its answer. Use compacted")
+                raise ValueError("the answer to a request with `compaction` must be a summary alone. Use compacted")
             if self._signer:
                 message["content"] = [self._signer.sign_summary(message["content"][0])]
         elif self._signer:

@@ -1,4 +1,4 @@
-"""How the fake API refuses a request, and the facts beside the body that a refusal depends on."""
+"""Refusals of the fake API, and the facts besides the body that they depend on."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Refusal:
 
 @frozen
 class Context:
-    """The headers of a request, and what the server remembers of its own replies.
+    """The headers of a request, and the server's memory of its own replies.
 
     Args:
         betas: the values of the `anthropic-beta` header.
         version: the value of the `anthropic-version` header; the newest version by default.
-        is_own: whether the server sent exactly this block in a reply.
-        is_paused: whether these blocks end in a reply that the server paused.
+        is_own: returns whether the server sent exactly this block in a reply.
+        is_paused: returns whether these blocks end in a reply that the server paused.
 
     """
 
@@ -53,5 +53,5 @@ class Context:
     is_paused: Callable[[list[dict[str, Any]]], bool] = _no
 
     def has_beta(self, prefixes: str | tuple[str, ...]) -> bool:
-        """Return whether a beta whose name starts with one of these prefixes is switched on."""
+        """Return whether the request enables a beta whose name starts with one of these prefixes."""
         return any(beta.startswith(prefixes) for beta in self.betas)

@@ -1,4 +1,4 @@
-"""Crash a program at every moment that matters, and check that it still keeps the promises."""
+"""Crash a program before and after each call to its store, and check that it still keeps the promises."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from toolloop.testing.promises import check_promises
 
 _WAITS = ("needs_decision", "needs_command")
 _ENDS = ("ended", "failed")
-_RESTARTS = 100  # a program that still goes on after so many restarts does not end
+_RESTARTS = 100  # a program that has not ended after this many restarts never ends
 _LOOPS = 1000  # the maximum number of loops in a store
 
 
 @frozen
 class Crash:
-    """The outcome of one way to crash.
+    """The outcome of one crash, or of several in sequence.
 
     Attributes:
         at: for each process that crashed, the number of the boundary, from 0. Later processes woke the loop.
-        where: what each process was about to do, or had just done; None if it ended before the boundary.
+        where: for each process, the call that it was about to make or had just made; None if it ended before the
+            boundary.
         statuses: the final status of each loop: `ended`, `failed`, or waiting (`needs_decision`, `needs_command`).
-        starts: how often calls of each tool were started, by the journal.
+        starts: for each tool, the number of times that its calls were started, by the journal.
 
     """
 
@@ -38,7 +39,7 @@ class Crash:
     starts: Mapping[str, int]
 
     def __str__(self) -> str:
-        """Return one line."""
+        """Return a summary in one line."""
         places = ", then ".join(
             f"{at}: {place or 'not reached'}" for at, place in zip(self.at, self.where, strict=True)
         )
@@ -52,8 +53,8 @@ class CrashReport:
     """The outcome of `crash_everywhere`.
 
     Attributes:
-        boundaries: the number of moments at which the program can crash, if it runs undisturbed.
-        crashes: the outcome of each crash; the first is the run without one.
+        boundaries: the number of moments at which the program can crash, counted in a run without a crash.
+        crashes: the outcome of each crash; the first is the run without a crash.
 
     """
 
@@ -80,28 +81,28 @@ def crash_everywhere(
 ) -> CrashReport:
     """Crash a program at every boundary, restart it, and check the promises.
 
-    The program is a worker that may be restarted at any time: it opens or creates a loop in the store it is given, and
-    drives it towards its end. It runs once without a crash; each moment before and after a call to the store is a
-    boundary. So a process crashes before a request is sent and after its reply came, before and after each tool, while
-    it holds the lease and while it releases it. For each boundary there is a new store: the program runs and crashes
-    there; then it runs again until every loop has ended, or nothing changes any more.
+    The program must work like a worker that may be restarted at any time: it opens or creates a loop in the store that
+    it is given, and drives the loop until it ends. The first run has no crash; each moment before and after a call to
+    the store is a boundary. So a process crashes before a request is sent and after its reply arrives, before and after
+    each tool, while it holds the lease and while it releases it. For each boundary, the program gets a new store, runs,
+    and crashes there; then it runs again until every loop has ended, or nothing changes any longer.
 
-    Python cannot stop the threads of a crashed process: a tool that runs in a thread of its own runs on. Its result
-    does not reach the store.
+    Python cannot stop the threads of a crashed process: a tool in its own thread continues. Its result does not reach
+    the store.
 
     Args:
-        program: called with a store, again and again. An async one: `lambda store: anyio.run(main, store)`.
+        program: called repeatedly with a store. For an async one: `lambda store: anyio.run(main, store)`.
         make_store: returns an empty store. It is called once for each boundary; reset your own records there, too.
-        check: called with the store at each end; it raises if your tools did something wrong.
+        check: called with the store after the last run of each trial; it raises if your tools made a mistake.
         depth: how many processes crash in sequence. With 2, the process that wakes the loop crashes everywhere, too.
 
     Returns:
-        The outcome of each crash. Where a loop waits for the caller after a crash (a call whose end nobody saw) and the
-        program makes no decision, no promise is broken; `waiting` has it.
+        The outcome of each crash. If a loop waits for a decision after a crash (on a call whose outcome is unknown),
+        and the program does not decide, no promise is broken; `waiting` contains it.
 
     Raises:
         AssertionError: a promise is broken. The message names the boundary and the problem: an event that breaks a
-            promise, an event that the store lost, a loop that does not go on, an error of `check` or the program.
+            promise, an event that the store lost, a loop that does not continue, an error of `check` or the program.
 
     """
     trials: list[_Trial] = []
@@ -117,7 +118,7 @@ def crash_everywhere(
 
 
 class _Trial:
-    """One store, and the processes that use it one after the other.
+    """One store, and the processes that use it in sequence.
 
     Attributes:
         boundaries: the number of boundaries of the first process that did not crash.
@@ -153,7 +154,7 @@ class _Trial:
         return crash
 
     def _run_process(self, crash_at: int | None = None) -> list[str]:
-        """Run one process, from its start to its end; return its moments."""
+        """Run one process from start to end; return its moments."""
         process = CrashingStore(self._store, self._history, crash_at)
         try:
             self._program(process)
@@ -168,7 +169,7 @@ class _Trial:
         return process.moments
 
     def _finish(self) -> None:
-        """Run the program until every loop has ended, or nothing changes any more."""
+        """Run the program until every loop has ended, or nothing changes any longer."""
         for restarts in range(_RESTARTS):
             before = self._loops()
             moments = self._run_process()
@@ -176,10 +177,10 @@ class _Trial:
                 self.boundaries = len(moments)
             after = self._loops()
             if not after:
-                raise AssertionError("the program keeps no loop in the store that it is given")
+                raise AssertionError("the program did not create a loop in the store that it was given")
             if after == before or all(status in _ENDS for status, _ in after.values()):
                 return
-        raise AssertionError(f"the program was run {_RESTARTS} times, and the loop has not ended")
+        raise AssertionError(f"the loop has not ended after {_RESTARTS} runs of the program")
 
     def _loops(self) -> dict[str, tuple[str, int]]:
         """Return status and revision of each loop."""
@@ -192,7 +193,7 @@ class _Trial:
         journals = {loop_id: self._store.load(loop_id).entries for loop_id in statuses}
         for (loop_id, _), entry in self._history.stored.items():
             if entry not in journals.get(loop_id, ()):
-                raise AssertionError(f"the store lost an event that it had reported as stored: {entry.body[:200]}")
+                raise AssertionError(f"the store lost an event that it had accepted: {entry.body[:200]}")
         for loop_id, status in statuses.items():
             try:
                 found = check_promises(journals[loop_id])

@@ -1,4 +1,4 @@
-"""A store as seen by a process that crashes at a chosen moment. Afterwards nothing that it does reaches the store."""
+"""A store for a process that crashes at a chosen moment. After that, its calls do not reach the store."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from attrs import define, field
 from toolloop.machine.errors import Conflict, LoopNotFound, StoreError
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
 
-# The threads of the library that outlive a driver. Nothing could catch a `BaseException` in them. The second gives
-# leases back: it tries again after a failure of the store, and no more if the loop is gone.
+# The threads of the library that outlive a driver, where nothing would catch a `BaseException`. The second one releases
+# leases: it retries after a failure of the store, unless the loop is gone.
 _TOOLS, _LEASES = "toolloop-", "leases-of-toolloop"
 
 
 class SimulatedCrash(BaseException):
-    """The process crashes here. It is not an `Exception`, so that nobody handles it as a failure."""
+    """The process crashes here. It is not an `Exception`, so that no code handles it as a failure."""
 
 
 @define(eq=False)
 class CrashHistory:
-    """Facts that outlive the processes which use one store.
+    """Facts that outlive the processes of one store.
 
     Attributes:
-        owners: by owner of a lease, the process.
-        stored: by loop and entry id, the entries that the store reported as stored.
+        owners: for each owner of a lease, its process.
+        stored: the entries that the store accepted, by loop and entry id.
 
     """
 
@@ -44,7 +44,7 @@ class CrashHistory:
 class CrashingStore:
     """A store for one process. It counts the moments before and after each call, and crashes at one of them.
 
-    Its methods are those of `Store`.
+    It has the methods of `Store`.
 
     Args:
         store: the real store.
@@ -63,7 +63,7 @@ class CrashingStore:
         self._lock = threading.Lock()
 
     def die(self) -> None:
-        """End the process: its leases are those of a dead process."""
+        """End the process. Its leases now belong to a dead process."""
         with self._lock:
             self.is_dead = True
 
@@ -79,7 +79,7 @@ class CrashingStore:
         if thread == _LEASES:
             raise LoopNotFound("this process has crashed: there is no loop for it")
         if thread.startswith(_TOOLS):
-            raise StoreError("this process has crashed: nothing that it does reaches the store")
+            raise StoreError("this process has crashed: its calls do not reach the store")
         raise SimulatedCrash(moment)
 
     @contextmanager
@@ -140,13 +140,13 @@ class CrashingStore:
                 return self._store.acquire(loop_id, owner, until=until, instead_of=held.token, first_id=first_id)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
-        """See `Store.renew`. A clock causes it, so it is not a moment to crash at."""
+        """See `Store.renew`. It depends on the clock, so it is not a moment to crash at."""
         if self.is_dead:
             raise Conflict("this process has crashed, and its lease is void", loop_id=lease.loop_id)
         return self._store.renew(lease, until=until)
 
     def release(self, lease: Lease) -> None:
-        """See `Store.release`. A dead process releases nothing, and need not know."""
+        """See `Store.release`. A dead process does not release its lease."""
         if not self.is_dead:
             with self._around("release()"):
                 self._store.release(lease)

@@ -1,4 +1,4 @@
-"""A loopback HTTP server that starts and stops at once."""
+"""A loopback HTTP server that starts and stops without a delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from attrs import frozen
 
 _ACCEPT_TIMEOUT = 0.5  # seconds, in case the connection that ends the accept loop does not come through
-_LOOK_EVERY = 0.01  # seconds between two looks whether the client of a held stream has hung up
+_LOOK_EVERY = 0.01  # seconds between two checks whether the client of a held stream has hung up
 
 
 @frozen
@@ -46,7 +46,7 @@ class HungUp(Exception):
 
 
 class Line:
-    """Writes a body in pieces, each a chunk of the transfer encoding and a write of its own.
+    """Writes a body in pieces; each is one write, and one chunk of the transfer encoding.
 
     Every method raises `HungUp` once the client or the server has closed the connection.
 
@@ -58,7 +58,7 @@ class Line:
     """
 
     def __init__(self, connection: socket.socket, head: bytes, closing: threading.Event) -> None:
-        """Send nothing yet."""
+        """Keep the connection, without sending."""
         self._connection = connection
         self._head = head
         self.closing = closing
@@ -90,7 +90,7 @@ class Line:
             raise HungUp from error
 
     def _look(self) -> None:
-        # The first write into a connection that the client has closed still succeeds, so look before it.
+        # The first write to a connection that the client has closed still succeeds, so check before it.
         self._connection.settimeout(0)
         try:
             gone = not self._connection.recv(1, socket.MSG_PEEK)
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 1024  # a hundred loops may ask at one moment
+    request_queue_size = 1024  # a hundred loops may send requests at the same time
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
@@ -150,13 +150,13 @@ class _Server(ThreadingHTTPServer):
         self.socket.settimeout(_ACCEPT_TIMEOUT)
 
     def server_bind(self) -> None:
-        # HTTPServer.server_bind asks the resolver for a name that is never used; that may take seconds.
+        # HTTPServer.server_bind resolves a name that is never used, which may take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of an IPv4 address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        # Registered before it runs, so that close() misses no connection.
+        # Registered before it runs, so that close() finds every connection.
         with self._lock:
             self._connections[request] = thread
         thread.start()
@@ -192,7 +192,7 @@ class Loopback:
     """A running HTTP server on a free port of the loopback interface.
 
     Args:
-        respond: returns the answer to a request, or None to hang up. Runs in the thread of the connection.
+        respond: returns the answer to a request, or None to hang up. It runs in the thread of the connection.
 
     """
 

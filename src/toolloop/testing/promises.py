@@ -1,8 +1,7 @@
 """The promises that a journal can break: a denied call never starts, a call starts once and has exactly one result.
 
-The machine reads the events. Beside it, `_Checker` keeps its own record of decisions, starts and ends, so that it finds
-a broken promise also where the machine would accept the event. A journal that was cut off keeps the promises as far as
-it goes.
+The machine reads the events. `_Checker` also keeps its own record of decisions, starts and ends, so that it finds a
+broken promise even where the machine would accept the event. A truncated journal is checked up to its end.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from toolloop.stores.protocol import Entry
 
 _Key = tuple[Path, int, str]  # the path of the loop, the iteration, the id of the call
 _ANSWERED = ("deny", "answer")
-_NO_ROUND = Round(-1, None)  # of no iteration: a runner may begin with a round of iteration 0
+_NO_ROUND = Round(-1, None)  # not an iteration: a runner may begin with a round of iteration 0
 _NO_RESULTS = '{"content":[]}'
 
 
 @frozen
 class Findings:
-    """What was found in a journal.
+    """The result of checking a journal.
 
     Attributes:
         broken: a message for each broken promise, in the order of the journal.
-        starts: how often calls of each tool were started.
+        starts: for each tool, the number of times that its calls were started.
 
     """
 
@@ -45,7 +44,7 @@ class Findings:
 
 
 def check_promises(journal: Iterable[Entry]) -> Findings:
-    """Check a whole journal against the promises. The check ends at the first event that is not possible.
+    """Check a whole journal against the promises. The check ends at the first event that the machine refuses.
 
     Args:
         journal: the entries of a journal, oldest first.
@@ -73,15 +72,15 @@ class _Checker:
     starts: Counter[str] = field(factory=Counter)
     _state: State | None = None
     _runs: Counter[_Key] = field(factory=Counter)
-    _again: set[_Key] = field(factory=set)  # calls that may be started once more
-    _answered: set[_Key] = field(factory=set)  # calls that were denied or answered by the caller
-    _known_from: int = 0  # the iteration after which this journal knows each start
+    _again: set[_Key] = field(factory=set)  # calls that may be started again
+    _answered: set[_Key] = field(factory=set)  # calls that the caller denied or answered
+    _known_from: int = 0  # the journal has every start after this iteration
 
     def note(self, number: int, problem: str) -> None:
         self.broken.append(f"entry {number}: {problem}")
 
     def take(self, number: int, event: ev.Event) -> bool:
-        """Check one event. Returns False if it is not possible here."""
+        """Check one event. Return False if the machine refuses it."""
         before = self._state
         if before is not None:
             self._check(number, event)
@@ -89,7 +88,7 @@ class _Checker:
             state = fold([event]) if before is None else step(before, event)
         except Exception as error:  # noqa: BLE001 - a refusal, or an event that was never legal
             if not self.broken:
-                self.note(number, f"{type(event).__name__} is not possible here: {error}")
+                self.note(number, f"{type(event).__name__} is not allowed here: {error}")
             return False
         self._state = state
         if before is None:
@@ -105,7 +104,7 @@ class _Checker:
         return True
 
     def _begin(self, state: State) -> None:
-        """Take over the calls of a loop that the journal begins with."""
+        """Record the calls of the loop with which the journal begins."""
         self._known_from = state.root.iterations
         for path, loop in everywhere(state):
             for call in _round(loop).calls:
@@ -114,14 +113,14 @@ class _Checker:
                 self._again |= {key} if call.status is not Status.RUNNING else set()
 
     def _check(self, number: int, event: ev.Event) -> None:
-        """Check an event by what is recorded."""
+        """Check an event against the record."""
         match event:
             case ev.Started(call_id=call_id, path=path):
                 self._start(number, path, call_id, event.digest)
             case ev.Opened(path=(*above, call_id)):  # the call starts with the loop inside it
                 self._start(number, tuple(above), call_id, None)
                 inside = {key for key in self._runs if key[0][: len(event.path)] == event.path}
-                self._again |= inside  # these were calls of an earlier loop in this place
+                self._again |= inside  # these were calls of an earlier loop at this path
                 self._answered -= inside
             case ev.Ended(call_id=call_id, path=path):
                 iteration = event.iteration or self._round(path).iteration
@@ -145,13 +144,13 @@ class _Checker:
         if key in self._answered:
             problem = "was started after it was denied or answered"
         elif call.status is Status.SETTLED:
-            problem = "was started after it had its result"
+            problem = "was started after it had a result"
         elif self._runs[key] and key not in self._again:
             problem = "was started a second time"
         elif asks and call.decision is None:
             problem = "was started without the approval that its tool always needs"
         elif digest is not None and not digest_of(setup, round_.iteration, call).startswith(digest):
-            problem = "was started with another name or input than was proposed and decided"
+            problem = "was started with another name or input than the proposed and approved one"
         if problem is not None:
             self.note(number, f"the call {call_id!r} ({call.name}) {problem}")
         self._runs[key] += 1
@@ -159,7 +158,7 @@ class _Checker:
         self.starts[call.name] += 1
 
     def _take_round(self, path: Path, loop: Loop, rerun: Sequence[str]) -> None:
-        """Take over a round that the caller replaced: its calls are new, or are to run again."""
+        """Record a round that the caller replaced: its calls are new, or will run again."""
         for call in _round(loop).calls:
             if not call.started or call.id in rerun:
                 key = (path, _round(loop).iteration, call.id)
@@ -167,14 +166,14 @@ class _Checker:
                 self._answered.discard(key)
 
     def _compare(self, number: int, path: Path, before: Loop, after: Loop) -> None:
-        """Check that each result stays, and note the runs whose end nobody will see."""
+        """Check that each result stays, and record the runs whose end will not be recorded."""
         iteration = _round(before).iteration
         if _round(after).iteration != iteration:
             return
         for was in _round(before).calls:
             now = _round(after).find(was.id)
             if was.status is Status.SETTLED and (now is None or now.result != was.result):
-                self.note(number, f"the call {was.id!r} ({was.name}) had its result, and has another one now")
+                self.note(number, f"the call {was.id!r} ({was.name}) had a result, and now has another one")
             is_lost = was.status is Status.RUNNING and now and now.status not in (Status.RUNNING, Status.SETTLED)
             if is_lost and before.setup.repeatable(was.name):
                 self._again.add((path, iteration, was.id))
@@ -192,7 +191,7 @@ def _round(loop: Loop) -> Round:
 
 
 def _unanswered(before: Loop | None, after: Loop) -> Iterator[str]:
-    """Name the calls of the changed messages that do not have exactly one result in the next message."""
+    """Describe the calls in the changed messages that do not have exactly one result in the next message."""
     messages = after.messages
     if before is not None and before.messages is messages:
         return
@@ -202,7 +201,7 @@ def _unanswered(before: Loop | None, after: Loop) -> Iterator[str]:
         for call_id in sorted({*calls, *results}):
             made, answered = calls.count(call_id), results.count(call_id)
             if (made, answered) != (1, 1):
-                yield f"the call {call_id!r} is there {made} times, and has {answered} results"
+                yield f"the call {call_id!r} occurs {made} times, and has {answered} results"
 
 
 def _ids(message: str, kind: str, member: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Short constructors for the answers of a model, or of a network."""
+"""Constructors for the answers of a model, or of a network."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def reply(  # noqa: PLR0913 - the parts of a message
     container: str | Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """Make a reply of the model: thinking, text, other blocks, calls, in this order.
+    """Make a reply of the model with thinking, text, other blocks and calls, in this order.
 
     Args:
         text: the text of a text block.
-        calls: results of `call`, or pairs of name and input.
+        calls: blocks made by `call`, or pairs of name and input.
         thinking: the text of a thinking block; the server signs it.
         content: further blocks, such as `server_call`.
         stop_reason: by default `"tool_use"` if there are calls, else `"end_turn"`.
-        usage: token counts; small ones by default.
+        usage: token counts; small numbers by default.
         container: the container in which code ran, or its id.
         fields: any other keys of the message.
 
@@ -74,12 +74,12 @@ def call(name: str, input: dict[str, Any] | None = None, *, id: str | None = Non
 
 
 def server_call(name: str, input: dict[str, Any] | None = None, *, id: str | None = None) -> Block:  # noqa: A002 - likewise
-    """Make a `server_tool_use` block, such as a web search, which the API runs itself."""
+    """Make a `server_tool_use` block: a call that the API runs itself, such as a web search."""
     return {"type": "server_tool_use", "id": id, "name": name, "input": input or {}}
 
 
 def server_result(name: str, content: Any = (), *, id: str | None = None) -> Block:  # noqa: A002 - likewise
-    """Make the result block of a server tool. Without an id, it answers the oldest server call without a result."""
+    """Make the result block of a server tool. Without an id, it answers the oldest open server call."""
     found = list(content) if isinstance(content, tuple) else content
     return {"type": f"{name}_tool_result", "tool_use_id": id, "content": found}
 
@@ -94,12 +94,12 @@ def compacted(
     """Make a reply in which the server compacted the conversation: a block alone, or at the start of a reply.
 
     A block alone answers `pause_after_compaction` and a request with the `compaction` parameter; in the second case the
-    server signs it. The usage of the summary is an iteration of its own, and not part of the totals.
+    server signs it. The usage of the summary is a separate iteration, and not part of the totals.
 
     Args:
-        summary: None for a compaction that failed.
-        then: a `reply`. The block leads its content, and its usage becomes the second iteration.
-        usage: the usage of the summary; small counts by default.
+        summary: the text; None for a compaction that failed.
+        then: a `reply`. The block comes first in its content, and its usage becomes the second iteration.
+        usage: the usage of the summary; small numbers by default.
         fields: any other keys of the block, such as `encrypted_content`.
 
     """
@@ -136,9 +136,9 @@ def fault(
 
     Args:
         status: the HTTP status.
-        type: `error.type`; by default the one that belongs to the status.
-        message: the text.
-        retry_after: seconds, for the header of this name.
+        type: `error.type`; by default the usual one for the status.
+        message: `error.message`.
+        retry_after: the value of the `retry-after` header, in seconds.
 
     """
     kind = type or _ERROR_TYPES.get(status, "api_error")
@@ -155,7 +155,7 @@ dropped = Dropped
 
 @frozen
 class Verbatim:
-    """An answer that is sent unchanged, such as a recorded one: JSON, or the text of an event stream."""
+    """An answer that the server sends unchanged, such as a recorded one: JSON, or the text of an event stream."""
 
     status: int
     headers: Mapping[str, str]
@@ -166,7 +166,7 @@ verbatim = Verbatim
 
 
 def html() -> Verbatim:
-    """Make a web page with status 200, as a captive portal or a wrong address answers."""
+    """Make a web page with status 200, like the answer of a captive portal or a wrong address."""
     return Verbatim(200, {"content-type": "text/html"}, "<!doctype html><title>Welcome</title><p>Please log in.")
 
 
@@ -190,11 +190,11 @@ class Delayed:
 
 
 def delayed(until: float | threading.Event, answer: Any) -> Delayed:
-    """Make an answer that waits for some seconds, an event, or its own `release()`; closing the server ends it.
+    """Make an answer that waits for some seconds, an event, or `release()`. Closing the server ends the wait.
 
     Args:
         until: seconds, or the event that releases it.
-        answer: any other answer.
+        answer: the answer to send then.
 
     """
     if isinstance(until, threading.Event):

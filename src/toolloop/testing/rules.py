@@ -1,7 +1,7 @@
-"""What the fake API refuses, in the order in which the API looks (messages-api.md, rule 7).
+"""The requests that the fake API refuses, in the order in which the API checks them (messages-api.md, rule 7).
 
-The SDK's types judge the shape and `toolloop.history.check` the order of messages and blocks. Written by hand are the
-rules about parameters that depend on each other, and everything that only the server knows.
+The SDK's types check the shape, and `toolloop.history.check` checks the order of messages and blocks. This module has
+the other rules: parameters that depend on each other, and facts that only the server knows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 _MODEL = re.compile(r"claude-.*(fable|mythos|opus|sonnet|haiku|\d)")
 _SAMPLING = ("temperature", "top_p", "top_k")  # only the versions before the newest accept them
-#: Rules that `check` can only warn about, because it does not know the whole request, its version, or who paused.
+#: Rules that `check` can only warn about, because it does not know the whole request, its version, or paused replies.
 _KNOWN_TO_THE_SERVER = frozenset({"no-tools", "prefill", "server-tool-gone", "user-citations"})
-#: Rules about the end of a conversation, which do not hold for a paused reply that comes back.
+#: Rules about the end of a conversation, which do not apply to a paused reply that is sent back.
 _ENDINGS = frozenset({"prefill", "thinking-last", "trailing-whitespace"})
 _ERROR_CODES = {"compaction-place": "compaction_block_misplaced", "tool-reference": "tool_reference_unresolved"}
-# These shape a reply, and a request for a compaction has none.
+# These affect the reply, which a request for a compaction does not have.
 _REPLY_ONLY = ("context_management", "stop_sequences", "output_format")
 
 
 def judge(body: Any, context: Context, signer: Signer | None) -> Refusal | None:
-    """Return the one thing that the API would report about a request, or None if it accepts the request.
+    """Return the first broken rule, which the API would report, or None if it accepts the request.
 
     Args:
         body: the decoded body.
-        context: the headers and the memory of the server.
+        context: the headers, and the replies that the server remembers.
         signer: checks thinking and compaction blocks; None accepts any signature.
 
     """
@@ -74,7 +74,7 @@ def _misshapen(body: Any, context: Context) -> Refusal | None:
 
 
 def _is_own(body: dict[str, Any], path: Path, context: Context) -> bool:
-    """Return whether the path is inside a block that the server sent itself, new keys and new types included."""
+    """Return whether the path is inside a block that the server itself sent, including new keys and types."""
     match path:
         case ("messages", int(number), "content", int(place), *_):
             block = body["messages"][number]["content"][place]
@@ -83,7 +83,7 @@ def _is_own(body: dict[str, Any], path: Path, context: Context) -> bool:
 
 
 def _thinking(body: dict[str, Any]) -> Iterator[str]:
-    """Thinking, effort and tokens depend on each other (rules 5, 31 and 35)."""
+    """Check thinking, effort and tokens, which depend on each other (rules 5, 31 and 35)."""
     thinking, model = body.get("thinking") or {}, body["model"]
     effort = (body.get("output_config") or {}).get("effort")
     if body["max_tokens"] < 0:
@@ -100,7 +100,7 @@ def _thinking(body: dict[str, Any]) -> Iterator[str]:
 
 
 def _tools(body: dict[str, Any]) -> Iterator[str]:
-    """Tools, the choice among them and the container depend on each other (rules 7 and 35)."""
+    """Check tools, tool choice and container, which depend on each other (rules 7 and 35)."""
     tools, choice = body.get("tools") or [], body.get("tool_choice") or {}
     if choice and not tools:
         yield "tool_choice may only be specified while providing tools."
@@ -117,7 +117,7 @@ def _forces_a_tool(body: dict[str, Any]) -> bool:
 
 
 def _compaction(body: dict[str, Any], context: Context) -> Refusal | None:
-    """A request for a compaction has something to summarize, and asks for nothing beside it (rule 36)."""
+    """Check that a request for a compaction has content to summarize, and asks for nothing else (rule 36)."""
     given = [name for name in _REPLY_ONLY if body.get(name)]
     given += ["tool_choice"] if _forces_a_tool(body) else []
     given += ["output_config.format"] if (body.get("output_config") or {}).get("format") else []

@@ -36,14 +36,15 @@ class RecordedRequest:
     """A request that the server received.
 
     Attributes:
-        path: with the query.
-        headers: the names in lower case.
+        path: the path, with the query.
+        headers: the headers, with names in lower case.
         body: the raw bytes.
         json: the decoded body, or None if it was not JSON.
-        whole: the same as the model sees it: of a message thread, with what the server holds before its messages.
+        whole: the decoded body as the model sees it: in a message thread, with the messages that the server keeps
+            before its own.
         status: the status of the answer; None for a dropped connection.
         refusal: the text of the rule that the request broke, or None.
-        stream: the progress of the stream that answers it; None for any other answer.
+        stream: the progress of a streamed answer; None for any other answer.
 
     """
 
@@ -61,18 +62,19 @@ class RecordedRequest:
 class FakeMessagesAPI:
     """A Messages API on loopback, as a context manager; it runs from construction until `close`.
 
-    A request that asks for a stream gets a `reply` as a stream, each event in a write and a chunk of its own.
+    A request that asks for a stream gets a `reply` as a stream. Each event is one write, and one chunk of the transfer
+    encoding.
 
     Args:
         script: answers in order, or a function that returns one for a request's JSON. The function is called for one
             request at a time; to wait, it returns a `delayed`. An answer is a `reply`, or a `compacted`, `fault`,
-            `dropped`, `delayed`, `html`, `verbatim` or `streamed`. A script that has run out, or a function that
-            raises, answers 500 and says so.
-        enforce: whether to refuse what the API refuses. False is for serving recordings.
-        verify_signatures: whether signed blocks that come back must be ones that the server handed out, and thinking in
-            the same conversation if the model binds it. False accepts recorded ones.
-        refuse_thread: called for each request of a message thread; returns the `error_code` with which it is refused,
-            such as `thread_not_found`, or None. A function of the script gets the whole conversation of a thread.
+            `dropped`, `delayed`, `html`, `verbatim` or `streamed`. If the script has run out, or the function raises,
+            the answer has status 500 and the reason.
+        enforce: whether to refuse the requests that the API refuses. Use False to serve recordings.
+        verify_signatures: whether to refuse signed blocks that the server did not send, and thinking from another
+            conversation if the model binds it. False accepts recorded blocks.
+        refuse_thread: called for each request of a message thread; returns the `error_code` to refuse it with, such as
+            `thread_not_found`, or None. A script's function gets the whole conversation of a thread.
 
     """
 
@@ -105,16 +107,16 @@ class FakeMessagesAPI:
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """The requests so far, in the order of arrival."""
+        """The requests so far, in their order of arrival."""
         return list(self._requests)
 
     @property
     def refused(self) -> list[RecordedRequest]:
-        """The requests that broke a rule, without those that the script answered with a fault."""
+        """The requests that broke a rule. Requests that the script answered with a fault are not included."""
         return [request for request in self.requests if request.refusal is not None]
 
     def forget_threads(self) -> None:
-        """Lose all conversations of message threads, as when they expire."""
+        """Lose all conversations of message threads, as if they expired."""
         with self._lock:
             self._threads.forget()
 
@@ -123,7 +125,7 @@ class FakeMessagesAPI:
         from anthropic import Anthropic, DefaultHttpxClient  # noqa: PLC0415 - it takes a second to import
 
         if "http_client" not in kwargs:
-            # Without the environment's proxy, and without loading certificates.
+            # Ignore the environment's proxy, and do not load certificates.
             kwargs["http_client"] = DefaultHttpxClient(trust_env=False, verify=False)
         return self._clients.enter_context(Anthropic(**self._settings(kwargs)))
 

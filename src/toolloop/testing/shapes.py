@@ -1,8 +1,7 @@
 """The shape of a request, read from the parameter types of the SDK.
 
-The types are walked as they are: they cannot be handed to a validation library unchanged, because `Iterable` would be
-validated lazily, `Union[str, Iterable]` accepts a string twice, and the types permit unknown keys. A key that is not
-required may be null, as the API accepts it.
+This module walks the types itself. A validation library would validate an `Iterable` lazily, accept a string twice for
+`Union[str, Iterable]`, and permit unknown keys. A key that is not required may be null, because the API accepts that.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SCALARS: dict[Any, tuple[type | tuple[type, ...], str]] = {
     int: (int, "a valid integer"),
     float: ((int, float), "a valid number"),
 }
-#: Keys and block types that need a beta; the value is the start of the beta's name. An empty string is any beta.
+#: Keys and block types that need a beta; the value is the start of the beta's name. An empty string means any beta.
 _BETAS: dict[str, tuple[str, ...]] = {
     "billing_policy": ("",),
     "compaction": ("compact-2026-09-04",),
@@ -68,7 +67,7 @@ def _keys(record: Any) -> dict[str, Any]:
 
 
 def _is_record(hint: Any) -> bool:
-    return hasattr(hint, "__required_keys__")  # `typing.is_typeddict` does not know those of typing_extensions
+    return hasattr(hint, "__required_keys__")  # `typing.is_typeddict` does not accept those of typing_extensions
 
 
 def _tags(hint: Any) -> list[str]:
@@ -120,14 +119,14 @@ class _Walk:
             return
         found = [list(self.value(value, arm, path)) for arm in arms if arm is not type(None)]
         if all(found):
-            # The arm that came furthest is the one that was meant.
+            # The arm with the deepest mismatch is the most likely one.
             yield from max(reversed(found), key=lambda mismatches: max(len(where) for where, _ in mismatches))
 
     def _tagged(self, value: dict[str, Any], records: list[Any], path: Path) -> Found:
         key = "role" if "role" in _keys(records[0]) else "type"
         hints = [(_keys(record)[key], record) for record in records]
         by_tag = {tag: record for hint, record in hints for tag in _tags(hint)}
-        # A tool without a type is a custom one: that type is the only one that is not required.
+        # A tool without a type is a custom tool: only there the type is not required.
         default = next((_tags(hint)[0] for hint, _ in hints if get_origin(hint) is not Required), None)
         tag = value.get(key) or default
         if tag is None:

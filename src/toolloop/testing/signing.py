@@ -1,8 +1,9 @@
-"""What the fake API knows again: signed thinking and summaries (messages-api.md, rules 26, 29 and 36), its own replies.
+"""How the fake API recognizes signed thinking and summaries (messages-api.md, rules 26, 29, 36) and its own replies.
 
-The signature of a thinking block holds the number of blocks before it, a digest of these with the system prompt and the
-tools, and a keyed hash over all of that and the thinking itself. So the server can tell a changed thinking block from a
-changed conversation without remembering either. The signature of a compaction block is a keyed hash of its summary.
+The signature of a thinking block has three parts: the number of blocks before it, a digest of these with the system
+prompt and the tools, and a keyed hash over both and the thinking itself. So the server can distinguish a changed
+thinking block from a changed conversation without remembering either. The signature of a compaction block is a keyed
+hash of its summary.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def blocks_of(content: Any) -> list[Block]:
 
 
 def summarizes(block: Block) -> bool:
-    """Return whether this is a compaction block with a summary; one without is a compaction that failed."""
+    """Return whether this is a compaction block with a summary; without one, the compaction failed."""
     return block["type"] == "compaction" and block.get("content") is not None
 
 
@@ -40,7 +41,7 @@ def _digest(value: Any) -> bytes:
 
 
 def _unmarked(value: Any) -> Any:
-    """Return a value without its cache marks, which bind nothing."""
+    """Return a value without its cache marks, which are not part of the digest."""
     if isinstance(value, dict):
         return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
     return [_unmarked(item) for item in value] if isinstance(value, list) else value
@@ -58,10 +59,10 @@ def _chain(body: dict[str, Any]) -> list[bytes]:
 
 
 class Signer:
-    """Signs the blocks that the server hands out, and checks those that come back.
+    """Signs the blocks that the server sends, and checks those that come back.
 
     Args:
-        secret: the key. Servers with the same secret accept each other's signatures, as the API's own machines do.
+        secret: the key. Servers with the same secret accept each other's signatures, as the API's own servers do.
 
     """
 
@@ -70,7 +71,7 @@ class Signer:
         self._secret = secret
 
     def sign(self, content: list[Block], body: dict[str, Any]) -> list[Block]:
-        """Return the content of the reply to a request with every thinking block signed."""
+        """Return the content of a reply to a request, with a signature in every thinking block."""
         if not any(block["type"] in THINKING for block in content):
             return content
         chain = _chain(body)
@@ -84,9 +85,9 @@ class Signer:
         return {**block, "signature": self._signature("compaction", _summary(block), b"")}
 
     def check(self, body: dict[str, Any], context: Context) -> Refusal | None:
-        """Check that the server handed out every signed block, and bound thinking in this very conversation.
+        """Check that the server sent every signed block, and every bound thinking block in this conversation.
 
-        Blocks before a compaction are not checked: the model does not see them.
+        Blocks before a compaction are not checked, because the model does not see them.
         """
         placed = [
             (f"messages.{number}.content.{place}", message["role"], block)
@@ -122,7 +123,7 @@ class Signer:
         return base64.urlsafe_b64encode(claim + seal).decode()
 
     def _claim(self, block: Block) -> bytes | None:
-        """Return what the signature of a thinking block claims, or None for a block that was not signed here."""
+        """Return the claim in the signature of a thinking block, or None if it was not signed with this key."""
         if block["type"] == "thinking":
             signature, text = block["signature"], block["thinking"]
         else:
@@ -160,10 +161,10 @@ def _other_conversation(context: Context) -> str:
 
 
 class Memory:
-    """Blocks and paused replies that the server handed out. Cache marks make no difference."""
+    """Remembers the blocks and paused replies that the server sent. Cache marks make no difference."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Start empty."""
         self._blocks: set[bytes] = set()
         self._pauses: set[tuple[int, bytes]] = set()
 
@@ -176,7 +177,7 @@ class Memory:
             self._pauses.add((len(kept), _digest(kept)))
 
     def is_own(self, block: Block) -> bool:
-        """Return whether the server handed out this block, to the last key."""
+        """Return whether the server sent exactly this block."""
         return _digest(block) in self._blocks
 
     def is_paused(self, blocks: list[Block]) -> bool:

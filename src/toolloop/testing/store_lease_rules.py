@@ -1,4 +1,4 @@
-"""The rules of a store for leases, and for threads that act at the same time. A rule fails where it is broken."""
+"""The rules of a store for leases, and for concurrent threads. A rule raises `AssertionError` if it is broken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _leased(make: MakeStore) -> tuple[Store, Lease]:
 
 
 def a_lease_is_as_it_was_given(make: MakeStore) -> None:
-    """`lease` gives the lease that `acquire` returned, which may tell the loop's revision; a new loop has none."""
+    """`lease` returns the lease that `acquire` returned, which may have the loop's revision; a new loop has none."""
     store = with_loop(make, "a", "b")
     same("lease() of a new loop", store.lease("loop"), None)
     lease = store.acquire("loop", "me", until=1700000000.123456)
@@ -43,7 +43,7 @@ def a_lease_is_as_it_was_given(make: MakeStore) -> None:
 
 
 def a_lease_keeps_others_out(make: MakeStore) -> None:
-    """`acquire` of a leased loop raises `Conflict` that describes the lease, also if the time of the lease is over."""
+    """`acquire` of a leased loop raises a `Conflict` that describes the lease, even if the lease has expired."""
     store, lease = _leased(make)
     lease = store.renew(lease, until=-1.0)
     for owner in ("you", "me"):
@@ -58,7 +58,7 @@ def a_lease_keeps_others_out(make: MakeStore) -> None:
 
 
 def a_lease_can_be_taken_over(make: MakeStore) -> None:
-    """`acquire(instead_of=token)` replaces the lease with that token, and only that one."""
+    """`acquire(instead_of=token)` replaces only the lease with that token."""
     store, lease = _leased(make)
     taken = store.acquire("loop", "you", until=9.0, instead_of=lease.token)
     same("lease() after it", store.lease("loop"), taken)
@@ -71,7 +71,7 @@ def a_lease_can_be_taken_over(make: MakeStore) -> None:
 
 
 def tokens_only_grow(make: MakeStore) -> None:
-    """Each lease of a loop has a greater token than those before, also after a release, a take-over and a deletion."""
+    """Each lease of a loop has a greater token than earlier ones, also after a release, take-over or deletion."""
     store, first = _leased(make)
     second = store.acquire("loop", "me", until=1.0, instead_of=first.token)
     store.release(second)
@@ -83,7 +83,7 @@ def tokens_only_grow(make: MakeStore) -> None:
 
 
 def a_lease_is_renewed_by_its_holder(make: MakeStore) -> None:
-    """`renew` moves the end, and keeps owner and token; with a lease that is not current it raises `Conflict`."""
+    """`renew` changes the end, and keeps owner and token; for a lease that is not current it raises `Conflict`."""
     store, lease = _leased(make)
     for until in (1800000000.5, 3.0):
         same("renew()", store.renew(lease, until=until), evolve(lease, until=until))
@@ -99,7 +99,7 @@ def a_lease_is_renewed_by_its_holder(make: MakeStore) -> None:
 
 
 def a_lease_is_given_back(make: MakeStore) -> None:
-    """`release` ends a lease; with a lease that is not current it does nothing."""
+    """`release` ends a lease; for a lease that is not current it does nothing."""
     store, lease = _leased(make)
     store.release(lease)
     same("lease() after release()", store.lease("loop"), None)
@@ -113,7 +113,7 @@ def a_lease_is_given_back(make: MakeStore) -> None:
 
 
 def an_append_may_need_a_lease(make: MakeStore) -> None:
-    """`append(lease=...)` raises `Conflict` unless that lease is current, whatever is appended or expected."""
+    """`append(lease=...)` raises `Conflict` unless that lease is current, for any events and expected revision."""
     store, lease = _leased(make)
     store.renew(lease, until=2.0)
     same("append() under a lease that was renewed", store.append("loop", entries("b"), expected_rev=1, lease=lease), 2)
@@ -139,7 +139,7 @@ def _parts(lease: Lease) -> dict[str, Any]:
     return {"loop_id": lease.loop_id, "owner": lease.owner, "until": lease.until, "token": lease.token}
 
 
-# --- threads that act at the same time, and a store that is opened again ----------------------------------------------
+# --- concurrent threads, and a store that is opened again -------------------------------------------------------------
 
 
 def one_of_many_creates_a_loop(make: MakeStore) -> None:
@@ -176,7 +176,7 @@ def one_of_many_acquires_a_lease(make: MakeStore) -> None:
 
 
 def nothing_that_is_merged_is_lost(make: MakeStore) -> None:
-    """Threads that merge events at the same time all succeed: each event is there once, each thread's in its order."""
+    """Threads that merge events at the same time all succeed: each event is stored once, in the order of its thread."""
     stores = two_stores(make)
 
     def merge(at: int) -> list[int]:
@@ -194,7 +194,7 @@ def nothing_that_is_merged_is_lost(make: MakeStore) -> None:
 
 
 def what_is_stored_stays(make: MakeStore) -> None:
-    """A store that is opened again has the same loops, or none if it starts empty as a store in memory does."""
+    """A store that is opened again has the same loops, or none if it starts empty like a store in memory."""
     store = emptied(make)
     store.create("one", entries("a"), head=READY)
     store.create("two", [Entry("\u00e4", "\U0001f600")], head=Head("needs_decision", 1700000000.123456))

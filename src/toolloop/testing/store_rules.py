@@ -1,6 +1,6 @@
 """The conformance suite for stores, and its rules for journals, lists and arguments.
 
-A rule is a function that fails where it is broken.
+A rule is a function that raises `AssertionError` if the rule is broken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, S
 from toolloop.testing.store_checks import READY, MakeStore, emptied, entries, ids, listed, refused, same, with_loop
 from toolloop.testing.store_lease_rules import LEASE_RULES
 
-# Texts that are easily confused with others, or with something that is not a text.
+# Texts that are easily confused with other texts, or with other values.
 _TEXTS = (*"aA0%\u00e4\U0001f600", "a ", " a", "\ta\n", "a\u0308", "00", "7.0", "null", "../a", "'--")
 _PENDING = (
     PendingCall(("p", "c"), ("ask\0", "pay \ud800"), "approval", ("approve", "deny"), "12ab"),
@@ -27,7 +27,7 @@ _BIG = '"' + "\u00e4x" * 3_000_000 + '"'
 
 
 def a_journal_is_kept_as_it_was_stored(make: MakeStore) -> None:
-    """`load` gives each event unchanged, in order, empty or of some megabytes; the revision is their number."""
+    """`load` returns each event unchanged and in order, from empty to several MB; the revision is their number."""
     store = emptied(make)
     same("create() of two events", store.create("loop", entries("a", "b"), head=READY), 2)
     more = [Entry("c", "", ""), Entry("d", "body", "text"), Entry("e", _BIG, _BIG)]
@@ -38,7 +38,7 @@ def a_journal_is_kept_as_it_was_stored(make: MakeStore) -> None:
 
 
 def a_journal_is_read_from_a_revision_on(make: MakeStore) -> None:
-    """`load(after=...)` gives only the events after that revision, and the revision of the whole journal."""
+    """`load(after=...)` returns only the events after that revision, and the revision of the whole journal."""
     store = with_loop(make, *"abc")
     for after, expected in ((0, "abc"), (1, "bc"), (3, ""), (2**40, "")):
         same(f"load(after={after})", store.load("loop", after=after), StoredJournal(3, tuple(entries(*expected))))
@@ -83,14 +83,14 @@ def an_event_is_stored_once(make: MakeStore) -> None:
 
 
 def a_list_describes_each_loop(make: MakeStore) -> None:
-    """A row has revision, lease, creation and metadata of a loop, and the last head that it was given."""
+    """A row has the revision, lease, creation time and metadata of a loop, and its last head."""
     store = emptied(make)
     first = Head("needs_decision", 1700000000.123456, _PENDING, changed=1.5)
     store.create("loop", [], head=first, metadata={"owner": "ana", "tag": ""})
     failed = Head("failed", retryable=True, retry_at=9.5, attempts=2, changed=2.25)
     told = {"\u00e4": "me", "0": ""}
     failed = evolve(failed, notified=told)
-    kept = Head("running", 0.1, changed=3.0)  # of `attempts` and `notified` it says nothing
+    kept = Head("running", 0.1, changed=3.0)  # without `attempts` and `notified`
     fresh, then_kept = first.behind(first), evolve(kept, attempts=2, notified=told)
     heads = [(None, fresh), (failed, failed), (kept, then_kept), (None, None)]
     shown = first
@@ -126,7 +126,7 @@ def a_head_is_replaced_alone(make: MakeStore) -> None:
 
 
 def another_loop_of_the_same_id_is_refused(make: MakeStore) -> None:
-    """A method that is given `first_id` raises `LoopNotFound` if the journal begins with another event."""
+    """A method with the argument `first_id` raises `LoopNotFound` if the journal begins with another event."""
     store = with_loop(make, "a", "b")
     same("load(first_id) of the loop", store.load("loop", after=1, first_id="a").rev, 2)
     same("append(first_id) to it", store.append("loop", entries("c"), expected_rev=2, first_id="a"), 3)
@@ -148,7 +148,7 @@ def another_loop_of_the_same_id_is_refused(make: MakeStore) -> None:
 
 
 def a_list_has_the_newest_first(make: MakeStore) -> None:
-    """`list` orders loops by their creation, the last first, whatever happened to them since."""
+    """`list` orders loops by their creation, newest first, whatever happened to them later."""
     store = emptied(make)
     for loop_id in "mazb":
         store.create(loop_id, entries("1"), head=READY)
@@ -161,7 +161,7 @@ def a_list_has_the_newest_first(make: MakeStore) -> None:
 
 
 def a_list_is_read_by_status_and_by_page(make: MakeStore) -> None:
-    """`list` gives at most `limit` loops of some statuses, created before the cursor `before`, even if that is gone."""
+    """`list` returns at most `limit` loops with the statuses, created before the cursor, even of a deleted loop."""
     store = emptied(make)
     for at in range(12):
         store.create(f"loop-{at}", [], head=Head("ended" if at % 3 else "runnable"))
@@ -193,7 +193,7 @@ def a_list_is_read_by_status_and_by_page(make: MakeStore) -> None:
 
 
 def a_list_is_read_by_metadata(make: MakeStore) -> None:
-    """`list` gives the loops that have all of the wanted metadata, whatever characters are in them."""
+    """`list` returns the loops that have all of the given metadata, with any characters."""
     store = emptied(make)
     given: dict[str, dict[str, str]] = {
         "one": {"owner": "ana", "team": "x"},
@@ -247,7 +247,7 @@ def a_secret_stays(make: MakeStore) -> None:
 
 
 def a_missing_loop_is_named(make: MakeStore) -> None:
-    """A method that needs a loop raises `LoopNotFound` with its id, and creates none."""
+    """A method that needs a loop raises `LoopNotFound` with its id, and does not create it."""
     store = emptied(make)
     lease = Lease("ghost", "me", 1, 1.0)
     acts: dict[str, Callable[[], object]] = {
@@ -267,7 +267,7 @@ def a_missing_loop_is_named(make: MakeStore) -> None:
 
 
 def unusual_texts_stay_as_they_are(make: MakeStore) -> None:
-    """Ids, owners, statuses and bodies come back to the last character, and are not confused with each other."""
+    """Ids, owners, statuses and bodies are returned unchanged, and are not confused with each other."""
     store = emptied(make)
     events = tuple(Entry(text, text, text) for text in _TEXTS)
     rows = []
@@ -369,13 +369,14 @@ _RULES = (
 def check_store(make_store: Callable[[], Store], *, damage: Callable[[], object] | None = None) -> None:
     """Check a store against the rules of `toolloop.stores.Store`.
 
-    Everything in the store is deleted: give one for tests. It takes a few seconds, and needs no test framework.
+    The check deletes everything in the store: use a store for tests only. It takes a few seconds, and does not need a
+    test framework.
 
     Args:
-        make_store: opens the store. It is called many times. Each call may open what the calls before it wrote; then
-            that must still be there. Or it may give a new, empty store each time, as `MemoryStore` does.
-        damage: changes a stored event of the loop named `loop`, not through the store. None: the store keeps nothing
-            outside of this process, and the rule is left out.
+        make_store: opens the store. It is called many times. Each call may open the same store, which must then still
+            have its content; or it may return a new, empty store, like `MemoryStore`.
+        damage: changes a stored event of the loop named `loop`, without using the store. None skips this rule, for a
+            store that keeps nothing outside this process.
 
     Raises:
         AssertionError: the store breaks a rule. The message names the rule, the expected value and the actual one.

@@ -1,4 +1,4 @@
-"""How an answer is streamed: the faults of its events, and how its bytes are written."""
+"""Streamed answers: their events and faults, and how their bytes are written."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class RecordedStream:
     """The progress of a stream; see `RecordedRequest.stream`.
 
     Attributes:
-        events: the number of events written whole so far; written means that the operating system accepted them.
+        events: the number of complete events written so far, which means that the operating system accepted them.
         bytes: the number of bytes of the event stream written so far, without the bytes that HTTP adds.
         hung_up: set when the client closed the connection before the end.
-        ended: set when nothing more will be written, for whatever reason.
+        ended: set when nothing more will be written, for any reason.
 
     """
 
@@ -42,36 +42,38 @@ class RecordedStream:
 
 @frozen(eq=False)
 class Streamed:
-    """An answer to a request for a stream, with everything that is special about the stream.
+    """An answer to a request for a stream, with options for the stream.
 
-    Positions count events (or bytes of the event stream) like the end of a slice: negative ones from the end, and those
-    behind the end mean the end. `message_start`, the start of the first block and a ping are the first three events.
+    Positions count events (or bytes of the event stream) like the end of a slice: negative positions count from the
+    end, and positions after the end mean the end. The first three events are `message_start`, the start of the first
+    block, and a ping.
 
     Args:
         answer: a `reply` or `compacted` message; or `verbatim` with the text of a recorded stream, which cannot be
             combined with `without`, `inputs`, `noise` and `newline`.
-        chunk: the bytes of a write, and of a chunk of the transfer encoding; 1 splits lines and characters. By default
-            each event is one write.
-        hold: after so many events the stream stops until `release()`. Closing the server ends it.
-        cut: after so many events the connection breaks.
+        chunk: the number of bytes per write, and per chunk of the transfer encoding; 1 splits lines and characters. By
+            default each event is one write.
+        hold: the number of events after which the stream stops until `release()`. Closing the server ends it.
+        cut: the number of events after which the connection breaks.
         cut_bytes: the same, in bytes.
-        send_buffer: the size in bytes of the socket's send buffer. A small one makes the server wait for a slow client
+        send_buffer: the size in bytes of the socket's send buffer. With a small one, the server waits for a slow client
             after some ten kilobytes instead of megabytes.
-        end: after so many events the stream ends as if it were whole: -1 leaves out `message_stop`, 0 everything.
-        end_bytes: the same, in bytes: -1 leaves the last event unfinished.
+        end: the number of events after which the stream ends as if it were complete: -1 leaves out `message_stop`, 0
+            leaves out all events.
+        end_bytes: the same, in bytes: -1 leaves the last event incomplete.
         fault: a `fault`, sent as an error event at the position `end`.
-        without: the types of events that are left out.
-        inputs: by the names of tools, the text that is streamed as the input of their calls instead of its JSON.
-        noise: whether comments, pings and unknown events and deltas come between the events, which a client must skip.
-            They do not count as events.
-        newline: the end of each line; a carriage return, or one with a line feed, is legal too.
+        without: the types of events to leave out.
+        inputs: by tool name, the text that is streamed as the input of the tool's calls instead of their JSON.
+        noise: whether to insert comments, pings and unknown events and deltas, which a client must skip. They do not
+            count as events.
+        newline: the end of each line. A carriage return, alone or with a line feed, is also legal.
 
     Attributes:
         arrived: set when the stream has reached its `hold`, and waits.
 
     Raises:
         TypeError: the answer cannot be streamed.
-        ValueError: an option does not go with the others, or with the answer.
+        ValueError: an option does not fit the others, or the answer.
 
     """
 
@@ -92,7 +94,7 @@ class Streamed:
     arrived: threading.Event = field(factory=threading.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Check that the options go together."""
+        """Check that the options fit together."""
         if not isinstance(self.answer, (Mapping, Verbatim)):
             raise TypeError(f"streamed(): cannot stream {self.answer!r}. Pass a reply, compacted or verbatim answer")
         if self.fault is not None and self.end is None:
@@ -105,7 +107,7 @@ class Streamed:
             raise ValueError(f"streamed(): chunk is {self.chunk}. Pass 1 or more bytes")
 
     def release(self) -> None:
-        """Let the stream go on."""
+        """Continue the stream after its `hold`."""
         self.released.set()
 
 

@@ -1,4 +1,4 @@
-"""The conversations that the fake API holds from one request to the next (messages-api.md, rule 38)."""
+"""The conversations that the fake API keeps from one request to the next (messages-api.md, rule 38)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from toolloop.testing.api_refusals import Refusal
 
 Body = dict[str, Any]
 
-#: Asked for each request of a thread: the `error_code` with which it is refused, or None.
+#: Called for each request of a thread: returns the `error_code` to refuse it with, or None.
 RefuseThread = Callable[[Body], str | None]
 
-_FROZEN = ("system", "tools")  # only the request that creates a thread has them
+_FROZEN = ("system", "tools")  # allowed only in the request that creates a thread
 _UNSUPPORTED = ("cache_control", "context_management", "fallbacks")
 
 
 @frozen
 class _Held:
-    """A conversation: up to a reply, with what the thread freezes."""
+    """A conversation up to a reply, with the parameters that the thread freezes."""
 
     frozen: Body
     fixed: tuple[Any, frozenset[str]]
@@ -29,12 +29,12 @@ class _Held:
 
 
 class Threads:
-    """Holds conversations by the ids of their last replies. Each can be continued once."""
+    """Keeps conversations by the ids of their last replies. Each can be continued once."""
 
     def __init__(self, refuse: RefuseThread | None) -> None:
-        """Hold nothing yet."""
+        """Start without conversations."""
         self._refuse = refuse
-        self._held: dict[str, _Held | None] = {}  # None: it was continued
+        self._held: dict[str, _Held | None] = {}  # None: already continued
         self._in_flight: dict[str, Body] = {}  # the request that continues each conversation now
 
     def forget(self) -> None:
@@ -42,7 +42,7 @@ class Threads:
         self._held.clear()
 
     def enter(self, body: Any, betas: frozenset[str]) -> tuple[Any, Refusal | None]:
-        """Return the request as the model sees it, with what is held before its messages; or why it is refused."""
+        """Return the request as the model sees it, with the kept messages before its own; or why it is refused."""
         if not isinstance(body, dict) or not isinstance(body.get("thread"), dict):
             return body, None
         last = _continued(body)
@@ -76,13 +76,13 @@ class Threads:
         return None if held.fixed == _fixed(body, betas) else "thread_fingerprint_mismatch"
 
     def leave(self, body: Any) -> None:
-        """A request was answered, or refused: then it may not be the one that continues the conversation now."""
+        """Record that a request was answered. It ends the continuation only if it began it."""
         last = _continued(body)
         if last is not None and self._in_flight.get(last) is body:
             del self._in_flight[last]
 
     def keep(self, whole: Any, betas: frozenset[str], message: Body) -> None:
-        """Hold the conversation of an answered request. A reply that was refused, or that a fallback wrote, is not."""
+        """Keep the conversation of an answered request, unless its reply is a refusal or written by a fallback."""
         if not whole.get("thread"):
             return
         if (last := _continued(whole)) is not None:

@@ -1,1 +1,1 @@
-"""Workers: they drive the loops of a store that need nobody. `toolloop.Worker` and `toolloop.AsyncWorker`."""
+"""Workers drive the loops of a store that can go on without a person: `toolloop.Worker` and `toolloop.AsyncWorker`."""

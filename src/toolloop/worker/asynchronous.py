@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class AsyncWorker(WorkerBase):
-    """Drives the loops of a store that need nobody, under asyncio or trio.
+    """Drives the loops of a store that can go on without a person, under asyncio or trio.
 
-    The same as `Worker`, with `await` before `run_once()` and `run()`. `params`, `context` and `notify` may be async
-    functions. If the task that runs it is cancelled, the turns in progress are given up.
+    It works like `Worker`, with `await` before `run_once()`, `run()` and `drive()`. `params`, `context` and `notify`
+    may be async functions. If the task that runs it is cancelled, the turns in progress are cancelled, too.
     """
 
     _is_async = True
@@ -40,7 +40,7 @@ class AsyncWorker(WorkerBase):
             return await await_each(self._once(jobs))
 
     async def run(self, stop_event: asyncio.Event | anyio.Event | None = None) -> None:
-        """Drive loops as they come due, until the event is set; without one, until a signal. See `Worker.run`."""
+        """Drive loops as they become due, until the event is set or, without one, a signal. See `Worker.run`."""
         soon = call_soon()
         async with _tasks(stop_event) as jobs:
             looking = self._desk.watching(partial(soon, jobs.look_again))
@@ -96,7 +96,7 @@ class _Tasks:
             with anyio.move_on_after(min(seconds, POLL)):
                 await self._news.wait()
             if self._news.is_set() or (seconds := seconds - POLL) <= 0 or self.is_over():
-                break  # an event that is set notifies nobody
+                break  # setting the stop event does not notify this task
         self._news = anyio.Event()
 
     def look_again(self) -> None:

@@ -1,4 +1,4 @@
-"""What both workers share: their parts, and what they do in which order."""
+"""The common part of both workers: their arguments, and the order of their work."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Jobs(Protocol):
     """Threads or tasks, each with a key, which answer questions.
 
     Attributes:
-        busy: the keys of those that have not ended.
+        busy: the keys of the jobs that have not ended.
 
     """
 
     busy: set[str]
 
     def start(self, key: str, questions: Questions[None]) -> None:
-        """Begin to answer questions."""
+        """Start a job that answers questions."""
 
     def wait(self, seconds: float) -> Any:
-        """Wait until a job ends or it is over, at most so long."""
+        """Wait until a job ends or the worker stops, at most this long."""
 
     def wait_for_all(self) -> Any:
         """Wait until all jobs have ended."""
 
     def is_over(self) -> bool:
-        """Return whether nothing more is to be begun."""
+        """Return whether the worker stops: it starts no further jobs."""
         ...
 
 
@@ -69,16 +69,16 @@ class WorkerBase(ABC):
         max_attempts: int = 5,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Check the parts. Nothing is driven yet. See `Worker`."""
+        """Check the arguments, without driving a loop. See `Worker`."""
         check_store(store)
         check_integer("concurrency", concurrency, least=1)
         check_integer("max_attempts", max_attempts, least=1)
         provider_for(provider, is_async=self._is_async)
         for name, given in (("params", params), ("context", context), ("notify", notify)):
             if callable(given) and is_declared_async(given) and not self._is_async:
-                raise TypeError(f"{name} is async, and Worker is not: use AsyncWorker, or an ordinary function")
+                raise TypeError(f"{name} is async, but Worker is sync: use AsyncWorker, or give a sync function")
         if not (notify is None or callable(notify)):
-            raise TypeError(f"notify is {a_type(notify)}; give a function of a waiting call")
+            raise TypeError(f"notify is {a_type(notify)}; give a function that takes an InboxCall")
         first = DEFAULT_CONTEXT if callable(context) else context
         here = Here.of(tools, DEFAULT_CONFIG if config is None else config, first, clock, is_async=self._is_async)
         if not callable(params):
@@ -89,10 +89,10 @@ class WorkerBase(ABC):
         self._notify: Any = notify
         self._desk = Desk(store, clock, max_attempts, notifies=notify is not None)
 
-    # --- what it does: a generator of questions, see `questions` -----------------------------------------------------
+    # --- its work, as generators of questions: see `questions` -------------------------------------------------------
 
     def _blocking(self, work: Callable[..., Any], *arguments: Any) -> Question:
-        """Return the question for something that blocks while the store works."""
+        """Return the question for a function that blocks on the store."""
         return work, arguments
 
     @abstractmethod
@@ -100,7 +100,7 @@ class WorkerBase(ABC):
         """Open a loop and drive it, if it is still due; return the result."""
 
     def _one(self, loop_id: str, until: Until) -> Questions[StoredLoop]:
-        """Drive one loop if it is due. Return it as it is then."""
+        """Drive one loop if it is due. Return its row after that."""
         loop: StoredLoop = yield self._blocking(self._desk.head, loop_id)
         if self._desk.is_due(loop):
             outcome = yield from self._outcome(loop_id, until)
@@ -111,7 +111,7 @@ class WorkerBase(ABC):
         return loop
 
     def _once(self, jobs: Jobs) -> Questions[int]:
-        """Do what is due now. Return the number of loops."""
+        """Drive all loops that are due now. Return their number."""
         due = (yield self._blocking(self._desk.look)).due
         for loop in due:
             while len(jobs.busy) >= self._concurrency:
@@ -123,12 +123,12 @@ class WorkerBase(ABC):
         return len(due)
 
     def _on_and_on(self, jobs: Jobs) -> Questions[None]:
-        """Do what comes due, until that is over; then let the jobs end."""
+        """Drive loops as they become due, until the worker stops; then wait for the jobs."""
         while not jobs.is_over():
             try:
                 agenda = yield self._blocking(self._desk.look, frozenset(jobs.busy))
-            except Exception:  # noqa: BLE001 - whatever a store may do
-                LOG.exception("the store failed, and is asked again")
+            except Exception:  # noqa: BLE001 - a store may raise anything
+                LOG.exception("the store failed; the worker tries again")
                 agenda = Agenda()
             room = self._concurrency - len(jobs.busy - {_NOTIFYING})
             for loop in agenda.due[:room]:
@@ -136,7 +136,7 @@ class WorkerBase(ABC):
             if agenda.unnotified and _NOTIFYING not in jobs.busy:
                 jobs.start(_NOTIFYING, self._notifying(agenda, jobs))
             yield jobs.wait, (agenda.seconds,)
-        LOG.info("the worker ends once what it has begun has ended: %s", ", ".join(sorted(jobs.busy)) or "nothing")
+        LOG.info("the worker stops and waits for its running jobs: %s", ", ".join(sorted(jobs.busy)) or "none")
         yield jobs.wait_for_all, ()
 
     def _driving(self, loop: StoredLoop, jobs: Jobs) -> Questions[None]:
@@ -144,7 +144,7 @@ class WorkerBase(ABC):
         yield self._blocking(self._desk.ended, loop, outcome)
 
     def _outcome(self, loop_id: str, until: Until) -> Questions[Any]:
-        """Drive a loop. Return its result, or what was raised."""
+        """Drive a loop. Return its result, or the exception that was raised."""
         try:
             given = dict(self._given)
             for name, value in self._given.items():
@@ -152,7 +152,7 @@ class WorkerBase(ABC):
                     given[name] = yield value, (loop_id,)
             _check_params(given["params"])
             return (yield self._drive, (loop_id, until, given))
-        except Exception as error:  # noqa: BLE001 - the desk knows what a failure means
+        except Exception as error:  # noqa: BLE001 - the desk handles each kind of failure
             return error
 
     def _notifying(self, agenda: Agenda, jobs: Jobs) -> Questions[None]:
@@ -161,17 +161,17 @@ class WorkerBase(ABC):
                 continue
             try:
                 yield self._notify, (call,)
-            except Exception:  # noqa: BLE001 - it is logged, and harms no loop
+            except Exception:  # noqa: BLE001 - it is logged, and does not affect the loop
                 LOG.exception("notify failed", extra={"loop_id": call.loop_id})
             yield self._blocking(self._desk.notified, call)
 
 
 def _check_params(params: object) -> None:
-    """Refuse the parameters of a whole request: with those, `open` would create a loop that was deleted just now."""
+    """Refuse the parameters of a whole request: with these, `open` would recreate a loop that was just deleted."""
     if not isinstance(params, Mapping | None):
         raise TypeError(f"params is {a_type(params)}; give a mapping, or a function of a loop's id that returns one")
     if params is not None and "model" in params:
         raise ValueError(
-            "the params of a worker have a model, which the store keeps with each loop: give only what no store keeps, "
-            "such as extra_headers, timeout, and mcp_servers with their tokens"
+            "the params of a worker have a model, which the store keeps with each loop: give only parameters that the "
+            "store does not keep, such as extra_headers, timeout, and mcp_servers with their tokens"
         )

@@ -1,4 +1,4 @@
-"""What workers of both kinds read from a store and write to it. Everything here blocks while the store works."""
+"""The store access of both kinds of workers. Every method here may block on the store."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from toolloop.stores.protocol import Head, Store, StoredLoop
 from toolloop.worker.rules import after_failure, due_at
 
 LOG = logging.getLogger("toolloop.worker")
-POLL = 1.0  # seconds between two looks at the store, where nothing is due earlier
+POLL = 1.0  # seconds between two polls of the store, unless a loop is due earlier
 _REST = 1.0  # seconds for which a loop is left alone after it was driven, unless that changed it
-_SHARE = 10  # a look takes at most so small a part of the time
+_SHARE = 10  # polls take at most this fraction (1/10) of the time
 _ALL = 2**62
 _STATUSES = ("runnable", "running", "needs_decision", "failed")
 _CLAIM = 60.0  # seconds after which a notification is repeated if it is unknown whether its worker lives
@@ -44,12 +44,12 @@ _CLAIM = 60.0  # seconds after which a notification is repeated if it is unknown
 
 @frozen
 class Agenda:
-    """What a look at the store found.
+    """The result of a poll of the store.
 
     Attributes:
-        due: the loops to drive, those that have waited longest first.
-        unnotified: the calls that nobody was notified of: the loop and the `notification_id` of each.
-        seconds: until the next look.
+        due: the loops to drive, in order of their waiting time, longest first.
+        unnotified: the calls without a notification: the loop and the `notification_id` of each.
+        seconds: the time until the next poll.
 
     """
 
@@ -59,7 +59,7 @@ class Agenda:
 
 
 class Desk:
-    """Keeps the plan of one worker in the store: which loop is tried when, and who was notified of what."""
+    """Keeps the plan of one worker in the store: when to try each loop, and which notifications were sent."""
 
     def __init__(self, store: Store, clock: Callable[[], float], max_attempts: int, *, notifies: bool) -> None:
         """See `Worker`."""
@@ -68,14 +68,14 @@ class Desk:
         self._max_attempts = max_attempts
         self._notifies = notifies
         self._id = uuid.uuid4().hex[:12]
-        self._resting: dict[object, float] = {}  # loops at a revision, and calls, that are left alone; until when
+        self._resting: dict[object, float] = {}  # until when to leave a loop at a revision, or a call, alone
 
     def watching(self, on_change: Callable[[], object]) -> AbstractContextManager[object]:
-        """While the block runs, let the store call a function when there may be something to do, if it can."""
+        """While the block runs, let the store call a function when a loop may be due, if it supports that."""
         return watching(self._store, on_change)
 
     def look(self, busy: Collection[str] = ()) -> Agenda:
-        """Return what is to be done. `busy`: the loops that this worker drives already."""
+        """Poll the store, and return the work to do. `busy`: the loops that this worker already drives."""
         begun = time.monotonic()
         rows, now = self._store.list(_STATUSES, limit=_ALL), self._clock()
         self._resting = {each: until for each, until in self._resting.copy().items() if until > now}
@@ -95,21 +95,21 @@ class Desk:
         return Agenda(tuple(due), unnotified, seconds)
 
     def _begins_at(self, row: StoredLoop, leases_at: float) -> float:
-        """Return when a loop is to be driven by this worker. `leases_at`: the time by which leases count."""
+        """Return when this worker is to drive a loop. `leases_at`: the time by the clock of the leases."""
         return max(_free_at(row, leases_at), self._resting.get(_version(row), 0.0))
 
     # --- a loop that is driven -----------------------------------------------------------------------------------
 
     def is_driven(self, loop: StoredLoop) -> bool:
-        """Return whether a driver has a loop that is not known to be gone."""
+        """Return whether a loop has a driver that is not known to be gone."""
         return _is_driven(loop, now_at(self._store))
 
     def is_due(self, loop: StoredLoop) -> bool:
-        """Return whether a loop is to be driven now, unless somebody drives it."""
+        """Return whether a loop is due to be driven, unless a driver has it."""
         return due_at(loop) <= self._clock()
 
     def admits(self, handle: HandleBase) -> bool:
-        """Return whether a loop that was opened just now is still to be driven. If its request failed, retry that."""
+        """Return whether a loop that was just opened is still due. If its request failed, retry it."""
         if isinstance(handle.state.root.phase, Failed):
             # The head is read after the journal: if another worker retries now, this retry is refused.
             if not self.is_due(self.head(handle.loop_id)):
@@ -118,20 +118,20 @@ class Desk:
         return True
 
     def ended(self, before: StoredLoop, outcome: object) -> None:
-        """Plan what follows. `before`: the loop before it was driven; `outcome`: the result, or the exception."""
+        """Plan the next attempt. `before`: the row before the loop was driven; `outcome`: the result or exception."""
         self._resting[_version(before)] = self._clock() + _REST
         self.record(before, outcome)
 
     def record(self, before: StoredLoop, outcome: object) -> None:
-        """Store what follows, as for `ended`."""
+        """Store the next attempt, or a failure. The arguments are those of `ended`."""
         try:
             match outcome:
                 case Yielded() if before.lease is not None and not self.is_driven(before):
-                    # Nothing else was left of the driver that is gone, or this lease is void already.
+                    # The lease is all that the dead driver left, or it is already void.
                     safely(before.loop_id, partial(self._store.release, before.lease))
                 case UnreadableSnapshot():
                     self._refuse(before.loop_id, outcome)
-                case StoreError() | IllegalCommand():  # the store failed, or another driver was quicker
+                case StoreError() | IllegalCommand():  # the store failed, or another driver was faster
                     self._log(before.loop_id, outcome)
                 case Exception():
                     self._refuse(before.loop_id, outcome)
@@ -141,25 +141,25 @@ class Desk:
             self._log(before.loop_id, error)
 
     def _refuse(self, loop_id: str, error: Exception) -> None:
-        """Let a loop fail that cannot be driven. An error of the caller's code or of a request is retried."""
+        """Mark a loop that cannot be driven as failed. An error in the caller's code or a request is retried."""
         row, is_retryable = self.head(loop_id), not isinstance(error, ToolLoopError)
         trace, extra = error if is_retryable else None, {"loop_id": loop_id}
         LOG.error("the loop %r cannot be driven: %s", loop_id, error, exc_info=trace, extra=extra)
-        if _free_at(row, now_at(self._store)) <= self._clock():  # else another driver has it now
+        if _free_at(row, now_at(self._store)) <= self._clock():  # otherwise another driver has it now
             self._fail(row, evolve(row.head, status="failed", retryable=is_retryable, retry_at=None))
 
     def _fail(self, row: StoredLoop, head: Head) -> None:
         share = random.random()  # noqa: S311 - no secret
         self._replace(row, after_failure(head, self._clock(), max_attempts=self._max_attempts, share=share))
 
-    # --- a call that waits ---------------------------------------------------------------------------------------
+    # --- notifications of waiting calls --------------------------------------------------------------------------
 
     def _is_unnotified(self, row: StoredLoop, wait: str) -> bool:
-        """Return whether nobody was notified of a call, and no other worker that lives is about to notify somebody."""
+        """Return whether a call needs a notification: none was sent, and no other live worker is about to send one."""
         who = (row.head.notified or {}).get(wait)
         if not who:
             return who is None
-        found = "gone" if who == self._name else standing(who)  # this worker has left it, if it looks again
+        found = "gone" if who == self._name else standing(who)  # this worker checks again only after it gave up
         return found == "gone" or (found == "unknown" and row.head.changed + _CLAIM <= self._clock())
 
     @property
@@ -167,7 +167,7 @@ class Desk:
         return f"{this_process()} {self._id}"
 
     def claim(self, loop_id: str, wait: str) -> InboxCall | None:
-        """Return a call of which this worker is to notify somebody now; None: another one does, or it waits no more."""
+        """Return a call for which this worker must now notify a person; None: another worker does, or it is decided."""
         try:
             row = self.head(loop_id)
             calls = [call for call in row.pending if notification_id(row, call) == wait]
@@ -181,17 +181,17 @@ class Desk:
         return InboxCall.of(row, calls[0])
 
     def notified(self, call: InboxCall) -> None:
-        """Remember that somebody was notified of a call."""
+        """Record that the notification of a call was sent."""
         while True:
             try:
                 return self._note(self.head(call.loop_id), call.notification_id, "")
             except StaleRevision:
-                continue  # somebody changed the loop in this very moment
+                continue  # another program changed the loop meanwhile
             except StoreError as error:
                 return self._log(call.loop_id, error)
 
     def _note(self, row: StoredLoop, wait: str, who: str) -> None:
-        """Write who notifies of a call. Calls that wait no more are forgotten."""
+        """Record the worker that sends the notification of a call. Calls that no longer wait are removed."""
         waits = {notification_id(row, call) for call in row.pending}
         noted = {**(row.head.notified or {}), wait: who}
         self._replace(row, evolve(row.head, notified={each: noted[each] for each in noted.keys() & waits}))
@@ -208,9 +208,9 @@ class Desk:
         safely(row.loop_id, write)
 
     def _log(self, loop_id: str, error: ToolLoopError) -> None:
-        """Log why a loop is left for now. It is normal that another driver or a person was quicker."""
+        """Log why a loop is skipped for now. It is normal that another driver or a person was faster."""
         level = logging.DEBUG if isinstance(error, (IllegalCommand, Conflict, LoopNotFound)) else logging.WARNING
-        LOG.log(level, "the loop %r is left for now: %s", loop_id, error, extra={"loop_id": loop_id})
+        LOG.log(level, "the loop %r is skipped for now: %s", loop_id, error, extra={"loop_id": loop_id})
 
 
 def _version(row: StoredLoop) -> tuple[str, float, int]:
@@ -218,7 +218,7 @@ def _version(row: StoredLoop) -> tuple[str, float, int]:
 
 
 def _free_at(row: StoredLoop, leases_at: float) -> float:
-    """Return when a loop is to be driven, if nobody drives it; else `inf`."""
+    """Return when a loop without a driver is due; `inf` if it has one."""
     return inf if _is_driven(row, leases_at) else due_at(row)
 
 

@@ -1,4 +1,4 @@
-"""When a stored loop is to be driven, and what its head says after a failure. Pure."""
+"""When a stored loop is due to be driven, and its head after a failure. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from attrs import evolve
 
 from toolloop.stores.protocol import Head, StoredLoop
 
-_FIRST_WAIT = 4.0  # seconds after the first failure, at most; each further wait is four times as long
+_FIRST_WAIT = 4.0  # seconds after the first failure, at most; each later wait is four times as long
 _FACTOR = 4
 _LONGEST_WAIT = 600.0
 
 
 def due_at(loop: StoredLoop) -> float:
-    """Return `loop.due_at`, and `inf` in place of None."""
+    """Return `loop.due_at`, or `inf` if it is None."""
     return inf if loop.due_at is None else loop.due_at
 
 
 def after_failure(head: Head, now: float, *, max_attempts: int, share: float) -> Head:
-    """Return the head of a loop that failed once more: when it is tried again, if at all.
+    """Return the head of a loop after another failure, with the time of the next attempt, if there is one.
 
     Args:
-        head: after the failure. Its `retry_at` is the earliest moment that the API allows.
-        now: in seconds since the epoch.
-        max_attempts: after so many failures in a row a person is needed.
-        share: from 0 to 1, drawn at random, so that loops that fail together do not come back together.
+        head: the head after the failure. Its `retry_at` is the earliest time that the API allows.
+        now: the current time, in seconds since the epoch.
+        max_attempts: the number of failures in a row after which a person must decide.
+        share: a random number from 0 to 1, so that loops that failed together are not retried together.
 
     """
     attempts = (head.attempts or 0) + 1

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 
 class Signals:
-    """Tells a worker that runs in the main thread of the first SIGTERM or Ctrl-C.
+    """Calls a function at the first SIGTERM or Ctrl-C, for a worker in the main thread.
 
-    After that, each does again what it did before: a second Ctrl-C interrupts whatever is slow.
+    After that, the previous handlers are back: a second Ctrl-C interrupts the worker.
     """
 
     def __init__(self, on_signal: Callable[[], object], *, installed: bool = True) -> None:
-        """`on_signal`: is called between two bytecodes of the main thread. Not `installed`: it never is."""
+        """Keep the function, which runs between two bytecodes of the main thread. `installed`: False disables it."""
         self._on_signal = on_signal
         self._is_installed = installed
         self._before: dict[int, Any] = {}
@@ -29,7 +29,7 @@ class Signals:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Put the handlers back that were there before."""
+        """Restore the previous handlers."""
         while self._before:
             number, handler = self._before.popitem()
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -40,6 +40,6 @@ class Signals:
         self._on_signal()
 
     def pass_on(self) -> None:
-        """Raise the KeyboardInterrupt of a Ctrl-C, once the worker has ended its work."""
+        """Raise the KeyboardInterrupt of a Ctrl-C, after the worker has stopped."""
         if self._received == signal.SIGINT:
             raise KeyboardInterrupt

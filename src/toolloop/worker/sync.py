@@ -16,30 +16,31 @@ from toolloop.worker.signals import Signals
 
 
 class Worker(WorkerBase):
-    """Drives the loops of a store that need nobody.
+    """Drives the loops of a store that can go on without a person.
 
-    These are the loops that are `runnable`, those whose driver is gone, those with a call whose deadline has passed,
-    and failed ones that are due to be tried again. A loop that waits for a command is left to its caller. Any number
-    of workers, also in other processes, may share a store: one of them drives a loop at a time.
+    It drives loops that are `runnable`, loops whose driver is gone, loops with a call whose deadline has passed, and
+    failed loops that are due for a retry. It does not drive a loop that waits for a command of its caller. Any number
+    of workers, also in other processes, may share a store: each loop is driven by one of them at a time.
 
     Args:
-        store: where the loops are.
+        store: the store with the loops.
         provider: as for a handle.
-        tools: of the loops. A loop that cannot be driven with these is `failed`, and the log says why, once. When that
-            is mended, call `Inbox.retry`.
-        params: what no store keeps, such as headers, timeouts and tokens; or a function of the loop's id.
-        context: as for a handle; or a function of the loop's id.
-        config: None takes the stored limits.
-        concurrency: how many loops it drives at a time.
-        notify: is called with each call that begins to wait for a decision, an `InboxCall`, one at a time. It is called
-            once; again when the call begins to wait for something else; and perhaps again after a crash, with the same
-            `notification_id`. Its exceptions are logged.
-        max_attempts: after so many failed requests in a row a person is needed.
-        clock: seconds since the epoch, for deadlines and retries.
+        tools: the tools of the loops. A loop that cannot be driven with these becomes `failed`, and the reason is
+            logged once. After you fixed the cause, call `Inbox.retry`.
+        params: parameters that the store does not keep, such as headers, timeouts and tokens; or a function that takes
+            a loop's id and returns them.
+        context: as for a handle; or a function that takes a loop's id and returns it.
+        config: None uses the stored limits.
+        concurrency: the maximum number of loops that it drives at a time.
+        notify: called with an `InboxCall` when a call begins to wait for a decision, one at a time. It is called once
+            per call; again when the call begins to wait for another reason; and possibly again after a crash, with the
+            same `notification_id`. Its exceptions are logged.
+        max_attempts: the number of failed requests in a row after which a person must decide.
+        clock: returns seconds since the epoch, for deadlines and retries.
 
     Raises:
-        BadTool: two tools of one name, an async tool, something that is not a tool.
-        TypeError: a part is of a type that it cannot be.
+        BadTool: two tools have the same name, a tool is async, or an object is not a tool.
+        TypeError: an argument has a wrong type.
         ValueError: a number is too small, or `params` has a model.
 
     """
@@ -48,7 +49,7 @@ class Worker(WorkerBase):
     _open: ClassVar[Any] = ToolLoopHandle.open
 
     def run_once(self) -> int:
-        """Drive each loop that is due now, as far as it goes without a person. Return how many there were.
+        """Drive each loop that is due now, until it needs a person or ends. Return the number of loops.
 
         Raises:
             StoreError: the store failed.
@@ -61,12 +62,12 @@ class Worker(WorkerBase):
             jobs.stop()
 
     def run(self, stop_event: threading.Event | None = None) -> None:
-        """Drive loops as they come due, until the event is set; without an event, until SIGTERM or Ctrl-C arrives.
+        """Drive loops as they become due, until the event is set or, without an event, SIGTERM or Ctrl-C arrives.
 
-        Then no further loop is begun, the turns in progress come to their end, and `run` returns; after Ctrl-C it
-        raises `KeyboardInterrupt`. A second signal does what it does without a worker. The handlers are installed in
-        the main thread only, and only without an event: a program that gives one, such as a web server, handles the
-        signals itself. If the store fails, that is logged, and the worker goes on.
+        Then the worker starts no further loop, finishes the turns in progress, and returns; after Ctrl-C it raises
+        `KeyboardInterrupt`. A second signal has the effect that it has without a worker. The signal handlers are
+        installed in the main thread only, and only without an event: a program that passes one, such as a web server,
+        handles the signals itself. A failure of the store is logged, and the worker continues.
         """
         jobs = _Threads(stop_event)
         with Signals(jobs.stop, installed=stop_event is None) as signals, self._desk.watching(jobs.look_again):
@@ -77,18 +78,18 @@ class Worker(WorkerBase):
         signals.pass_on()
 
     def drive(self, loop_id: str, until: Callable[[], bool] | None = None) -> StoredLoop:
-        """Drive one loop, if it is due, as far as it goes without a person: for a queue that says which loop is next.
+        """Drive one loop, if it is due, until it needs a person or ends. Use it if a queue chooses the next loop.
 
         Args:
             loop_id: the loop.
-            until: asked after each turn. Once it returns True, the loop is left as `runnable`.
+            until: called after each turn. When it returns True, the worker leaves the loop `runnable`.
 
         Returns:
-            The loop as it is stored then. Its `due_at` says when to drive it again, if nobody changes it before.
+            The stored loop after that. Its `due_at` is the time to drive it again, unless another program changes it.
 
         Raises:
-            Conflict: another driver has it. Try again later.
-            LoopNotFound: it is not there.
+            Conflict: another driver has the loop. Try again later.
+            LoopNotFound: the loop does not exist.
             StoreError: the store failed; nothing is lost. Try again later.
 
         """
@@ -100,7 +101,7 @@ class Worker(WorkerBase):
 
 
 class _Threads:
-    """See `Jobs`. They never delay the exit of the process."""
+    """See `Jobs`. The threads do not delay the exit of the process."""
 
     def __init__(self, stop_event: threading.Event | None = None) -> None:
         self.busy: set[str] = set()
@@ -113,7 +114,7 @@ class _Threads:
         def answer() -> None:
             try:
                 ask_each(questions)
-            except BaseException as error:  # noqa: BLE001 - an exit in a tool is the worker's to raise
+            except BaseException as error:  # noqa: BLE001 - the worker raises the exit of a tool
                 self._exit = error
                 self.stop()
             finally:
@@ -125,10 +126,10 @@ class _Threads:
 
     def wait(self, seconds: float) -> None:
         while not self._notifier.wait(min(seconds, POLL)) and (seconds := seconds - POLL) > 0 and not self.is_over():
-            pass  # an event that is set notifies nobody
+            pass  # setting the stop event does not notify this thread
 
     def look_again(self) -> None:
-        """Any thread may call this."""
+        """End the current `wait`. Any thread may call this."""
         self._notifier.notify()
 
     def wait_for_all(self) -> None:
@@ -141,6 +142,6 @@ class _Threads:
         return self._is_over or (self._stop_event is not None and self._stop_event.is_set())
 
     def stop(self) -> None:
-        """A signal handler may call this."""
+        """Start no further jobs. A signal handler may call this."""
         self._is_over = True
         self._notifier.notify()
