@@ -87,7 +87,8 @@ class Model:
         return self.history if self.mine is None else self.mine
 
     def change(self, messages: list[Message]) -> None:
-        self.mine = None if messages == self.history else messages
+        """A history that was changed stays the body's, also when the change is taken back."""
+        self.mine = None if self.mine is None and messages == self.history else messages
 
     def counts(self) -> list[Message]:
         """The history that counts when the body is over."""
@@ -142,8 +143,8 @@ class Player:
         calls = asked(reply)
         some = [call_id for place, call_id in enumerate(calls) if act.which & 1 << place]
         given = [{"type": "tool_result", "tool_use_id": call_id, "content": "mine"} for call_id in some]
-        if _ends_in_server_call(model.shown()[-1]) and reply not in model.shown() and act.kind in WORDS:
-            return  # what comes between a pause and the reply that goes on with it is a matter of its own
+        if _ends_in_server_call(model.shown()[-1]) and act.kind in WORDS:
+            return  # it is held until the reply that ends the pause: `test_runner_waits` is about that
         match act.kind:
             case "take over" if reply not in model.shown():
                 runner.append_messages(reply)
@@ -194,7 +195,7 @@ class Player:
         model = self.model
         history = model.counts()
         was_final = model.reply is not None and self.is_final()
-        if model.reply is not None and not was_final and (model.is_broken(history) or self.is_dangling(history)):
+        if model.reply is not None and not was_final and model.is_broken(history):
             before = self.driven.count
             try:
                 await self.driven.step()
@@ -220,11 +221,6 @@ class Player:
         model.history, model.mine, model.tuned_now = history, None, False
         model.reply = {"role": "assistant", "content": message["content"]}
         assert self.driven.shown == history
-
-    def is_dangling(self, history: list[Message]) -> bool:
-        """Whether a server call is open, and something else than the model's word follows it."""
-        open_ = [at for at, each in enumerate(history) if _ends_in_server_call(each)]
-        return any(at + 1 < len(history) and history[at + 1]["role"] == "user" for at in open_)
 
     def check_runs(self) -> None:
         assert Counter(self.driven.ran) == +self.model.runs
