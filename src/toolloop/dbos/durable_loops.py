@@ -250,10 +250,8 @@ class DurableLoops:
         while True:
             try:
                 self.sweep()
-            except StoreError as error:
-                LOG.warning("could not sweep; will retry: %s", error)
-            except Exception:  # a database may raise anything; the next sweep may succeed
-                LOG.exception("could not sweep; will retry")
+            except Exception as error:
+                LOG.warning("could not sweep; will retry: %s", error, exc_info=not isinstance(error, StoreError))
             # Processes that were started together do not sweep together.
             if self._stopping.wait(self._sweep_every * (0.5 + random.random())):  # noqa: S311 - no secret
                 return

@@ -64,12 +64,8 @@ class Stretches:
 
     def enqueue(self, loop: StoredLoop) -> None:
         """Enqueue the stretch of a loop that is due, or will be. If it was already enqueued, nothing changes."""
-        options: EnqueueOptions = {
-            "queue_name": self._queue,
-            "workflow_name": WORKFLOW,
-            "workflow_id": stretch_id(loop),
-            "app_version": self.version,
-        }
+        options = EnqueueOptions(queue_name=self._queue, workflow_name=WORKFLOW, workflow_id=stretch_id(loop))
+        options["app_version"] = self.version
         wait = (loop.due_at or 0.0) - time.time()
         if wait > 0:
             options["delay_seconds"] = wait
