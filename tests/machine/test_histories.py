@@ -25,6 +25,7 @@ from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.setup import Limits, LoopDetection, Setup
 from toolloop.machine.splicing import Splice
 from toolloop.machine.state import State
+from toolloop.machine.thinking import all_messages, message_count
 from toolloop.machine.tree import outstanding, step
 from toolloop.machine.usage import IterationUsage, Usage
 from toolloop.machine.values import Result, Status
@@ -105,6 +106,12 @@ CLOSED = (THOUGHT, ev.Started("a"), m.ended("a"), ev.TurnEnded(), ev.Continued()
 def test_thinking_behind_what_changed_is_stale(event: ev.Event, mark: int) -> None:
     """Messages, the system prompt, tools; a change that is behind all thinking makes none stale."""
     assert step(m.after(*CLOSED), event).root.stale_thinking == mark
+
+
+@pytest.mark.parametrize("events", [(), CLOSED, (THOUGHT,), (m.replied("pause_turn", m.text("so far")),)])
+def test_the_count_of_messages_is_that_of_all_messages(events: tuple[ev.Event, ...]) -> None:
+    loop = m.after(*events).root
+    assert message_count(loop) == len(all_messages(loop))
 
 
 def test_what_is_stale_stays_so_and_what_comes_after_is_not() -> None:
