@@ -105,7 +105,7 @@ def test_a_server_that_refuses_each_thread_at_once_is_not_asked_again(code: str)
         assert shape(api) == ["create 1", "continue 1", "create 3", "continue 1", "whole 5", "whole 7", "whole 9"]
 
 
-def test_threads_that_expire_now_and_then_are_made_anew() -> None:
+def test_threads_that_expire_now_and_then_are_replaced() -> None:
     """Each of them was continued before."""
     with scene([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
         for number in range(6):

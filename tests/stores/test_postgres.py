@@ -167,7 +167,7 @@ def check_store_once(store: PostgresStore) -> None:
     store.delete("loop")
 
 
-def test_the_tables_are_created_once_by_whoever_comes_first(url: str) -> None:
+def test_the_tables_are_created_once_by_the_first_process(url: str) -> None:
     """Eight at the same time, as when a service starts."""
     stores = [PostgresStore(url) for _ in range(8)]
     failed: list[Exception] = []
