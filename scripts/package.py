@@ -32,7 +32,7 @@ with FakeMessagesAPI([reply("Hello")]) as api, api.client() as client:
 """
 # What uses the extra. An extra that is missing here is an error.
 EXTRAS = {
-    "cli": "import toolloop.cli.run",
+    "cli": "import toolloop._cli.run",
     "postgres": "from toolloop.stores import PostgresStore; PostgresStore('postgresql://host/db').close()",
     "dbos": "import toolloop.dbos",
     "inbox": "from toolloop.inbox import inbox_app; from toolloop import Inbox; import uvicorn",

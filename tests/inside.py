@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from toolloop import AsyncToolLoopHandle, ToolLoopHandle
-from toolloop.loop import lease as leases
-from toolloop.loop.notifier import Notifier
-from toolloop.loop.tool_calls import CallRun
+from toolloop._drivers.notifier import Notifier
+from toolloop._engine.tool_calls import CallRun
+from toolloop._journal import lease as leases
 
 if TYPE_CHECKING:
     from toolloop import AsyncToolRunner, ToolRunner

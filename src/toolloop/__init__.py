@@ -51,28 +51,28 @@ if TYPE_CHECKING:
     from toolloop import (
         types as types,
     )
-    from toolloop.face.calls import View
-    from toolloop.face.config import LoopConfig, LoopContext
-    from toolloop.face.loop_view import LoopView
-    from toolloop.face.results import Completed, Error, ToolLoopResult, Yielded
+    from toolloop._engine.sub_loops import sub_loop
+    from toolloop._handles.asynchronous import AsyncToolLoopHandle
+    from toolloop._handles.sync import ToolLoopHandle
+    from toolloop._interface.calls import View
+    from toolloop._interface.config import LoopConfig, LoopContext
+    from toolloop._interface.loop_view import LoopView
+    from toolloop._interface.results import Completed, Error, ToolLoopResult, Yielded
+    from toolloop._runner.runners import AsyncToolRunner, ToolRunner
+    from toolloop._worker.asynchronous import AsyncWorker
+    from toolloop._worker.sync import Worker
     from toolloop.inbox.asynchronous import AsyncInbox
     from toolloop.inbox.inbox import Inbox
-    from toolloop.loop.asynchronous import AsyncToolLoopHandle
-    from toolloop.loop.sub_loops import sub_loop
-    from toolloop.loop.sync import ToolLoopHandle
-    from toolloop.machine.setup import Budget, LoopDetection, Texts
-    from toolloop.machine.usage import IterationUsage, Usage
-    from toolloop.machine.values import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
-    from toolloop.runner.runners import AsyncToolRunner, ToolRunner
+    from toolloop.machine.values.calls import Answer, Approve, Ask, Continue, Deny, Grant, InjectMessages, Rerun, Stop
+    from toolloop.machine.values.setup import Budget, LoopDetection, Texts
+    from toolloop.machine.values.usage import IterationUsage, Usage
     from toolloop.stores.memory import MemoryStore
-    from toolloop.stores.sqlite import SqliteStore
+    from toolloop.stores.sqlite.store import SqliteStore
     from toolloop.tools.calls import ToolCall, ToolResult
     from toolloop.tools.context import ToolContext
     from toolloop.tools.failures import ToolError
     from toolloop.tools.function import Tool, tool
     from toolloop.tools.registry import ToolRegistry
-    from toolloop.worker.asynchronous import AsyncWorker
-    from toolloop.worker.sync import Worker
 
 __version__ = "0.1.0"
 
@@ -120,9 +120,9 @@ __all__ = [
 ]
 
 _ORIGIN = {
-    "toolloop.machine.setup": ("Budget", "LoopDetection", "Texts"),
-    "toolloop.machine.usage": ("IterationUsage", "Usage"),
-    "toolloop.machine.values": (
+    "toolloop.machine.values.setup": ("Budget", "LoopDetection", "Texts"),
+    "toolloop.machine.values.usage": ("IterationUsage", "Usage"),
+    "toolloop.machine.values.calls": (
         "Answer",
         "Approve",
         "Ask",
@@ -135,23 +135,23 @@ _ORIGIN = {
     ),
     "toolloop.inbox.asynchronous": ("AsyncInbox",),
     "toolloop.inbox.inbox": ("Inbox",),
-    "toolloop.loop.asynchronous": ("AsyncToolLoopHandle",),
-    "toolloop.face.config": ("LoopConfig", "LoopContext"),
-    "toolloop.runner.runners": ("AsyncToolRunner", "ToolRunner"),
-    "toolloop.loop.sub_loops": ("sub_loop",),
-    "toolloop.loop.sync": ("ToolLoopHandle",),
-    "toolloop.face.loop_view": ("LoopView",),
-    "toolloop.face.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
-    "toolloop.face.calls": ("View",),
+    "toolloop._handles.asynchronous": ("AsyncToolLoopHandle",),
+    "toolloop._interface.config": ("LoopConfig", "LoopContext"),
+    "toolloop._runner.runners": ("AsyncToolRunner", "ToolRunner"),
+    "toolloop._engine.sub_loops": ("sub_loop",),
+    "toolloop._handles.sync": ("ToolLoopHandle",),
+    "toolloop._interface.loop_view": ("LoopView",),
+    "toolloop._interface.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
+    "toolloop._interface.calls": ("View",),
     "toolloop.tools.calls": ("ToolCall", "ToolResult"),
     "toolloop.stores.memory": ("MemoryStore",),
-    "toolloop.stores.sqlite": ("SqliteStore",),
+    "toolloop.stores.sqlite.store": ("SqliteStore",),
     "toolloop.tools.context": ("ToolContext",),
     "toolloop.tools.failures": ("ToolError",),
     "toolloop.tools.function": ("Tool", "tool"),
     "toolloop.tools.registry": ("ToolRegistry",),
-    "toolloop.worker.asynchronous": ("AsyncWorker",),
-    "toolloop.worker.sync": ("Worker",),
+    "toolloop._worker.asynchronous": ("AsyncWorker",),
+    "toolloop._worker.sync": ("Worker",),
 }
 _MODULES = (
     "compaction",

@@ -1,6 +1,6 @@
 """Run the command: `python -m toolloop`."""
 
-from toolloop.cli import main
+from toolloop._cli import main
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from toolloop.providers.scripted import AsyncScript, AsyncScriptedProvider, Script, ScriptedProvider
-    from toolloop.stores.sqlite import SqliteStore
+    from toolloop.stores.sqlite.store import SqliteStore
     from toolloop.testing import APIScript, FakeMessagesAPI
 
 
@@ -62,7 +62,7 @@ def async_scripted_provider(_scripts: Callable[[Any], Any]) -> Callable[[AsyncSc
 @pytest.fixture
 def loop_store(tmp_path: Path) -> Iterator[SqliteStore]:
     """Return an empty `SqliteStore`. Its file is in `tmp_path`, so other processes can open it, too."""
-    from toolloop.stores.sqlite import SqliteStore  # noqa: PLC0415 - likewise
+    from toolloop.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - likewise
 
     store = SqliteStore(tmp_path / "loops.db")
     yield store

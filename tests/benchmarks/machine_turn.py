@@ -8,19 +8,19 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from tests.benchmarks import scenario
-from toolloop.machine import events as ev
-from toolloop.machine.effects import EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Waiting
-from toolloop.machine.replies import Reply, read_reply
-from toolloop.machine.setup import Limits, Setup
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import Waiting
+from toolloop.machine.record.replies import Reply, read_reply
 from toolloop.machine.tree import begin, outstanding, step
-from toolloop.machine.values import Result
+from toolloop.machine.values.calls import Result
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Limits, Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from toolloop.machine.state import State
+    from toolloop.machine.record.state import State
 
 _TURNS = 200
 _ENDLESS = 1_000_000

@@ -20,9 +20,12 @@ _WARM_UP = 5
 # The first of these that a file's path holds names its part.
 _PARTS = (
     ("toolloop/machine/", "toolloop: the machine"),
-    ("toolloop/loop/", "toolloop: the driver"),
-    ("toolloop/face/", "toolloop: the driver"),
-    ("toolloop/requests/", "toolloop: the requests"),
+    ("toolloop/_interface/", "toolloop: the driver"),
+    ("toolloop/_journal/", "toolloop: the driver"),
+    ("toolloop/_engine/", "toolloop: the driver"),
+    ("toolloop/_drivers/", "toolloop: the driver"),
+    ("toolloop/_handles/", "toolloop: the driver"),
+    ("toolloop/_requests/", "toolloop: the requests"),
     ("toolloop/tools/", "toolloop: tools"),
     ("toolloop/providers/", "toolloop: the provider"),
     ("<", "toolloop: attrs (constructors, evolve)"),

@@ -20,8 +20,8 @@ from tests.examples.terminal import Terminal
 from tests.inbox.support import Desk, desk
 from tests.postgres import database, needs_postgres
 from toolloop import Approve, SqliteStore, __version__
-from toolloop.cli.commands import toolloop as group
-from toolloop.cli.run import run
+from toolloop._cli.commands import toolloop as group
+from toolloop._cli.run import run
 from toolloop.inbox.transcript import visible
 from toolloop.stores import PostgresStore
 from toolloop.testing import call, reply
@@ -80,7 +80,7 @@ def without_digests(value: Any) -> Any:
 def test_the_version_needs_no_extra() -> None:
     """`python -m toolloop --version` works without click; with it, the option says the same."""
     program = (
-        "import sys; sys.modules['click'] = None; sys.argv[1:] = ['--version']; from toolloop.cli import main; main()"
+        "import sys; sys.modules['click'] = None; sys.argv[1:] = ['--version']; from toolloop._cli import main; main()"
     )
     bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert bare == f"toolloop, version {__version__}\n"

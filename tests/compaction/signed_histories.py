@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.messages.bodies import NEXT, TOOLS, assistant, text
 from tests.messages.histories import histories
 from toolloop.history import open_code_calls, open_server_calls
-from toolloop.machine.jsontext import decode, encode
-from toolloop.testing.api_refusals import Context, Refusal
-from toolloop.testing.rules import judge
-from toolloop.testing.signing import Signer
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.testing.api.api_refusals import Context, Refusal
+from toolloop.testing.api.rules import judge
+from toolloop.testing.api.signing import Signer
 
 THINKING = {"thinking", "redacted_thinking"}
 SIGNER = Signer(b"toolloop")

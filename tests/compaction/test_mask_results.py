@@ -11,7 +11,7 @@ from tests.messages.bodies import BY_CODE, HELLO, HI, NEXT, PNG, assistant, call
 from toolloop.compaction import MaskResults
 from toolloop.compaction.tokens import outline
 from toolloop.history import estimate_tokens
-from toolloop.machine.jsontext import encode
+from toolloop.machine.values.jsontext import encode
 
 COMPACTED = {"type": "compaction", "content": "So far: little."}
 MASK = "[Left out to save room: the result of look, about 816 tokens.]"

@@ -20,7 +20,7 @@ from toolloop.compaction.segments import SUMMARY_START
 from toolloop.compaction.strategy import live_tokens
 from toolloop.compaction.tokens import outline_of
 from toolloop.history import check, estimate_tokens, rounds
-from toolloop.machine.jsontext import decode, plain
+from toolloop.machine.values.jsontext import decode, plain
 
 Compact = Callable[[list[Any]], list[Any]]
 EXAMPLES = examples(8)

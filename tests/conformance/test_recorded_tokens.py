@@ -12,9 +12,9 @@ import pytest
 
 from tests.conformance.replaying import reply_of
 from tests.conformance.traffic import RECORDINGS, Exchange, load, names
+from toolloop._messages.reading import is_server_result
 from toolloop.history import estimate_tokens
-from toolloop.machine.replies import read_reply
-from toolloop.messages.reading import is_server_result
+from toolloop.machine.record.replies import read_reply
 
 MOST = Fraction(25, 100)
 MOST_OF_SEARCHES = Fraction(15, 100)

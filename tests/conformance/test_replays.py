@@ -31,8 +31,8 @@ from tests.conformance.traffic import Exchange, Traffic, with_traffic
 from tests.loop.streams import read, text_in
 from toolloop import Completed, Error, Yielded
 from toolloop.errors import InvalidHistory, ModelError
-from toolloop.machine.jsontext import encode
-from toolloop.machine.replies import read_reply
+from toolloop.machine.record.replies import read_reply
+from toolloop.machine.values.jsontext import encode
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.terminations import NaturalEnd
 from toolloop.testing import FakeMessagesAPI, reply

@@ -15,7 +15,7 @@ from tests.conformance.replaying import (
 )
 from tests.conformance.traffic import Exchange, Traffic, with_traffic
 from toolloop import Completed, Usage
-from toolloop.machine.replies import read_reply
+from toolloop.machine.record.replies import read_reply
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 
 STREAMS = ["web_search_tool_stream", "code_execution_tool_stream", "sdk_streamed_call"]

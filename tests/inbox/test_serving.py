@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.inbox.support import desk
-from toolloop.cli.run import run
+from toolloop._cli.run import run
 from toolloop.inbox.page.serving import is_loopback
 
 
@@ -98,7 +98,7 @@ def test_loopback_is_this_machine_alone() -> None:
 @pytest.mark.parametrize(
     ("missing", "code", "said"),
     [
-        ("click", "from toolloop.cli import main; main()", "pip install 'toolloop[cli]'"),
+        ("click", "from toolloop._cli import main; main()", "pip install 'toolloop[cli]'"),
         ("starlette", "from toolloop.inbox import inbox_app", "pip install 'toolloop[inbox]'"),
     ],
 )

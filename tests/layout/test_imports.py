@@ -25,8 +25,8 @@ NEEDED = "from toolloop import ToolLoopHandle, LoopConfig, tool"
 SLOW = (*HEAVY, "asyncio", "concurrent.futures", "email", "http", "importlib.metadata", "random", "socket", "ssl")
 # Ours: modules that a loop needs only if its program uses them.
 UNASKED = (
-    *("loop.asynchronous", "runner", "otel", "testing", "stores.memory", "stores.sqlite", "tools.mcp"),
-    *("history", "events"),
+    *("_handles.asynchronous", "_runner", "otel", "testing", "stores.memory", "stores.sqlite", "tools.mcp"),
+    "history",
 )
 
 
@@ -133,16 +133,16 @@ def test_a_module_that_cannot_be_imported_says_why() -> None:
     """An error inside a module is no missing name, and the next one who asks gets it again."""
     told = run(
         "import sys, toolloop\n"
-        "sys.modules['toolloop.stores.sqlite'] = None\n"
+        "sys.modules['toolloop.stores.sqlite.store'] = None\n"
         "for _ in range(2):\n"
         "    try:\n"
         "        toolloop.SqliteStore\n"
         "    except ImportError as error:\n"
         "        print(error.name)\n"
-        "del sys.modules['toolloop.stores.sqlite']\n"
+        "del sys.modules['toolloop.stores.sqlite.store']\n"
         "print(toolloop.SqliteStore.__module__)"
     )
-    assert told.split() == ["toolloop.stores.sqlite"] * 3
+    assert told.split() == ["toolloop.stores.sqlite.store"] * 3
 
 
 def test_threads_may_import_at_once() -> None:

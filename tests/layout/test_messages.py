@@ -22,19 +22,19 @@ from toolloop import (
     Yielded,
 )
 from toolloop import testing as kit
-from toolloop.events import AsyncReplyStream, AsyncTurnStream, ReplyStream, TurnStream
 from toolloop.stores import Store
+from toolloop.types import AsyncReplyStream, AsyncTurnStream, ReplyStream, TurnStream
 
 SOURCE = Path(toolloop.__file__).parent
 HANDLES = (ToolLoopHandle, AsyncToolLoopHandle)
 # Whose members the texts of a folder may name: the objects whose methods raise them. A handle's commands are those of
 # its `Yielded`. What serves handles and runners alike, or a plain list, names none of either.
 READERS: dict[str, tuple[object, ...]] = {
-    "face": (Yielded, Completed, Error),
     "inbox": (Inbox, AsyncInbox),
-    "loop": (*HANDLES, Yielded, TurnStream, AsyncTurnStream),
+    **dict.fromkeys(("_interface", "_journal"), (*HANDLES, Yielded, Completed, Error)),
+    **dict.fromkeys(("_engine", "_drivers", "_handles"), (*HANDLES, Yielded, TurnStream, AsyncTurnStream)),
     "machine": (*HANDLES, Yielded),
-    "runner": (ToolRunner, AsyncToolRunner, ReplyStream, AsyncReplyStream),
+    "_runner": (ToolRunner, AsyncToolRunner, ReplyStream, AsyncReplyStream),
     "stores": (Store,),
     "testing": (Store, kit),
 }

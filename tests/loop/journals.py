@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 from attrs import define, field
 
+from toolloop._journal.event_bus import EventBus
+from toolloop._journal.lease import DriverLease
+from toolloop._journal.stored_journal import StoredJournal
 from toolloop.errors import StoreError
-from toolloop.loop.event_bus import EventBus
-from toolloop.loop.lease import DriverLease
-from toolloop.loop.stored_journal import StoredJournal
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import encode
-from toolloop.machine.replies import Reply, read_reply
-from toolloop.machine.setup import Setup, ToolFacts
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.replies import Reply, read_reply
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, step
-from toolloop.machine.values import DecisionRecord, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, Wait, Why
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Setup, ToolFacts
 from toolloop.stores.codec import read_journal
 from toolloop.stores.protocol import Store
 from toolloop.testing.promises import check_promises

@@ -30,14 +30,14 @@ from toolloop import (
     Yielded,
     tool,
 )
+from toolloop._interface.heads import head_of
 from toolloop.errors import StoreError
-from toolloop.face.heads import head_of
 from toolloop.machine import State
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
 from toolloop.stores.codec import read_journal
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal, StoredLoop
-from toolloop.stores.sqlite import SqliteStore
+from toolloop.stores.sqlite.store import SqliteStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.tools.calls import ToolCall
 
@@ -78,7 +78,7 @@ STORY = (reply(calls=[PAY]), reply(calls=[SEND, LOOK]), reply("done"))
 def store_at(where: str, folder: Path) -> Store:
     """A store of this sort."""
     if where == "postgres":
-        from toolloop.stores.postgres import PostgresStore  # noqa: PLC0415 - not every test has psycopg
+        from toolloop.stores.postgres.store import PostgresStore  # noqa: PLC0415 - not every test has psycopg
 
         return PostgresStore(database())
     return MemoryStore() if where == "memory" else SqliteStore(folder / "loops.db")

@@ -22,7 +22,7 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import ToolLoopError
-from toolloop.machine.loop import Waiting
+from toolloop.machine.record.loop import Waiting
 from toolloop.testing import FakeMessagesAPI
 
 MODEL = "claude-opus-5-5"

@@ -16,24 +16,24 @@ from hypothesis import strategies as st
 from tests.machine import making as m
 from tests.machine.worlds import World
 from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, ToolRegistry, tool
+from toolloop._engine.runtimes import Runtime, Runtimes
+from toolloop._handles.commands import Commands, Said, read_limits, read_params
+from toolloop._interface.message_edits import Edit
+from toolloop._interface.results import Named
+from toolloop._requests.params import Secrets
 from toolloop.errors import (
     CallerError,
     InvalidHistory,
     UnknownCall,
 )
-from toolloop.face.results import Named
-from toolloop.loop.commands import Commands, Said, read_limits, read_params
-from toolloop.loop.message_edits import Edit
-from toolloop.loop.runtimes import Runtime, Runtimes
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Waiting
 from toolloop.machine.queries import driven, waiting
-from toolloop.machine.setup import Limits
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Waiting
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
-from toolloop.machine.values import Decision, Why
-from toolloop.requests.params import Secrets
+from toolloop.machine.values.calls import Decision, Why
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Limits
 
 NOW = 1_000_000_000.0
 PARAMS = encode({"model": "claude-opus-5-5", "max_tokens": 100})

@@ -16,7 +16,7 @@ from toolloop import (
     AsyncToolLoopHandle,
 )
 from toolloop.compaction import Summarize
-from toolloop.machine.loop import Ready
+from toolloop.machine.record.loop import Ready
 from toolloop.terminations import Timeout
 from toolloop.testing import delayed, reply
 

@@ -17,7 +17,7 @@ from toolloop import Answer, Approve, LoopConfig, LoopContext, ToolLoopHandle, t
 from toolloop.errors import Drift
 from toolloop.events import DriftAdopted, WatchEvent
 from toolloop.machine import Judging
-from toolloop.machine.jsontext import decode
+from toolloop.machine.values.jsontext import decode
 from toolloop.terminations import StopCondition
 from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, reply
 

@@ -15,7 +15,7 @@ from tests.loop.test_members import standing
 from toolloop import Continue, MemoryStore, ToolLoopHandle
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.events import HistoryReplaced
-from toolloop.machine.jsontext import encode
+from toolloop.machine.values.jsontext import encode
 from toolloop.testing import call, fault, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")

@@ -38,8 +38,8 @@ from toolloop import (
     sub_loop,
     tool,
 )
-from toolloop.loop.engine import Engine
-from toolloop.loop.stored_journal import StoredJournal
+from toolloop._engine.engine import Engine
+from toolloop._journal.stored_journal import StoredJournal
 from toolloop.stores import Store
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.testing.promises import check_promises
@@ -430,7 +430,10 @@ def test_a_signal_handler_may_say_something_at_any_moment(kept: str, tmp_path: P
         handle = ToolLoopHandle(ScriptedProvider(script), params=params(), tools=[pay], store=store, loop_id=loop_id)
 
         def strike(frame: Any, event: str, _argument: Any) -> None:
-            if event not in {"call", "return"} or "/src/toolloop/loop/" not in frame.f_code.co_filename:
+            if event not in {"call", "return"} or not any(
+                f"/src/toolloop/{room}/" in frame.f_code.co_filename
+                for room in ("_journal", "_engine", "_drivers", "_handles")
+            ):
                 return
             struck.append(1)  # noqa: B023 - likewise
             if len(struck) == at + 1:  # noqa: B023 - likewise

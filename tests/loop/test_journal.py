@@ -28,16 +28,16 @@ from tests.loop.journals import (
     stored_state,
     take_over,
 )
+from toolloop._journal.event_bus import EventBus
+from toolloop._journal.journal import Journal, PendingRecord, new_id
 from toolloop.errors import CallerError, Conflict, StoreError
-from toolloop.face.watch_events import RequestStarted
-from toolloop.loop.event_bus import EventBus
-from toolloop.loop.journal import Journal, PendingRecord, new_id
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import round_of
-from toolloop.machine.splicing import Splice
+from toolloop.events import RequestStarted
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import round_of
 from toolloop.machine.tree import begin
-from toolloop.machine.values import DecisionRecord, Result, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, Result, Wait, Why
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.splicing import Splice
 from toolloop.stores import MemoryStore
 
 ROOT = Path(__file__).parents[2]
@@ -166,8 +166,8 @@ from functools import partial
 from tests.loop.journals import *
 from tests.loop.journals import assert_sound, encode, ev, names, new_journal, open_journal
 from toolloop.errors import IllegalCommand
-from toolloop.loop.journal import new_id
-from toolloop.machine.values import Result
+from toolloop._journal.journal import new_id
+from toolloop.machine.values.calls import Result
 from toolloop.stores import SqliteStore
 
 store = SqliteStore(sys.argv[1])

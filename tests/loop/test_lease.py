@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.loop.journals import FailingStore, held, hold, names, new_journal, open_journal, running_loop
+from toolloop._journal import lease as leases
+from toolloop._journal.lease import DriverLease, has_ended, renew_all
 from toolloop.errors import Conflict, LoopNotFound, StoreError
-from toolloop.loop import lease as leases
-from toolloop.loop.lease import DriverLease, has_ended, renew_all
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import encode
-from toolloop.machine.values import Result
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.values.calls import Result
+from toolloop.machine.values.jsontext import encode
 from toolloop.stores import MemoryStore
 from toolloop.stores.process import this_process
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.each import each as each_of
 from tests.loop.support import TOOLS, Scene, params, scene, user
 from toolloop import LoopConfig, ToolLoopHandle
+from toolloop._requests.params import EncodedMessages, RequestMaker, Secrets, cache_marks
 from toolloop.events import ThinkingDropped
-from toolloop.machine.chain import Chain
-from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode, encode
 from toolloop.providers import Request
-from toolloop.requests.params import EncodedMessages, RequestMaker, Secrets, cache_marks
 from toolloop.testing import call, fault, reply
 
 THINK = {"thinking": {"type": "adaptive"}}

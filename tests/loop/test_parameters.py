@@ -11,10 +11,11 @@ from anthropic.types.beta import message_create_params as beta_params
 
 from tests.each import each
 from tests.loop.support import TOOLS, Scene, completed, params, refused, scene, user
-from toolloop import InjectMessages, ToolLoopHandle, requests, tool
+from toolloop import InjectMessages, ToolLoopHandle, tool
+from toolloop._requests import params as request_params
+from toolloop._requests.params import RequestMaker, Secrets
 from toolloop.errors import InvalidHistory
 from toolloop.providers import OPTION_NAMES
-from toolloop.requests.params import RequestMaker, Secrets
 from toolloop.testing import FakeMessagesAPI, call, reply, server_call
 
 SHORT = {"type": "ephemeral"}
@@ -122,7 +123,7 @@ def test_every_parameter_of_the_sdk_is_known() -> None:
     """Of `messages.create`, beta or not, and beside these only what older models take. What is newer: `extra_body`."""
     kinds = (beta_params.MessageCreateParamsNonStreaming, sdk_params.MessageCreateParamsNonStreaming)
     of_the_sdk = {name for kind in kinds for name in get_type_hints(kind)}
-    assert of_the_sdk | OPTION_NAMES | {"output_format", "temperature", "top_k", "top_p"} == requests.params._KNOWN
+    assert of_the_sdk | OPTION_NAMES | {"output_format", "temperature", "top_k", "top_p"} == request_params._KNOWN
 
 
 def test_a_parameter_with_a_slip_in_its_name_is_refused_wherever_one_is_given() -> None:

@@ -19,13 +19,13 @@ from tests.machine import making as m
 from tests.messages.bad_requests import BAD_REQUESTS, BadRequest
 from tests.messages.bodies import HI
 from toolloop import AsyncToolLoopHandle, LoopConfig, MemoryStore, ToolLoopHandle, Yielded, tool
+from toolloop._interface.message_edits import MessageEdits
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.history import RULES, check
-from toolloop.loop.message_edits import MessageEdits
-from toolloop.machine.chain import Chain
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Loop
-from toolloop.machine.splicing import spliced, splices_between
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.splicing import spliced, splices_between
 from toolloop.testing import (
     AsyncScriptedProvider,
     ScriptedProvider,

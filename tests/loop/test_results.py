@@ -13,7 +13,7 @@ from tests.each import each
 from tests.loop.support import HUNDRED, refused, scene, user
 from toolloop import Ask, Deny, ToolResult, Usage
 from toolloop.errors import IllegalCommand, ModelError
-from toolloop.machine.jsontext import canonical
+from toolloop.machine.values.jsontext import canonical
 from toolloop.terminations import Failed, NaturalEnd
 from toolloop.testing import fault, reply
 

@@ -9,7 +9,7 @@ from tests.each import each
 from tests.loop.support import TOOLS, Scene, completed, failed, params, refused, results_in, scene, user
 from toolloop import Approve, AsyncToolLoopHandle, Deny, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand
-from toolloop.machine.jsontext import encode
+from toolloop.machine.values.jsontext import encode
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.testing import call, fault, reply, server_call
 

@@ -17,7 +17,7 @@ from tests.loop.stored import AnyHandle, Faulty, Moment, World
 from toolloop import Answer, Approve, Deny, Grant, InjectMessages, Rerun, Stop
 from toolloop.errors import CallerError, ModelError, OutsideError
 from toolloop.machine import Failed, Finished
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
 from toolloop.testing.promises import check_promises

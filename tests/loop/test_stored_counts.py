@@ -28,13 +28,13 @@ from toolloop import (
     Yielded,
     tool,
 )
-from toolloop.face.watch_events import RequestAnswered
-from toolloop.loop.journal import new_id
-from toolloop.machine import events as ev
+from toolloop._journal.journal import new_id
+from toolloop.events import RequestAnswered
+from toolloop.machine.record import journal_events as ev
 from toolloop.stores.codec import encode_event
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Entry, Head, Lease, Store
-from toolloop.stores.sqlite import SqliteStore
+from toolloop.stores.sqlite.store import SqliteStore
 from toolloop.testing import ScriptedProvider, call, reply
 
 ROUNDS = 4

@@ -13,8 +13,8 @@ from tests.loop.concurrency import either_kind
 from tests.loop.stored import APPROVED, SEND, World, each_store, store_at, wait
 from tests.loop.support import completed, failed, yielded
 from toolloop import Approve, Deny, InjectMessages, LoopConfig, Stop, ToolLoopHandle, sub_loop, tool
+from toolloop._interface.results import Turn
 from toolloop.errors import CallerError, Conflict, LoopNotFound, ModelError
-from toolloop.face.results import Turn
 from toolloop.machine import Waiting
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import ScriptedProvider, call, reply

@@ -22,8 +22,8 @@ from tests.loop.journals import (
     waiting_loop,
 )
 from toolloop.errors import CallerError, Conflict, StoreError, UnreadableSnapshot
-from toolloop.machine import events as ev
-from toolloop.machine.loop import Finished
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Finished
 from toolloop.stores import MemoryStore
 from toolloop.stores.protocol import Entry
 

@@ -15,7 +15,7 @@ from tests.loop.stepping import Asked, assert_sound, stepping, taken_over
 from tests.loop.stored import LOOK, PAY, AnyHandle, World, held, look
 from toolloop import Answer, LoopConfig, tool
 from toolloop.errors import CallerError, Conflict
-from toolloop.machine import events as ev
+from toolloop.machine.record import journal_events as ev
 from toolloop.stores.codec import encode_event
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply

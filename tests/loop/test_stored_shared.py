@@ -27,7 +27,7 @@ from toolloop import (
 )
 from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand, ModelError
 from toolloop.machine import Finished
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
 from toolloop.stores import MemoryStore
 from toolloop.stores.process import this_process
 from toolloop.stores.protocol import Entry

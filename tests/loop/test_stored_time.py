@@ -19,7 +19,7 @@ from tests.loop.stored import APPROVED, LOOK, PAY, SEND, World, approve_all
 from tests.loop.support import results_in, yielded
 from toolloop import Answer, Approve, Ask, Completed, Deny, Grant, LoopConfig, ToolLoopHandle, Yielded, tool
 from toolloop.errors import AlreadyDecided, CallerError, Conflict
-from toolloop.machine.setup import Texts
+from toolloop.machine.values.setup import Texts
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Store
 from toolloop.testing import ScriptedProvider, call, reply

@@ -24,7 +24,7 @@ from tests.loop.stored import (
 from tests.loop.support import results_in, yielded
 from toolloop import Answer, Ask, Deny, LoopConfig, Rerun, tool
 from toolloop.errors import Conflict, Drift, StoreError
-from toolloop.machine.setup import Texts
+from toolloop.machine.values.setup import Texts
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import reply
 

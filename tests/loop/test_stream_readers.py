@@ -27,8 +27,9 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import IllegalCommand
-from toolloop.events import CallProgress, CallStarted, ReplyStream, TextDelta
+from toolloop.events import CallProgress, CallStarted, TextDelta
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+from toolloop.types import ReplyStream
 
 LONG = "some words that come in several pieces"
 

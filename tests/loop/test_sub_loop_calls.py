@@ -21,8 +21,8 @@ from toolloop import (
     sub_loop,
     tool,
 )
+from toolloop._drivers.notifier import Notifier
 from toolloop.errors import Conflict, Drift
-from toolloop.loop.notifier import Notifier
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import FakeMessagesAPI, call, reply
 

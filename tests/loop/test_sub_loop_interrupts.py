@@ -18,7 +18,7 @@ from tests.loop.concurrency import (
 from tests.loop.loop_trees import LoopTree, join, kid, parallel
 from tests.loop.support import add, completed
 from toolloop import AsyncToolLoopHandle, Stop, ToolContext, tool
-from toolloop.machine.loop import Ready
+from toolloop.machine.record.loop import Ready
 from toolloop.terminations import StopCondition
 from toolloop.testing import call, reply
 

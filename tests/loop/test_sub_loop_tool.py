@@ -13,14 +13,14 @@ from tests.each import each
 from tests.loop.concurrency import async_loop, sync_loop
 from tests.loop.support import MODEL, add, assistant, user, write
 from toolloop import Approve, LoopConfig, Texts, Tool, ToolContext, ToolLoopHandle, ToolRegistry, sub_loop, tool
+from toolloop._engine.sub_loops import SubLoop
 from toolloop.errors import BadTool, Drift, InvalidHistory
-from toolloop.loop.sub_loops import SubLoop
-from toolloop.machine.events import Opened
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Ready
-from toolloop.machine.setup import Setup
+from toolloop.machine.record.journal_events import Opened
+from toolloop.machine.record.loop import Ready
 from toolloop.machine.tree import begin
-from toolloop.machine.values import Call
+from toolloop.machine.values.calls import Call
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Setup
 from toolloop.testing import ScriptedProvider, reply
 from toolloop.tools import InvalidInput, as_tool
 

@@ -26,7 +26,7 @@ from tests.loop.concurrency import (
 from tests.loop.loop_trees import join
 from tests.loop.support import completed, params, yielded
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolContext, ToolLoopHandle, tool
-from toolloop.machine.setup import Texts
+from toolloop.machine.values.setup import Texts
 from toolloop.terminations import Timeout
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, reply
 

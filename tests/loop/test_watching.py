@@ -21,9 +21,9 @@ from tests.loop.support import HUNDRED, TOOLS, add, completed, failed, params, y
 from toolloop import Approve, AsyncToolLoopHandle, IterationUsage, LoopConfig, ToolContext, ToolLoopHandle, events, tool
 from toolloop.errors import ModelError
 from toolloop.events import CallStarted, CallWaiting, RequestStarted, WatchEvent
-from toolloop.machine.terminations import StopCondition
-from toolloop.machine.usage import Usage
+from toolloop.machine.values.usage import Usage
 from toolloop.stores.memory import MemoryStore
+from toolloop.terminations import StopCondition
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 SECRET = "sesame"  # it stands for what people, models and tools said

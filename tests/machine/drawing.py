@@ -9,17 +9,13 @@ from typing import Any, Literal
 from attrs import evolve
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.calls import digest_of
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Loop, Thread
 from toolloop.machine.queries import driven, next_deadline, open_round
-from toolloop.machine.replies import open_server_calls
-from toolloop.machine.setup import Budget, Limits, LoopDetection
-from toolloop.machine.state import State
-from toolloop.machine.stop_reasons import STOP_REASONS
-from toolloop.machine.usage import IterationUsage, Usage
-from toolloop.machine.values import (
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Loop, Thread
+from toolloop.machine.record.replies import open_server_calls
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
+from toolloop.machine.values.calls import (
     Call,
     DecisionRecord,
     GrantSpec,
@@ -31,6 +27,10 @@ from toolloop.machine.values import (
     Wait,
     Why,
 )
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Budget, Limits, LoopDetection
+from toolloop.machine.values.stop_reasons import STOP_REASONS
+from toolloop.machine.values.usage import IterationUsage, Usage
 
 STOPS = (*STOP_REASONS, "tool_use", "tool_use", "tool_use", "end_turn", "pause_turn", None, "a_new_reason")
 Kind = Literal["approve", "deny", "answer", "rerun"]

@@ -6,15 +6,15 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failure, Finished, Loop, Ready, Waiting
-from toolloop.machine.replies import read_reply
-from toolloop.machine.setup import Setup, ToolFacts
-from toolloop.machine.state import State
-from toolloop.machine.terminations import Termination
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failure, Finished, Loop, Ready, Waiting
+from toolloop.machine.record.replies import read_reply
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, step
-from toolloop.machine.values import Call, DecisionRecord, PolicyResult, Result, Wait, Why
+from toolloop.machine.values.calls import Call, DecisionRecord, PolicyResult, Result, Wait, Why
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Setup, ToolFacts
+from toolloop.terminations import Termination
 
 TOOLS = (
     ToolFacts("pure", "pure", "never", "d1"),

@@ -7,10 +7,10 @@ from typing import Any
 from attrs import evolve
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.loop import Loop
 from toolloop.machine.queries import driven
-from toolloop.machine.state import Path, State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.state import Path, State
 from toolloop.machine.tree import step
 
 USED = {"usage": {"input_tokens": 3, "output_tokens": 2}}

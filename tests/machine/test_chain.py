@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.machine.chain import Chain
+from toolloop.machine.values.chain import Chain
 
 numbers = st.lists(st.integers(), max_size=5)
 

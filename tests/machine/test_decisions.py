@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 
 from tests.machine import making as m
 from tests.machine.making import the_call
-from toolloop.machine import events as ev
-from toolloop.machine.calls import digest_of
-from toolloop.machine.effects import Judge, RunCall
-from toolloop.machine.errors import AlreadyDecided, CallerError, IllegalCommand, UndecidedCalls, UnknownCall
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Judging
+from toolloop.errors import AlreadyDecided, CallerError, IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.machine.queries import next_deadline
-from toolloop.machine.setup import Limits, Texts
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Judge, RunCall
+from toolloop.machine.record.loop import Judging
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.values import (
+from toolloop.machine.values.calls import (
     Answer,
     Call,
     DecisionRecord,
@@ -33,6 +31,8 @@ from toolloop.machine.values import (
     Wait,
     Why,
 )
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Limits, Texts
 
 EDIT = {"a": 2}
 ONE = m.replied("tool_use", m.call("c"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from toolloop.machine import errors as e
+from toolloop import errors as e
 
 EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.ToolLoopError("m", any="thing"),

@@ -12,15 +12,15 @@ from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.worlds import World, lives
-from toolloop.machine import events as ev
-from toolloop.machine.effects import EndTurn
-from toolloop.machine.errors import DecisionConflict
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Judging
-from toolloop.machine.setup import Limits
-from toolloop.machine.state import State
+from toolloop.errors import DecisionConflict
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import EndTurn
+from toolloop.machine.record.loop import Judging
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.values import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Limits
 
 ASK = Wait(Why.APPROVAL)
 FRESH = Wait(Why.APPROVAL, fresh=True)

@@ -16,19 +16,19 @@ from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.worlds import World
-from toolloop.machine import events as ev
-from toolloop.machine.effects import Judge
-from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Loop, Requesting
+from toolloop.errors import IllegalCommand
 from toolloop.machine.machine import TRANSITIONS
-from toolloop.machine.setup import Limits, LoopDetection, Setup
-from toolloop.machine.splicing import Splice
-from toolloop.machine.state import State
-from toolloop.machine.thinking import all_messages, message_count
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Judge
+from toolloop.machine.record.loop import Loop, Requesting
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.thinking import all_messages, message_count
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.usage import IterationUsage, Usage
-from toolloop.machine.values import Result, Status
+from toolloop.machine.values.calls import Result, Status
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Limits, LoopDetection, Setup
+from toolloop.machine.values.splicing import Splice
+from toolloop.machine.values.usage import IterationUsage, Usage
 
 # --- edits and compactions -------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolloop
-from toolloop.machine import jsontext
-from toolloop.machine.jsontext import (
+from toolloop.machine.values import jsontext
+from toolloop.machine.values.jsontext import (
     a_type,
     canonical,
     decode,

@@ -17,9 +17,11 @@ from tests.effort import IS_DEEP, examples
 from tests.machine import making as m
 from tests.machine.nested import at, begun, waits
 from tests.machine.worlds import BELOW, EVENTS, World, lives
-from toolloop.machine import events as ev
-from toolloop.machine.errors import CallerError, IllegalCommand
-from toolloop.machine.loop import (
+from toolloop.errors import CallerError, IllegalCommand
+from toolloop.machine.machine import TRANSITIONS, allowed
+from toolloop.machine.queries import implied
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import (
     Failed,
     Finished,
     Judging,
@@ -30,11 +32,9 @@ from toolloop.machine.loop import (
     TooDeep,
     Waiting,
 )
-from toolloop.machine.machine import TRANSITIONS, allowed
-from toolloop.machine.queries import implied
-from toolloop.machine.state import State
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
-from toolloop.machine.values import GrantSpec
+from toolloop.machine.values.calls import GrantSpec
 
 PHASES = tuple(TRANSITIONS)
 Way = tuple[type[Phase], type[ev.Event], type[Phase]]

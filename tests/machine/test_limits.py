@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.effects import EndTurn, RunCall, SendRequest
-from toolloop.machine.jsontext import decode
-from toolloop.machine.limits import left, spent
-from toolloop.machine.loop import Finished, Ready, Running
-from toolloop.machine.setup import Budget, Limits
-from toolloop.machine.state import State
-from toolloop.machine.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import EndTurn, RunCall, SendRequest
+from toolloop.machine.record.loop import Finished, Ready, Running
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.limits import left, spent
 from toolloop.machine.tree import outstanding, step
+from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.setup import Budget, Limits
+from toolloop.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
 
 USAGE = {"input_tokens": 3, "cache_read_input_tokens": 1, "cache_creation_input_tokens": 1, "output_tokens": 2}
 

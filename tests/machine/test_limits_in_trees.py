@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.playing import PARTS, UNLIMITED, USES, Play, Script, limits, told, trees
-from toolloop.machine import events as ev
-from toolloop.machine.effects import CancelRequest, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.limits import left, spent
+from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import time_left, waiting
-from toolloop.machine.state import Path
-from toolloop.machine.terminations import BudgetExceeded, NaturalEnd, Timeout
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.state import Path
+from toolloop.machine.rules.limits import left, spent
 from toolloop.machine.tree import outstanding, step
+from toolloop.terminations import BudgetExceeded, NaturalEnd, Timeout
 
 # A tool, a child with a tool, and a child that only speaks.
 BUSY: dict[Path, Script] = {(): [["a", "p1", "p2"]], ("p1",): [["c"]]}

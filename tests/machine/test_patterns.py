@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from toolloop.machine.grants import matches
+from toolloop.machine.rules.grants import matches
 
 PATHS = st.text("ab./\\*?", max_size=8)
 

@@ -14,12 +14,8 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.worlds import World, lives
-from toolloop.machine import events as ev
-from toolloop.machine.calls import startable
-from toolloop.machine.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.errors import IllegalCommand, UnknownCall
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failed, Judging, Loop, Ready, Requesting, Running, Waiting
+from toolloop._messages.check import check_order
+from toolloop.errors import IllegalCommand, UnknownCall
 from toolloop.machine.queries import (
     driven,
     everywhere,
@@ -30,12 +26,16 @@ from toolloop.machine.queries import (
     under_way,
     waiting,
 )
-from toolloop.machine.state import State
-from toolloop.machine.stop_reasons import RUN
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Waiting
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import startable
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.usage import Usage
-from toolloop.machine.values import Call, Outcome, Status
-from toolloop.messages.check import check_order
+from toolloop.machine.values.calls import Call, Outcome, Status
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.stop_reasons import RUN
+from toolloop.machine.values.usage import Usage
 
 
 def open_calls(loop: Loop | None) -> Sequence[Call]:

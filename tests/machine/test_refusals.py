@@ -8,12 +8,12 @@ from attrs import evolve
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, over, waits
-from toolloop.machine import events as ev
-from toolloop.machine.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
-from toolloop.machine.setup import Budget, Limits
-from toolloop.machine.state import State
+from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
-from toolloop.machine.values import DecisionRecord, Status, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, Status, Wait, Why
+from toolloop.machine.values.setup import Budget, Limits
 
 ASKED = m.after(m.replied("tool_use", m.call("c")))
 NESTED = m.go(begun("p"), *asked("p", "a"))

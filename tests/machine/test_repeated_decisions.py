@@ -11,14 +11,14 @@ from hypothesis import given
 from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.worlds import World, lives
-from toolloop.machine import events as ev
-from toolloop.machine.calls import digest_of
-from toolloop.machine.errors import CallerError, DecisionConflict
+from toolloop.errors import CallerError, DecisionConflict
 from toolloop.machine.queries import driven, open_round
-from toolloop.machine.setup import Setup
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import begin, step
-from toolloop.machine.values import Call, DecisionRecord, Outcome, PolicyResult, Reject, Result, Status, Wait, Why
+from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, PolicyResult, Reject, Result, Status, Wait, Why
+from toolloop.machine.values.setup import Setup
 
 ANOTHER = "0" * 64
 EDITED = DecisionRecord("approve", '{"a":2}')

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.errors import ProtocolError
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Phase
-from toolloop.machine.replies import (
+from toolloop.errors import ProtocolError
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Phase
+from toolloop.machine.record.replies import (
     acceptable,
     assistant_message,
     drop_unfinished,
@@ -24,7 +23,8 @@ from toolloop.machine.replies import (
     without_open_calls,
 )
 from toolloop.machine.tree import begin
-from toolloop.machine.usage import Usage
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.usage import Usage
 
 words = st.sampled_from(["type", "text", "id", "name", "input", "caller", "tool_use_id", "content", "category"])
 scalars = st.none() | st.booleans() | st.integers() | st.sampled_from(["text", "tool_use", "server_tool_use", "", "x"])

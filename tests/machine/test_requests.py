@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.effects import CancelRequest, EndTurn, Judge
-from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failed, Failure, Requesting, Thread
-from toolloop.machine.setup import Limits, Texts
-from toolloop.machine.state import State
-from toolloop.machine.stop_reasons import STOP_REASONS
-from toolloop.machine.terminations import NaturalEnd, Refused, StopCondition, Termination, Truncated
+from toolloop.errors import IllegalCommand
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge
+from toolloop.machine.record.loop import Failed, Failure, Requesting, Thread
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import fork, outstanding, step
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Limits, Texts
+from toolloop.machine.values.stop_reasons import STOP_REASONS
+from toolloop.terminations import NaturalEnd, Refused, StopCondition, Termination, Truncated
 
 HI = {"role": "user", "content": "hi"}
 LATER = m.user("later")

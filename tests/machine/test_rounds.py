@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.effects import Judge
-from toolloop.machine.joining import answer_to
-from toolloop.machine.jsontext import decode, encode
 from toolloop.machine.machine import detected
-from toolloop.machine.setup import Limits, LoopDetection, Texts
-from toolloop.machine.splicing import Splice
-from toolloop.machine.state import State
-from toolloop.machine.terminations import LoopDetected, NaturalEnd
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Judge
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.joining import answer_to
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.values import Outcome, Result
+from toolloop.machine.values.calls import Outcome, Result
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Limits, LoopDetection, Texts
+from toolloop.machine.values.splicing import Splice
+from toolloop.terminations import LoopDetected, NaturalEnd
 
 HI = {"role": "user", "content": "hi"}
 FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.text("x")]}

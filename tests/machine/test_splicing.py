@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.splicing import Splice, spliced, splices_between
-from toolloop.machine.state import State
+from toolloop.errors import IllegalCommand
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
+from toolloop.machine.values.splicing import Splice, spliced, splices_between
 
 few = st.lists(st.sampled_from("abcd"), max_size=12)  # so that they repeat
 many = st.lists(st.text(max_size=2), max_size=12)

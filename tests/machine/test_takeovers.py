@@ -10,16 +10,16 @@ from attrs import evolve
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
-from toolloop.machine import events as ev
-from toolloop.machine.chain import Chain
-from toolloop.machine.effects import EndTurn, SendRequest
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failure, Finished, round_of
 from toolloop.machine.queries import Standing, answer_of, driven, everywhere, status_of
-from toolloop.machine.setup import Limits, Texts
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import EndTurn, SendRequest
+from toolloop.machine.record.loop import Failure, Finished, round_of
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import fork, outstanding, step
-from toolloop.machine.values import GrantSpec, Outcome, Result, Status, Why
+from toolloop.machine.values.calls import GrantSpec, Outcome, Result, Status, Why
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Limits, Texts
 
 TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
 FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from attrs.exceptions import FrozenInstanceError
 
-from toolloop.machine import terminations as t
+from toolloop import terminations as t
 
 EXAMPLES: tuple[t.Termination, ...] = (
     t.NaturalEnd(),

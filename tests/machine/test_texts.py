@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import fields
 
-from toolloop.machine.setup import Texts
-from toolloop.machine.texts import PLACES, say
+from toolloop.machine.values.setup import Texts
+from toolloop.machine.values.texts import PLACES, say
 
 
 @pytest.mark.parametrize("which", [part.name for part in fields(Texts)])

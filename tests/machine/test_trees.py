@@ -9,23 +9,23 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
 from tests.machine.worlds import BELOW, EVENTS
-from toolloop.machine import events as ev
-from toolloop.machine.calls import digest_of
-from toolloop.machine.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.errors import (
+from toolloop.errors import (
     DecisionConflict,
     IllegalCommand,
     UndecidedCalls,
 )
-from toolloop.machine.loop import Failed, Failure
 from toolloop.machine.queries import driven, driven_at, everywhere, is_over, waiting
-from toolloop.machine.setup import Budget, Limits
-from toolloop.machine.splicing import Splice
-from toolloop.machine.state import State
-from toolloop.machine.terminations import Timeout
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import Failed, Failure
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import outstanding, step
-from toolloop.machine.usage import IterationUsage, Usage
-from toolloop.machine.values import DecisionRecord, GrantSpec, Status, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Status, Wait, Why
+from toolloop.machine.values.setup import Budget, Limits
+from toolloop.machine.values.splicing import Splice
+from toolloop.machine.values.usage import IterationUsage, Usage
+from toolloop.terminations import Timeout
 
 FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
 

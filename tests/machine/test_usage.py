@@ -9,8 +9,8 @@ from attrs import astuple, fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.machine.replies import read_reply
-from toolloop.machine.usage import Usage
+from toolloop.machine.record.replies import read_reply
+from toolloop.machine.values.usage import Usage
 
 NAMES = [part.name for part in fields(Usage)]
 PLAIN = NAMES[:4]

@@ -8,12 +8,12 @@ import pickle
 import pytest
 
 from tests.machine import making as m
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import RoundCalls
 from toolloop.machine.queries import is_empty
-from toolloop.machine.splicing import Splice
-from toolloop.machine.values import Call, Result
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import RoundCalls
+from toolloop.machine.values.calls import Call, Result
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.splicing import Splice
 
 ONE, TWO = Call("a", "look", "{}"), Call("b", "look", "{}")
 

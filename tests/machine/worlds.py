@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tests.machine import making as m
 from tests.machine.drawing import Drawing
 from tests.machine.editing import some_compaction, some_edit, some_params, some_taking
-from toolloop.machine import events as ev
-from toolloop.machine.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.errors import CallerError
-from toolloop.machine.loop import (
+from toolloop.errors import CallerError
+from toolloop.machine.machine import TRANSITIONS
+from toolloop.machine.queries import answer_of, driven, runs_calls, under_way, waiting
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import (
     Failed,
     Failure,
     Finished,
@@ -27,13 +29,11 @@ from toolloop.machine.loop import (
     TooDeep,
     Waiting,
 )
-from toolloop.machine.machine import TRANSITIONS
-from toolloop.machine.queries import answer_of, driven, runs_calls, under_way, waiting
-from toolloop.machine.setup import Limits
-from toolloop.machine.state import State
-from toolloop.machine.terminations import LIMITS
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, fork, outstanding, step
-from toolloop.machine.values import Status, Wait, Why
+from toolloop.machine.values.calls import Status, Wait, Why
+from toolloop.machine.values.setup import Limits
+from toolloop.terminations import LIMITS
 
 EVENTS: tuple[type[ev.Event], ...] = tuple(
     kind

@@ -1,6 +1,6 @@
 """Requests that the API refuses, one per rule, and tricky ones that it takes.
 
-Shared by the tests of `toolloop.messages.check` and of the fake API, which are written independently of each
+Shared by the tests of `toolloop._messages.check` and of the fake API, which are written independently of each
 other: each checks the other. Every body is fine but for the one thing its entry names.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.messages.blocks import (
+from toolloop._messages.blocks import (
     IMAGE_TYPES,
     MOST_IMAGE_CHARACTERS,
     RESULT_KINDS,

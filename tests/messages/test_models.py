@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from toolloop._messages.models import takes_thinking
 from toolloop.history import binds_thinking, takes_prefill, takes_system_messages
-from toolloop.messages.models import takes_thinking
 
 
 def test_a_family_answers() -> None:

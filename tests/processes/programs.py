@@ -38,14 +38,14 @@ from toolloop import (
     tool,
 )
 from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalCommand
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
 from toolloop.stores.protocol import Store
-from toolloop.stores.sqlite import SqliteStore
-from toolloop.stores.sqlite_file import SqliteFile
+from toolloop.stores.sqlite.file import SqliteFile
+from toolloop.stores.sqlite.store import SqliteStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 if TYPE_CHECKING:
-    from toolloop.stores.postgres import PostgresStore
+    from toolloop.stores.postgres.store import PostgresStore
 
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 256, "messages": [{"role": "user", "content": "hello"}]}
 ROUNDS = (
@@ -94,7 +94,7 @@ class Worker:
 def store_of(place: str) -> SqliteStore | PostgresStore:
     """The store at a path or URL."""
     if place.startswith("postgresql://"):
-        from toolloop.stores.postgres import PostgresStore  # noqa: PLC0415 - not every test has psycopg
+        from toolloop.stores.postgres.store import PostgresStore  # noqa: PLC0415 - not every test has psycopg
 
         return PostgresStore(place)
     return SqliteStore(place)

@@ -16,8 +16,8 @@ from tests.processes.fork_server import Child
 from tests.processes.programs import CALLS, ONCE, ROUNDS, UNCERTAIN
 from tests.processes.shared_store import KINDS, SharedStore
 from toolloop.machine import Finished
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import decode
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.values.jsontext import decode
 from toolloop.testing import FakeMessagesAPI, delayed
 
 DEADLINE = 60.0

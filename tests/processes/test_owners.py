@@ -15,7 +15,7 @@ from tests.processes.programs import TOOLS, approved
 from tests.processes.shared_store import KINDS, SharedStore
 from toolloop import ToolLoopHandle
 from toolloop.errors import Conflict
-from toolloop.machine.events import Ended
+from toolloop.machine.record.journal_events import Ended
 from toolloop.stores.process import this_process
 from toolloop.testing import ScriptedProvider
 

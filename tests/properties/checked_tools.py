@@ -11,7 +11,7 @@ from attrs import define, field
 
 from tests.properties.drawn_replies import BOOM, MEDDLING, STOP
 from toolloop import Answer, Approve, Ask, Deny, ToolContext, ToolError, tool
-from toolloop.machine.values import Call
+from toolloop.machine.values.calls import Call
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}

@@ -41,12 +41,12 @@ from toolloop import (
     sub_loop,
 )
 from toolloop.errors import CallerError, Conflict, ModelError, StoreError
-from toolloop.machine.effects import SendRequest
-from toolloop.machine.loop import Failed, Finished, Judging, Loop, Ready, Running, Waiting, round_of
 from toolloop.machine.queries import everywhere, under_way
-from toolloop.machine.setup import Setup
+from toolloop.machine.record.effects import SendRequest
+from toolloop.machine.record.loop import Failed, Finished, Judging, Loop, Ready, Running, Waiting, round_of
 from toolloop.machine.tree import outstanding
-from toolloop.machine.values import Call, Status
+from toolloop.machine.values.calls import Call, Status
+from toolloop.machine.values.setup import Setup
 from toolloop.providers import AnthropicProvider
 from toolloop.stores.codec import dump, read_journal
 from toolloop.stores.protocol import Store

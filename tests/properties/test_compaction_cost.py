@@ -16,7 +16,7 @@ from tests.effort import some
 from toolloop import LoopConfig, ToolLoopHandle, Yielded, tool
 from toolloop.compaction import DropRounds, MaskResults, Summarize
 from toolloop.history import estimate_tokens
-from toolloop.machine.jsontext import decode
+from toolloop.machine.values.jsontext import decode
 from toolloop.providers.protocol import Request
 from toolloop.testing import call, reply
 

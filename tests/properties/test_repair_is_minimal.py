@@ -11,10 +11,10 @@ from hypothesis import event, given
 from tests.effort import examples
 from tests.messages.bodies import NEXT, OPUS, TOOLS
 from tests.messages.histories import broken_histories
+from toolloop._messages.reading import THINKING
 from toolloop.history import NO_WORDS, NOT_RUN, repair
-from toolloop.messages.reading import THINKING
-from toolloop.testing.api_refusals import Context
-from toolloop.testing.rules import judge
+from toolloop.testing.api.api_refusals import Context
+from toolloop.testing.api.rules import judge
 
 Message = dict[str, Any]
 Block = dict[str, Any]

@@ -27,8 +27,8 @@ from tests.properties.drawn_programs import BINDS, FREE, THREAD_FAULTS
 from tests.properties.drawn_replies import NAMES, answers, messages
 from tests.properties.loop_under_test import LoopUnderTest, Setting
 from toolloop import Answer, Approve, Continue, Deny, Grant, LoopDetection, Rerun, Stop
-from toolloop.machine.loop import Failed, Finished, Judging, Ready, Running, Waiting
-from toolloop.requests.thinking import hangs_on_thinking
+from toolloop._requests.thinking import hangs_on_thinking
+from toolloop.machine.record.loop import Failed, Finished, Judging, Ready, Running, Waiting
 
 SETTINGS = st.builds(
     Setting,

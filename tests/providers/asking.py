@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import anthropic
 import trio
 
-from toolloop.machine.jsontext import encode
+from toolloop.machine.values.jsontext import encode
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, Reply, Request
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE
-from toolloop.machine.errors import ProtocolError
-from toolloop.machine.usage import Usage
+from toolloop.errors import ProtocolError
+from toolloop.machine.values.usage import Usage
 from toolloop.providers import accumulate
 
 JSON = st.recursive(

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.providers.asking import FACES, Face
-from toolloop.machine.jsontext import encode
+from toolloop.machine.values.jsontext import encode
 from toolloop.providers import Request, provider_for
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.testing import FakeMessagesAPI, call, reply

@@ -15,7 +15,7 @@ from tests.providers.asking import request
 from tests.providers.events import streamed
 from tests.providers.server import MESSAGE, Answer, serving
 from tests.providers.test_other_clients import CONTENT, LONG, RUNS, ask, read
-from toolloop.machine.errors import ModelError
+from toolloop.errors import ModelError
 from toolloop.providers.failures import broken_off
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.providers.asking import FACES, KEY, Face, ask, request
 from tests.providers.server import Answer, message, refusal, serving
-from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.errors import ModelError, ProtocolError
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider
 from toolloop.providers.failures import retry_after
 

@@ -15,7 +15,7 @@ import trio
 from tests.providers.asking import KEY, request
 from tests.providers.events import streamed
 from tests.providers.server import MESSAGE, Answer, Server, message, refusal, serving, stream
-from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.errors import ModelError, ProtocolError
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 

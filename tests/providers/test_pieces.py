@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE
-from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.errors import ModelError, ProtocolError
 from toolloop.providers.accumulate import Accumulator, Piece, accumulate
 
 TEXTS = st.builds(lambda text: {"type": "text", "text": text}, st.text())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.providers.asking import FACES, HISTORY, KEY, ask, request
 from tests.providers.server import Server, message, serving
-from toolloop.machine.errors import ModelError
+from toolloop.errors import ModelError
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS, given
 
 TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object"}}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.providers.asking import request
-from toolloop.machine.errors import ModelError
+from toolloop.errors import ModelError
 from toolloop.providers import AsyncStreamingProvider, StreamingProvider, accumulate, provider_for
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
 

@@ -13,7 +13,7 @@ from anthropic._constants import MODEL_NONSTREAMING_TOKENS
 from tests.providers.asking import FACES, HISTORY, KEY, ask, request
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE, Answer, message, serving, stream
-from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.errors import ModelError, ProtocolError
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED, MOST_UNSTREAMED_BY_MODEL, must_stream
 
 LONG = MOST_UNSTREAMED + 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.providers.asking import FACES, HISTORY, KEY, Face, ask, read, request, run
 from tests.providers.events import streamed as events_of
 from tests.providers.server import MESSAGE, Answer, message, refusal, serving, stream
-from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.errors import ModelError, ProtocolError
 from toolloop.providers import (
     AnthropicProvider,
     AsyncAnthropicProvider,

@@ -10,7 +10,7 @@ import pytest
 from tests.speed.loops import FACES, PARAMS, WORDS, Face, Rote, add, config, sync
 from tests.speed.work import Work, counting
 from toolloop import ToolLoopHandle, Yielded
-from toolloop.machine.jsontext import decode, encode
+from toolloop.machine.values.jsontext import decode, encode
 from toolloop.providers.protocol import Request
 from toolloop.testing import FakeMessagesAPI, call, reply
 

@@ -14,11 +14,11 @@ from tests.speed.growing import grown, growth, turn_of
 from tests.speed.loops import FACES, Face, Rote, after, config, in_a_thread, sync
 from tests.speed.work import stepping
 from toolloop import LoopConfig, ToolLoopHandle, tool
+from toolloop._interface.decisions import refuse_invalid
+from toolloop._requests.params import RequestMaker
 from toolloop.events import CallFinished
-from toolloop.face.decisions import refuse_invalid
-from toolloop.machine.chain import Chain
+from toolloop.machine.values.chain import Chain
 from toolloop.providers.protocol import Request
-from toolloop.requests.params import RequestMaker
 from toolloop.testing import ScriptedProvider, reply
 
 # In SQLite the disk takes most of the time, so this face stops at round 100. Beyond it, its writes and statements

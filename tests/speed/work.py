@@ -23,9 +23,9 @@ from typing import Any
 
 from attrs import define, field
 
-from toolloop.face.decisions import refuse_invalid
-from toolloop.machine.chain import Chain
-from toolloop.machine.jsontext import decode, encode
+from toolloop._interface.decisions import refuse_invalid
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode, encode
 
 # Where a chain hands out items: from it all is read that has the length of a conversation.
 _CHAIN = {getattr(Chain, name).__code__ for name in ("__iter__", "__getitem__", "since")}

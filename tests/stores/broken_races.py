@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from tests.stores.broken import breaks
-from toolloop.machine.errors import Conflict, StaleRevision
+from toolloop.errors import Conflict, StaleRevision
 from toolloop.stores import Entry, Head, Lease, MemoryStore
-from toolloop.testing.store_checks import RACERS
+from toolloop.testing.stores.checks import RACERS
 
 
 def in_a_race() -> bool:

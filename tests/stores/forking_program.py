@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.stores.worker import Worker
 from toolloop.stores import Entry, Head, MemoryStore, SqliteStore
-from toolloop.stores.sqlite_file import _CONNECTIONS
+from toolloop.stores.sqlite.file import _CONNECTIONS
 
 READY = Head("runnable")
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.machine import making as m
 from tests.machine.worlds import World
-from toolloop.machine import events as ev
-from toolloop.machine.calls import digest_of
-from toolloop.machine.jsontext import encode
-from toolloop.machine.setup import ToolFacts
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fold
-from toolloop.machine.values import DecisionRecord, GrantSpec, Result, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Result, Wait, Why
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import ToolFacts
 from toolloop.stores import Entry
 from toolloop.stores.codec import decode_event, encode_event
 

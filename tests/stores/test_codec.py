@@ -12,7 +12,7 @@ from tests.machine import making as m
 from tests.machine.worlds import World
 from tests.stores.journals import lives
 from toolloop.errors import UnreadableSnapshot
-from toolloop.machine import events as ev
+from toolloop.machine.record import journal_events as ev
 from toolloop.stores import FORMAT, dump, load
 from toolloop.stores.codec import digest_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.stores.compaction_worker import PAGES, Worker, each_strategy
 from toolloop import MemoryStore, SqliteStore
-from toolloop.machine import events as ev
+from toolloop.machine.record import journal_events as ev
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 from toolloop.testing import crash_everywhere

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.machine import making as m
 from toolloop.errors import UnreadableSnapshot
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import decode, encode
-from toolloop.machine.loop import Failure, Thread
-from toolloop.machine.replies import read_reply
-from toolloop.machine.setup import Budget, Limits
-from toolloop.machine.splicing import Splice
-from toolloop.machine.usage import IterationUsage, Usage
-from toolloop.machine.values import DecisionRecord, GrantSpec, Outcome, Reject, Result, Wait, Why
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failure, Thread
+from toolloop.machine.record.replies import read_reply
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Result, Wait, Why
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Budget, Limits
+from toolloop.machine.values.splicing import Splice
+from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.stores import Entry
 from toolloop.stores.codec import decode_event, encode_event
 

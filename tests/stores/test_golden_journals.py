@@ -15,14 +15,14 @@ import pytest
 from tests.machine import making as m
 from tests.stores.edited_stories import EDITED
 from tests.stores.nested_stories import NESTED
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import encode
-from toolloop.machine.loop import Failure, Thread
-from toolloop.machine.replies import read_reply
-from toolloop.machine.setup import Budget, Limits
-from toolloop.machine.splicing import Splice
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failure, Thread
+from toolloop.machine.record.replies import read_reply
 from toolloop.machine.tree import fold, fork
-from toolloop.machine.values import DecisionRecord, GrantSpec, Outcome, Reject, Result, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Result, Wait, Why
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Budget, Limits
+from toolloop.machine.values.splicing import Splice
 from toolloop.stores import FORMAT, Entry, dump, load
 from toolloop.stores.codec import EVENTS, encode_event, read_journal
 

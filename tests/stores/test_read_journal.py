@@ -18,7 +18,7 @@ from tests.stores import journals as j
 from tests.stores.edited_stories import EDITED
 from tests.stores.nested_stories import NESTED
 from toolloop.errors import CallerError, UnreadableSnapshot
-from toolloop.machine import events as ev
+from toolloop.machine.record import journal_events as ev
 from toolloop.machine.tree import fold
 from toolloop.stores import Entry, decode_event, dump, encode_event, load, read_journal
 

@@ -19,7 +19,7 @@ import pytest
 from tests.stores.support import HUMAN, READY, entries
 from toolloop.errors import Conflict, StoreError, UnreadableSnapshot
 from toolloop.stores import Head, SqliteStore
-from toolloop.stores.sqlite_file import _CONNECTIONS
+from toolloop.stores.sqlite.file import _CONNECTIONS
 from toolloop.testing import check_store
 
 SUFFIXES = ("", "-shm", "-wal")

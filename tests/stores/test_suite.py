@@ -7,7 +7,7 @@ import pytest
 from tests.stores import broken_leases, broken_races  # noqa: F401 - they add theirs to BROKEN
 from tests.stores.broken import BROKEN
 from toolloop.testing import check_store
-from toolloop.testing.store_rules import _RULES
+from toolloop.testing.stores.rules import _RULES
 
 
 def test_every_rule_has_a_store_that_breaks_it() -> None:

@@ -15,11 +15,11 @@ from tests.machine.worlds import World
 from tests.stores import journals as j
 from tests.stores.nested_stories import FAILED, LIMITED, NESTED, TREE, WAITING
 from toolloop.errors import UnreadableSnapshot
-from toolloop.machine import events as ev
 from toolloop.machine.queries import next_deadline, status_of
-from toolloop.machine.setup import Limits
-from toolloop.machine.state import State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, step
+from toolloop.machine.values.setup import Limits
 from toolloop.stores import FORMAT, Entry, Head, MemoryStore, dump, load
 from toolloop.stores.codec import decode_event, digest_of, read_journal
 

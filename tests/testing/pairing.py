@@ -1,6 +1,6 @@
 """A second reading of how calls and results pair, written from the API's documentation and recorded traffic alone.
 
-It shares no code with `toolloop.messages`, so a mistake has to be made twice to go unnoticed. It reads well-shaped
+It shares no code with `toolloop._messages`, so a mistake has to be made twice to go unnoticed. It reads well-shaped
 histories only. The numbers are those of the rules in the API notes.
 """
 

@@ -13,7 +13,7 @@ from tests.stores import journals as j
 from tests.stores.edited_stories import EDITED
 from tests.stores.nested_stories import NESTED
 from toolloop.machine import Ended, Event, Opened, Started, TurnEnded, Woken, begin
-from toolloop.machine.values import Result
+from toolloop.machine.values.calls import Result
 from toolloop.testing.promises import _unanswered, check_promises
 
 EVENTS = j.good_journal()

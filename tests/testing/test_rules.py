@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS
 from tests.messages.bodies import HI, OPUS, SONNET_4_5, TOOL, assistant, bare, body, call, found, result, system, user
 from tests.testing.asking import Said, judged
-from toolloop.testing.api_refusals import Context
-from toolloop.testing.rules import judge
-from toolloop.testing.signing import Signer
+from toolloop.testing.api.api_refusals import Context
+from toolloop.testing.api.rules import judge
+from toolloop.testing.api.signing import Signer
 
 CHANGES = "mid-conversation-tool-changes-2026-07-01"
 INLINE = "inline-tools-2026-09-15"

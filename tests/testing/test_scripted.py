@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from toolloop.machine.errors import ModelError
+from toolloop.errors import ModelError
 from toolloop.providers.protocol import Request
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply, server_call, server_result
 

@@ -11,8 +11,8 @@ from typing import Any
 from attrs import frozen
 
 from toolloop.testing import FakeMessagesAPI
-from toolloop.testing.replies import Delayed
-from toolloop.testing.streams import Streamed
+from toolloop.testing.api.replies import Delayed
+from toolloop.testing.api.streams import Streamed
 
 ASK: dict[str, Any] = {
     "model": "claude-opus-5-5",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.tools.answering import ADAPTER, BY_CODE, CALL, IMAGES, OF_TOOLSET, PDF, answer
-from toolloop.messages import blocks
+from toolloop._messages import blocks
 from toolloop.responses import (
     AnthropicMessagesToolResponseAdapter,
     EmptyResponse,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
 from typing_extensions import TypeAliasType, TypedDict
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.tools import InvalidInput, Tool, ToolContext, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")

@@ -13,7 +13,7 @@ import tenacity
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.tools import Tool, ToolContext, tool
 
 CONTEXT = ToolContext(call_id="c", loop_id="l", iteration=1, depth=0, idempotency_key="k")

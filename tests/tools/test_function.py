@@ -9,7 +9,7 @@ import pytest
 from attrs.exceptions import FrozenInstanceError
 from pydantic import Field
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.tools import Tool, ToolContext, tool
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.tools import tool
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.responses import AnthropicMessagesToolResponseAdapter
 from toolloop.tools import ToolRegistry, tool
 

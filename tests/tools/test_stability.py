@@ -65,7 +65,7 @@ def g(a: Model = Model(), b: Words = Words({"x", "y", "z"}), c: Made = Made()) -
     "Doc."
 
 registry = ToolRegistry([f, h, g])
-from toolloop.machine.jsontext import encode
+from toolloop.machine.values.jsontext import encode
 print(encode(registry.definitions()))
 assert "anthropic" not in sys.modules
 """

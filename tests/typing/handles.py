@@ -12,7 +12,7 @@ from anthropic.types.beta import message_create_params as beta_params
 
 import toolloop
 from toolloop import Answer, Approve, AsyncToolLoopHandle, Deny, LoopView, ToolCall, ToolLoopHandle, ToolRunner
-from toolloop.machine.errors import ModelError
+from toolloop.errors import ModelError
 
 
 def parameters_of_the_sdk_are_taken(

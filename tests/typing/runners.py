@@ -10,8 +10,8 @@ from anthropic import Anthropic, AsyncAnthropic
 from anthropic.types import MessageCreateParams
 
 from toolloop import AsyncToolLoopHandle, AsyncToolRunner, ToolLoopHandle, ToolRunner, Yielded
-from toolloop.events import AsyncReplyStream, ReplyStream, TextDelta, WatchEvent
-from toolloop.types import Turn
+from toolloop.events import TextDelta, WatchEvent
+from toolloop.types import AsyncReplyStream, ReplyStream, Turn
 
 
 def asks(turn: Yielded) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 from toolloop import LoopConfig, Tool, ToolCall, ToolContext, ToolLoopHandle, ToolRegistry, sub_loop, tool
-from toolloop.loop.sub_loops import SubLoop
+from toolloop._engine.sub_loops import SubLoop
 from toolloop.providers import Provider
 from toolloop.tools import as_tool
 

@@ -16,7 +16,7 @@ from tests.processes.programs import TOOLS, model, store_of, warm_up
 from tests.processes.programs import Worker as Part
 from toolloop import AsyncWorker, LoopContext, Worker
 from toolloop.inbox import InboxCall
-from toolloop.machine.jsontext import JSON
+from toolloop.machine.values.jsontext import JSON
 
 
 class Shared(Line):

@@ -17,10 +17,10 @@ from tests.loop.stored import wait
 from tests.postgres import in_postgres, needs_postgres
 from tests.worker.support import LOOK, PAY, TOOLS, Workplace, pay, workplace
 from toolloop import Ask, AsyncWorker, Continue, LoopConfig, LoopContext, ToolLoopHandle, Worker, tool
+from toolloop._worker import desk
 from toolloop.errors import BadTool, Conflict, LoopNotFound, ModelError, StoreError
 from toolloop.stores import Head
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, call, reply
-from toolloop.worker import desk
 
 TWO_KINDS = pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
 

@@ -21,7 +21,7 @@ from tests.processes.fork_server import Child, ForkServer
 from tests.processes.programs import ONCE, PARAMS, TOOLS, store_of
 from toolloop import Answer, Approve, Inbox, LoopConfig, ToolLoopHandle
 from toolloop.inbox import InboxCall
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider
 from toolloop.testing.promises import check_promises

@@ -8,8 +8,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolloop._worker.rules import after_failure, due_at
 from toolloop.stores import Head, Lease, StoredLoop
-from toolloop.worker.rules import after_failure, due_at
 
 NOW = 1_800_000_000.0
 shares = st.floats(0, 1)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
+from toolloop._messages.reading import blocks_of, kind_of, role_of, text_key
 from toolloop.compaction.segments import Segment, last_compaction, segments_of, tail_of
 from toolloop.compaction.strategy import Edit, EditStrategy, at_least, edit_of
 from toolloop.compaction.tokens import Outline, content_tokens, outline_of
-from toolloop.messages.reading import blocks_of, kind_of, role_of, text_key
 
 #: The beginning of the text that replaces a result.
 MASK_START: Final = "[Left out to save room: "

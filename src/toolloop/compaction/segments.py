@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from attrs import frozen
 
+from toolloop._messages.check import check_order
+from toolloop._messages.reading import THINKING, after_compaction, blocks_of, is_directive, role_of, runs_of
+from toolloop._messages.repair import repair
+from toolloop._messages.rounds import open_code_calls, rounds
 from toolloop.compaction.tokens import Outline
-from toolloop.messages.check import check_order
-from toolloop.messages.reading import THINKING, after_compaction, blocks_of, is_directive, role_of, runs_of
-from toolloop.messages.repair import repair
-from toolloop.messages.rounds import open_code_calls, rounds
 
 #: The beginning of each summary. The next compaction recognizes the summary by it.
 SUMMARY_START: Final = "[Summary of the conversation so far, instead of its messages]"

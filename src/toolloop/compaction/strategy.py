@@ -13,8 +13,8 @@ from attrs import field, frozen
 from attrs.validators import optional
 
 from toolloop.compaction.tokens import Outline, outline_of
-from toolloop.machine.errors import OutsideError
-from toolloop.machine.jsontext import a_type, decode, encode, plain
+from toolloop.errors import OutsideError
+from toolloop.machine.values.jsontext import a_type, decode, encode, plain
 
 
 class SummaryFailed(OutsideError):

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from attrs import Factory, field, frozen
 
+from toolloop._messages.reading import kind_of, text_key
+from toolloop._requests.params import RequestMaker, Secrets, check_params, split
 from toolloop.compaction.segments import (
     SUMMARY_START,
     breaks_nothing,
@@ -21,11 +23,9 @@ from toolloop.compaction.segments import (
 )
 from toolloop.compaction.strategy import Edit, Strategy, SummaryFailed, applied, at_least, edit_of, live_tokens
 from toolloop.compaction.tokens import Outline, outline_of
-from toolloop.machine.jsontext import JSON, a_type, encode, well_formed
-from toolloop.messages.reading import kind_of, text_key
+from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
 from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.providers.protocol import Request
-from toolloop.requests.params import RequestMaker, Secrets, check_params, split
 from toolloop.tools.function import is_async
 
 #: The request for a summary ends with this prompt.

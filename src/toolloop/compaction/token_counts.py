@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import frozen
 
+from toolloop._messages.reading import SERVER_CALLS, THINKING, is_server_result, kind_of
+from toolloop._requests.thinking import leaves_out
 from toolloop.compaction.tokens import Outline, estimate_tokens, message_tokens, outline
-from toolloop.machine.chain import Chain
-from toolloop.machine.jsontext import decode
-from toolloop.machine.loop import Loop
-from toolloop.machine.splicing import common
-from toolloop.machine.usage import Usage, iterations_in
-from toolloop.messages.reading import SERVER_CALLS, THINKING, is_server_result, kind_of
-from toolloop.requests.thinking import leaves_out
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.splicing import common
+from toolloop.machine.values.usage import Usage, iterations_in
 
 
 @frozen

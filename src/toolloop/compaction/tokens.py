@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from toolloop.machine.jsontext import JSON, decode, encode
-from toolloop.messages.reading import is_server_result, is_summary, role_of
+from toolloop._messages.reading import is_server_result, is_summary, role_of
+from toolloop.machine.values.jsontext import JSON, decode, encode
 
 # Tokens, measured in the recordings: tests/conformance/test_recorded_tokens.py.
 _MESSAGE: Final = 4

@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 from dbos import DBOS, DBOSConfig
 
+from toolloop._handles.sync import ToolLoopHandle
+from toolloop._interface.config import LoopConfig
+from toolloop._interface.loop_view import LoopView
+from toolloop._worker.desk import Desk
+from toolloop._worker.sync import Worker
 from toolloop.dbos.settings import preset_wal, settings_of
 from toolloop.dbos.stretches import WORKFLOW, Stretch, Stretches, stretch_id
-from toolloop.face.config import LoopConfig
-from toolloop.face.loop_view import LoopView
+from toolloop.errors import LoopNotFound, StoreError
 from toolloop.inbox.inbox import CallKey, Inbox
-from toolloop.loop.sync import ToolLoopHandle
-from toolloop.machine.errors import LoopNotFound, StoreError
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
 from toolloop.providers.scripted import ScriptedProvider
 from toolloop.stores.arguments import check_seconds
 from toolloop.stores.protocol import Store, StoredLoop, check_store
 from toolloop.tools import Context, ToolRegistry
-from toolloop.worker.desk import Desk
-from toolloop.worker.sync import Worker
 
 T = TypeVar("T")
 LOG = logging.getLogger("toolloop.dbos")

@@ -9,7 +9,7 @@ from typing import Any, cast
 from dbos import DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.engine import make_url
 
-from toolloop.machine.jsontext import a_type
+from toolloop.machine.values.jsontext import a_type
 from toolloop.stores import MemoryStore, SqliteStore
 from toolloop.stores.protocol import Store
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from toolloop.face.results import Shown
+from toolloop._drivers.event_loops import in_thread
+from toolloop._interface.results import Shown
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
-from toolloop.loop.event_loops import in_thread
-from toolloop.machine.jsontext import JSON
-from toolloop.machine.values import Decision
+from toolloop.machine.values.calls import Decision
+from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.protocol import Store
 
 

@@ -11,19 +11,15 @@ from typing import TypeVar
 
 from attrs import evolve
 
-from toolloop.face.decisions import name_of, said_texts
-from toolloop.face.heads import head_of
-from toolloop.face.loop_view import view_of
-from toolloop.face.results import Named, Shown, bound
-from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
-from toolloop.inbox.links import Link
-from toolloop.inbox.stored_tools import StoredTools
-from toolloop.inbox.trail import trail
-from toolloop.loop.commands import Commands, Said
-from toolloop.loop.event_bus import EventBus
-from toolloop.loop.store_access import load_state, safely
-from toolloop.loop.stored_journal import StoredJournal
-from toolloop.machine.errors import (
+from toolloop._handles.commands import Commands, Said
+from toolloop._interface.decisions import name_of, said_texts
+from toolloop._interface.heads import head_of
+from toolloop._interface.loop_view import view_of
+from toolloop._interface.results import Named, Shown, bound
+from toolloop._journal.event_bus import EventBus
+from toolloop._journal.store_access import load_state, safely
+from toolloop._journal.stored_journal import StoredJournal
+from toolloop.errors import (
     AlreadyDecided,
     BadLink,
     Conflict,
@@ -32,13 +28,17 @@ from toolloop.machine.errors import (
     LoopNotFound,
     UnknownCall,
 )
-from toolloop.machine.events import Continued, Event
-from toolloop.machine.jsontext import JSON, a_type, decode
-from toolloop.machine.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
+from toolloop.inbox.links import Link
+from toolloop.inbox.stored_tools import StoredTools
+from toolloop.inbox.trail import trail
 from toolloop.machine.queries import is_empty, waiting
-from toolloop.machine.state import State
-from toolloop.machine.thinking import all_messages
-from toolloop.machine.values import Decision
+from toolloop.machine.record.journal_events import Continued, Event
+from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.thinking import all_messages
+from toolloop.machine.values.calls import Decision
+from toolloop.machine.values.jsontext import JSON, a_type, decode
 from toolloop.stores.arguments import check_integer, check_seconds, check_text
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, check_store

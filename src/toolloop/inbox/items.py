@@ -13,8 +13,8 @@ from typing import overload
 
 from attrs import field, frozen
 
-from toolloop.face.loop_view import LoopView
-from toolloop.machine.jsontext import JSON
+from toolloop._interface.loop_view import LoopView
+from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.errors import BadLink, LinkExpired
+from toolloop.errors import BadLink, LinkExpired
 
 _SALT = "toolloop.link"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.face.config import DEFAULT_CONFIG
-from toolloop.loop.runtimes import Runtime
-from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.setup import Setup, ToolFacts
-from toolloop.machine.state import Path, State
-from toolloop.requests.params import Secrets
+from toolloop._engine.runtimes import Runtime
+from toolloop._interface.config import DEFAULT_CONFIG
+from toolloop._requests.params import Secrets
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.setup import Setup, ToolFacts
 from toolloop.tools import Tool, ToolRegistry
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolloop.inbox.items import HistoryEntry
-from toolloop.machine import events as ev
-from toolloop.machine.jsontext import decode
-from toolloop.machine.loop import Failed, round_of
-from toolloop.machine.state import Path, State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failed, round_of
+from toolloop.machine.record.state import Path, State
 from toolloop.machine.tree import fold, step
-from toolloop.machine.values import Call, DecisionRecord
+from toolloop.machine.values.calls import Call, DecisionRecord
+from toolloop.machine.values.jsontext import decode
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON
-from toolloop.machine.values import text_of_content
+from toolloop.machine.values.calls import text_of_content
+from toolloop.machine.values.jsontext import JSON
 
 
 @frozen

@@ -1,8 +1,23 @@
 """The pure machine, for writing your own driver: loops, events, effects, `step`, `outstanding`."""
 
-from toolloop.machine.chain import Chain
-from toolloop.machine.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.events import (
+from toolloop.machine.machine import TRANSITIONS, allowed
+from toolloop.machine.queries import (
+    Standing,
+    answer_of,
+    driven,
+    driven_at,
+    everywhere,
+    implied,
+    is_due,
+    is_over,
+    next_deadline,
+    status_of,
+    time_left,
+    under_way,
+    waiting,
+)
+from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.journal_events import (
     Adopted,
     Changed,
     Continued,
@@ -24,7 +39,7 @@ from toolloop.machine.events import (
     TurnEnded,
     Woken,
 )
-from toolloop.machine.loop import (
+from toolloop.machine.record.loop import (
     Failed,
     Failure,
     Finished,
@@ -44,29 +59,10 @@ from toolloop.machine.loop import (
     WaitReason,
     round_of,
 )
-from toolloop.machine.machine import TRANSITIONS, allowed
-from toolloop.machine.queries import (
-    Standing,
-    answer_of,
-    driven,
-    driven_at,
-    everywhere,
-    implied,
-    is_due,
-    is_over,
-    next_deadline,
-    status_of,
-    time_left,
-    under_way,
-    waiting,
-)
-from toolloop.machine.replies import Reply, read_reply
-from toolloop.machine.setup import Approval, Limits, LoopFacts, Setup, ToolFacts
-from toolloop.machine.splicing import Splice
-from toolloop.machine.state import Path, State
-from toolloop.machine.stop_reasons import STOP_REASONS, ReplyAction
+from toolloop.machine.record.replies import Reply, read_reply
+from toolloop.machine.record.state import Path, State
 from toolloop.machine.tree import begin, fold, fork, outstanding, step
-from toolloop.machine.values import (
+from toolloop.machine.values.calls import (
     Call,
     DecisionRecord,
     GrantSpec,
@@ -79,6 +75,10 @@ from toolloop.machine.values import (
     Wait,
     Why,
 )
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.setup import Approval, Limits, LoopFacts, Setup, ToolFacts
+from toolloop.machine.values.splicing import Splice
+from toolloop.machine.values.stop_reasons import STOP_REASONS, ReplyAction
 
 __all__ = [
     "STOP_REASONS",

@@ -37,30 +37,10 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from toolloop.machine import events as ev
-from toolloop.machine import history_edits as edits
-from toolloop.machine import limits
-from toolloop.machine.calls import (
-    cleared,
-    decide,
-    ended,
-    ends,
-    is_settled,
-    judge,
-    may_start,
-    refuse_strangers,
-    replace_calls,
-    startable,
-    to_judge,
-    woken,
-)
-from toolloop.machine.chain import Chain
-from toolloop.machine.effects import CancelRequest, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.errors import ProtocolError
-from toolloop.machine.grants import ask_where_gone, remember, satisfy, without_grant
-from toolloop.machine.impossible_events import commands_in, not_allowed, not_possible, undecided_calls
-from toolloop.machine.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
-from toolloop.machine.loop import (
+from toolloop.errors import ProtocolError
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import (
     Failed,
     Failure,
     Finished,
@@ -76,15 +56,35 @@ from toolloop.machine.loop import (
     Waiting,
     round_of,
 )
-from toolloop.machine.repetition import count_round, repeated, warn, without_warning
-from toolloop.machine.replies import action_of, assistant_message, drop_unfinished
-from toolloop.machine.setup import Setup
-from toolloop.machine.splicing import common, spliced
-from toolloop.machine.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
-from toolloop.machine.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
-from toolloop.machine.thinking import all_messages, mark_stale, same_prefix
-from toolloop.machine.usage import IterationUsage
-from toolloop.machine.values import Call, PolicyResult, Status, Wait
+from toolloop.machine.record.replies import action_of, assistant_message, drop_unfinished
+from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
+from toolloop.machine.rules import history_edits as edits
+from toolloop.machine.rules import limits
+from toolloop.machine.rules.calls import (
+    cleared,
+    decide,
+    ended,
+    ends,
+    is_settled,
+    judge,
+    may_start,
+    refuse_strangers,
+    replace_calls,
+    startable,
+    to_judge,
+    woken,
+)
+from toolloop.machine.rules.grants import ask_where_gone, remember, satisfy, without_grant
+from toolloop.machine.rules.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
+from toolloop.machine.rules.repetition import count_round, repeated, warn, without_warning
+from toolloop.machine.rules.thinking import all_messages, mark_stale, same_prefix
+from toolloop.machine.values.calls import Call, PolicyResult, Status, Wait
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.splicing import common, spliced
+from toolloop.machine.values.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
+from toolloop.machine.values.usage import IterationUsage
+from toolloop.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
 
 _NO_ROUND = Round(0, None)
 _ALL_MAY_RUN = ev.Judged()

@@ -11,11 +11,8 @@ from typing import Literal
 
 from attrs import asdict
 
-from toolloop.machine import events as ev
-from toolloop.machine import limits
-from toolloop.machine.expiry import expire
-from toolloop.machine.jsontext import decode, encode, well_formed
-from toolloop.machine.loop import (
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import (
     Failed,
     Finished,
     Judging,
@@ -28,11 +25,14 @@ from toolloop.machine.loop import (
     Waiting,
     round_of,
 )
-from toolloop.machine.setup import Texts
-from toolloop.machine.state import Path, State
-from toolloop.machine.terminations import NaturalEnd, Refused, StopCondition
-from toolloop.machine.texts import say
-from toolloop.machine.values import Call, Outcome, Result, Status
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules import limits
+from toolloop.machine.rules.expiry import expire
+from toolloop.machine.values.calls import Call, Outcome, Result, Status
+from toolloop.machine.values.jsontext import decode, encode, well_formed
+from toolloop.machine.values.setup import Texts
+from toolloop.machine.values.texts import say
+from toolloop.terminations import NaturalEnd, Refused, StopCondition
 
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
 

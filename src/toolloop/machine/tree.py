@@ -26,16 +26,7 @@ from collections.abc import Iterable
 
 from attrs import evolve, field, frozen
 
-from toolloop.machine import events as ev
-from toolloop.machine import limits
-from toolloop.machine.calls import ask_again, replace_calls, startable, unknown_call
-from toolloop.machine.chain import Chain
-from toolloop.machine.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
-from toolloop.machine.errors import IllegalCommand
-from toolloop.machine.expiry import advance_time
-from toolloop.machine.impossible_events import not_possible, undecided_calls
-from toolloop.machine.joining import end
-from toolloop.machine.loop import Failed, Judging, Loop, Ready, Requesting, Round, Running, Waiting, round_of
+from toolloop.errors import IllegalCommand
 from toolloop.machine.machine import outstanding as effects_of
 from toolloop.machine.machine import proceed, spend, take, wake, with_round
 from toolloop.machine.queries import (
@@ -50,8 +41,17 @@ from toolloop.machine.queries import (
     runs_calls,
     waiting,
 )
-from toolloop.machine.state import Path, State
-from toolloop.machine.values import DecisionRecord, Result, Status
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
+from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Round, Running, Waiting, round_of
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.refusals import not_possible, undecided_calls
+from toolloop.machine.rules import limits
+from toolloop.machine.rules.calls import ask_again, replace_calls, startable, unknown_call
+from toolloop.machine.rules.expiry import advance_time
+from toolloop.machine.rules.joining import end
+from toolloop.machine.values.calls import DecisionRecord, Result, Status
+from toolloop.machine.values.chain import Chain
 
 # The events of a loop inside a call. All others are for the outermost loop, which passes them on.
 _BELOW = (

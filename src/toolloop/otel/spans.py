@@ -21,7 +21,8 @@ from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from toolloop.face.watch_events import (
+from toolloop.errors import ModelError
+from toolloop.events import (
     CallFinished,
     CallStarted,
     CallWaiting,
@@ -33,11 +34,10 @@ from toolloop.face.watch_events import (
     WatchedLoop,
     WatchEvent,
 )
-from toolloop.machine.errors import ModelError
-from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.loop import Failed, Loop, Round, Waiting, round_of
-from toolloop.machine.state import Path
-from toolloop.machine.usage import Usage
+from toolloop.machine.record.loop import Failed, Loop, Round, Waiting, round_of
+from toolloop.machine.record.state import Path
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.usage import Usage
 
 _REQUESTED = {
     "model": "gen_ai.request.model",

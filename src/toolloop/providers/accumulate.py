@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import frozen
 
-from toolloop.machine.errors import ModelError, ProtocolError
-from toolloop.machine.jsontext import JSON, decode, encode
-from toolloop.machine.replies import with_accepted_id
+from toolloop.errors import ModelError, ProtocolError
+from toolloop.machine.record.replies import with_accepted_id
+from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.providers.failures import broken_off
 
 if TYPE_CHECKING:

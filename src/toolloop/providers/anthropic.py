@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from attrs import field, frozen
 
-from toolloop.machine.jsontext import a_type, plain
+from toolloop.machine.values.jsontext import a_type, plain
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.replies import built_reply, read_reply
 from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments

@@ -7,7 +7,7 @@ import math
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from toolloop.machine.errors import ModelError, ProtocolError
+from toolloop.errors import ModelError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from toolloop.machine.jsontext import JSON, decode
+from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.providers.threads import ThreadedRequest
 
 #: The parameters of `messages.create` and `beta.messages.create` that are not part of the body, in anthropic-sdk 2.11

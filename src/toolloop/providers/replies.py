@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from toolloop.machine.errors import ProtocolError
-from toolloop.machine.jsontext import JSON, decode
+from toolloop.errors import ProtocolError
+from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.providers.protocol import Reply
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.providers.protocol import Request
 
 Answer = Mapping[str, JSON] | BaseException

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from toolloop.machine.jsontext import JSON, decode, encode, plain
+from toolloop.machine.values.jsontext import JSON, decode, encode, plain
 from toolloop.providers.protocol import Request, given
 
 _PATH = "/v1/messages"  # also for beta features: since anthropic-sdk 2.11, only a header differs

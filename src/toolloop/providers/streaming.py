@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from toolloop.machine.errors import OutsideError
-from toolloop.machine.jsontext import JSON
+from toolloop.errors import OutsideError
+from toolloop.machine.values.jsontext import JSON
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.protocol import Reply

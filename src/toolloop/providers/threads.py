@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON, encode
-from toolloop.machine.loop import Thread
+from toolloop.machine.record.loop import Thread
+from toolloop.machine.values.jsontext import JSON, encode
 
 THREADS_BETA = "message-threads-2026-08-12"
 _HEADER = "anthropic-beta"

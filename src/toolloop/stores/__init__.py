@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from toolloop.stores.codec import FORMAT, decode_event, dump, encode_event, load, read_journal
     from toolloop.stores.memory import MemoryStore
     from toolloop.stores.pending import PendingCall
-    from toolloop.stores.postgres import PostgresStore
+    from toolloop.stores.postgres.store import PostgresStore
     from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
-    from toolloop.stores.sqlite import SqliteStore
+    from toolloop.stores.sqlite.store import SqliteStore
 
 __all__ = [
     "FORMAT",
@@ -35,9 +35,9 @@ _ORIGIN = {
     "toolloop.stores.codec": ("FORMAT", "decode_event", "dump", "encode_event", "load", "read_journal"),
     "toolloop.stores.memory": ("MemoryStore",),
     "toolloop.stores.pending": ("PendingCall",),
-    "toolloop.stores.postgres": ("PostgresStore",),
+    "toolloop.stores.postgres.store": ("PostgresStore",),
     "toolloop.stores.protocol": ("Entry", "Head", "Lease", "Store", "StoredJournal", "StoredLoop"),
-    "toolloop.stores.sqlite": ("SqliteStore",),
+    "toolloop.stores.sqlite.store": ("SqliteStore",),
 }
 
 

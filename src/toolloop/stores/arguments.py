@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import UnionType
 
-from toolloop.machine.jsontext import a_type
+from toolloop.machine.values.jsontext import a_type
 
 _INTEGERS = 2**63  # SQLite and PostgreSQL keep 64 bits
 _METADATA_BYTES = 4096

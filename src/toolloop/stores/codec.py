@@ -15,11 +15,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from toolloop.machine import events as ev
-from toolloop.machine.errors import UnreadableSnapshot
-from toolloop.machine.jsontext import JSON, canonical, decode, encode, with_integers
-from toolloop.machine.state import State
+from toolloop.errors import UnreadableSnapshot
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, step
+from toolloop.machine.values.jsontext import JSON, canonical, decode, encode, with_integers
 from toolloop.stores.converter import read, write
 from toolloop.stores.protocol import Entry
 

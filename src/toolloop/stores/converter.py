@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import attrs
 
-from toolloop.machine import events as ev
-from toolloop.machine.chain import Chain
-from toolloop.machine.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
-from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.loop import Loop, Phase, ResumePoint, Round, RoundCalls, round_of
-from toolloop.machine.replies import Reply, read_reply
-from toolloop.machine.setup import Setup, ToolFacts
-from toolloop.machine.splicing import Splice
-from toolloop.machine.state import Path, State
-from toolloop.machine.stop_reasons import ReplyAction
-from toolloop.machine.terminations import Termination
-from toolloop.machine.values import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
+from toolloop.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Loop, Phase, ResumePoint, Round, RoundCalls, round_of
+from toolloop.machine.record.replies import Reply, read_reply
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.setup import Setup, ToolFacts
+from toolloop.machine.values.splicing import Splice
+from toolloop.machine.values.stop_reasons import ReplyAction
+from toolloop.terminations import Termination
 
 if TYPE_CHECKING:
     from cattrs import Converter

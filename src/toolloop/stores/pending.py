@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import astuple, frozen
 
-from toolloop.machine.jsontext import JSON, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode
 
 WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened
 _PREVIEW = 2000  # characters of a preview

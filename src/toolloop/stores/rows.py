@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Sequence
 from typing import Any
 
-from toolloop.machine.jsontext import decode
+from toolloop.machine.values.jsontext import decode
 from toolloop.stores import arguments, store_errors
 from toolloop.stores.pending import pending_from_json, pending_to_json
 from toolloop.stores.protocol import Entry, Head, Lease, StoredLoop

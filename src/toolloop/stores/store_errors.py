@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from toolloop.machine.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
+from toolloop.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.stores.process import describe
 from toolloop.stores.protocol import Lease
 

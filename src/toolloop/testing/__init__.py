@@ -1,9 +1,8 @@
 """The test kit: a fake Messages API over real HTTP, scripted providers, and a conformance suite for stores."""
 
 from toolloop.providers.scripted import AsyncScript, AsyncScriptedProvider, Script, ScriptedProvider
-from toolloop.testing.answers import APIScript
-from toolloop.testing.crash import Crash, CrashReport, crash_everywhere
-from toolloop.testing.replies import (
+from toolloop.testing.api.answers import APIScript
+from toolloop.testing.api.replies import (
     Block,
     Delayed,
     Fault,
@@ -19,10 +18,11 @@ from toolloop.testing.replies import (
     server_result,
     verbatim,
 )
-from toolloop.testing.server import FakeMessagesAPI, RecordedRequest
-from toolloop.testing.store_rules import check_store
-from toolloop.testing.streams import RecordedStream, Streamed, streamed
-from toolloop.testing.threads import RefuseThread
+from toolloop.testing.api.server import FakeMessagesAPI, RecordedRequest
+from toolloop.testing.api.streams import RecordedStream, Streamed, streamed
+from toolloop.testing.api.threads import RefuseThread
+from toolloop.testing.crash import Crash, CrashReport, crash_everywhere
+from toolloop.testing.stores.rules import check_store
 
 __all__ = [
     "APIScript",

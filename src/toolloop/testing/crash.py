@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.errors import ToolLoopError, UnreadableSnapshot
+from toolloop.errors import ToolLoopError, UnreadableSnapshot
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.protocol import Store
 from toolloop.testing.crash_store import CrashHistory, CrashingStore

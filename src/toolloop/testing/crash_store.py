@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
-from toolloop.machine.errors import Conflict, LoopNotFound, StoreError
+from toolloop.errors import Conflict, LoopNotFound, StoreError
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
 
 # The threads of the library that outlive a driver, where nothing would catch a `BaseException`. The second one releases

@@ -12,14 +12,14 @@ from itertools import pairwise
 
 from attrs import define, field, frozen
 
-from toolloop.machine import events as ev
-from toolloop.machine.calls import digest_of
-from toolloop.machine.jsontext import decode
-from toolloop.machine.loop import Loop, Round, round_of
 from toolloop.machine.queries import everywhere
-from toolloop.machine.state import Path, State
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Loop, Round, round_of
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fold, step
-from toolloop.machine.values import Status
+from toolloop.machine.values.calls import Status
+from toolloop.machine.values.jsontext import decode
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 

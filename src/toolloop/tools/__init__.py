@@ -1,6 +1,6 @@
 """Tools: functions, their schema and validation, the registry, and their results."""
 
-from toolloop.machine.setup import ToolEffect
+from toolloop.machine.values.setup import ToolEffect
 from toolloop.tools.context import Context, ToolContext
 from toolloop.tools.failures import InvalidInput, ToolError
 from toolloop.tools.function import Tool, tool

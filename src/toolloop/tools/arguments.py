@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import frozen
 
-from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, encode, with_integers
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON, encode, with_integers
 from toolloop.tools.class_fields import FieldTypes, default_json
 from toolloop.tools.failures import InvalidInput, path_text, shown
 from toolloop.tools.signature import check_properties, resolve

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from attrs import Factory, field, frozen
 
-from toolloop.machine.calls import digest_of
-from toolloop.machine.jsontext import JSON, decode
-from toolloop.machine.setup import Setup
-from toolloop.machine.values import Ask, Call, Status, text_of_content
+from toolloop.machine.rules.calls import digest_of
+from toolloop.machine.values.calls import Ask, Call, Status, text_of_content
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.setup import Setup
 
 
 @frozen

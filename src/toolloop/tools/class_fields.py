@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, NotRequired, Required, Union, get_a
 import attrs
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON, canonical, encode
+from toolloop.machine.values.jsontext import JSON, canonical, encode
 from toolloop.tools.signature import is_alias, own_doc, read_docstring, resolve, text_of
 
 # An unknown default. `attrs.NOTHING` cannot be used: it is the value of an attrs field without a default.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
-from toolloop.machine.usage import IterationUsage
+from toolloop.machine.values.usage import IterationUsage
 
 Report = Callable[[str | None, float | None, float | None], None]
 

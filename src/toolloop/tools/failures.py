@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop.machine.errors import ToolLoopError
-from toolloop.machine.jsontext import JSON, encode, well_formed
+from toolloop.errors import ToolLoopError
+from toolloop.machine.values.jsontext import JSON, encode, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

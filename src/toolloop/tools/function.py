@@ -21,9 +21,9 @@ from typing import (
 
 from attrs import field, frozen
 
-from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, decode, encode, fingerprint
-from toolloop.machine.setup import Approval, ToolEffect, ToolFacts
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON, decode, encode, fingerprint
+from toolloop.machine.values.setup import Approval, ToolEffect, ToolFacts
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval, Preview
 from toolloop.tools.failures import InvalidInput

@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, encode, plain
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON, encode, plain
 from toolloop.tools.failures import InvalidInput, path_text, shortened, shown
 from toolloop.tools.signature import check_properties
 

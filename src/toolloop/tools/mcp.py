@@ -23,9 +23,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
 from attrs import define, evolve, field, frozen
 
-from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON
-from toolloop.machine.setup import ToolEffect
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.setup import ToolEffect
 from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.failures import ToolError
 from toolloop.tools.function import Tool

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from sys import float_info
 from typing import Any, get_args
 
-from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, plain
-from toolloop.machine.setup import ToolEffect
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON, plain
+from toolloop.machine.values.setup import ToolEffect
 
 
 def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
 from toolloop.tools.sdk_tools import as_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from toolloop.machine.jsontext import JSON
+    from toolloop.machine.values.jsontext import JSON
     from toolloop.tools.function import Tool
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from attrs import frozen
 
-from toolloop.machine.errors import BadTool
-from toolloop.machine.jsontext import JSON, plain
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON, plain
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.failures import InvalidInput, shown
 from toolloop.tools.function import Tool, is_async

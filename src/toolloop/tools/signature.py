@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from attrs import frozen
 
-from toolloop.machine.errors import BadTool
+from toolloop.errors import BadTool
 from toolloop.tools.context import ToolContext
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from toolloop.machine.jsontext import JSON
+    from toolloop.machine.values.jsontext import JSON
 
 # The names that the API accepts for a tool (source: messages-api, `tools`), and for a property at the top of an input
 # schema (source: refusals of the live API as reported to claude-code #79418 and n8n #30590).

@@ -15,12 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from toolloop.inbox.asynchronous import AsyncInbox
-from toolloop.inbox.page.forms import BadForm
-from toolloop.inbox.page.rendering import rendered
-from toolloop.inbox.page.security import ForbiddenError, FormTokens, with_headers
-from toolloop.inbox.page.views import Views
-from toolloop.machine.errors import (
+from toolloop.errors import (
     BadLink,
     CallerError,
     Conflict,
@@ -30,6 +25,11 @@ from toolloop.machine.errors import (
     StoreError,
     UnknownCall,
 )
+from toolloop.inbox.asynchronous import AsyncInbox
+from toolloop.inbox.page.forms import BadForm
+from toolloop.inbox.page.rendering import rendered
+from toolloop.inbox.page.security import ForbiddenError, FormTokens, with_headers
+from toolloop.inbox.page.views import Views
 from toolloop.stores.protocol import Store
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from toolloop.machine import jsontext
-from toolloop.machine.jsontext import JSON
+from toolloop.machine.values import jsontext
+from toolloop.machine.values.jsontext import JSON
 
 _KINDS: dict[str, Literal["text", "number"]] = {"string": "text", "integer": "number", "number": "number"}
 _ABSENT = ""

@@ -14,17 +14,17 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from toolloop.face.loop_view import PendingView
+from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.notifier import AsyncNotifier
+from toolloop._interface.loop_view import PendingView
+from toolloop.errors import InvalidEdit, LoopNotFound
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.items import ShownLoop
 from toolloop.inbox.page.forms import BadForm, form_fields, line_ends, typed_input
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import ForbiddenError, FormTokens
 from toolloop.inbox.transcript import parts_of
-from toolloop.loop.event_loops import in_thread
-from toolloop.loop.notifier import AsyncNotifier
-from toolloop.machine.errors import InvalidEdit, LoopNotFound
-from toolloop.machine.values import Answer, Approve, Decision, Deny, Rerun
+from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.stores.optional import SLOW_POLL, tells_of_changes, watching
 from toolloop.stores.protocol import Store
 

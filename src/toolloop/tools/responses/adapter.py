@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON, a_type, encode, well_formed
-from toolloop.messages.blocks import BLOCKS, kinds_taken, type_of
+from toolloop._messages.blocks import BLOCKS, kinds_taken, type_of
+from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
 from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
 from toolloop.tools.responses.errors import Unsendable, describe_failure
 from toolloop.tools.responses.types import RawOutputs

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.machine.jsontext import JSON, a_type, well_formed
-from toolloop.messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits, type_of
+from toolloop._messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits, type_of
+from toolloop.machine.values.jsontext import JSON, a_type, well_formed
 from toolloop.tools.responses.errors import Unsendable, describe_failure, headline
 from toolloop.tools.responses.files import block_of_file
 from toolloop.tools.responses.jsonable import to_json, to_json_text

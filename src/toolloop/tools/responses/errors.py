@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolloop.machine.jsontext import well_formed
+from toolloop.machine.values.jsontext import well_formed
 from toolloop.tools.failures import shortened
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from toolloop.machine.jsontext import JSON, well_formed
-from toolloop.messages.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, media_type_of
+from toolloop._messages.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, media_type_of
+from toolloop.machine.values.jsontext import JSON, well_formed
 from toolloop.tools.responses.errors import Unsendable
 from toolloop.tools.responses.types import FileResponse, mime_type_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from toolloop.machine.jsontext import JSON
+from toolloop.machine.values.jsontext import JSON
 
 _LEAST = 100  # the note alone has about half of these characters
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from toolloop.machine.jsontext import JSON, a_type, well_formed
+from toolloop.machine.values.jsontext import JSON, a_type, well_formed
 from toolloop.tools.responses.errors import Unsendable, headline
 from toolloop.tools.responses.types import EmptyResponse, JsonResponse, LinkResponse, Response, TextResponse
 

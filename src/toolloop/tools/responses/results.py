@@ -9,11 +9,11 @@ from typing import Any, TypeGuard
 
 from attrs import evolve, frozen
 
-from toolloop.machine.jsontext import JSON, decode, encode, well_formed
-from toolloop.machine.setup import Texts
-from toolloop.machine.texts import say
-from toolloop.machine.values import Call, Outcome, Result, text_of_content
-from toolloop.messages.blocks import BLOCKS, kinds_taken
+from toolloop._messages.blocks import BLOCKS, kinds_taken
+from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
+from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
+from toolloop.machine.values.setup import Texts
+from toolloop.machine.values.texts import say
 from toolloop.tools.failures import shortened
 from toolloop.tools.responses.adapter import ToolResponseAdapter
 from toolloop.tools.responses.content import content_of, following, listed

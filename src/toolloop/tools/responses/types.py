@@ -14,7 +14,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import instance_of, min_len
 
-from toolloop.machine.jsontext import a_type, well_formed
+from toolloop.machine.values.jsontext import a_type, well_formed
 
 #: Types of values that are treated as files: a path, or bytes.
 FILES = Path | bytes | bytearray | memoryview

@@ -1,0 +1,1 @@
+"""Perform the operations of an engine: threads, tasks, waits and streams. Decide nothing."""

@@ -1,0 +1,139 @@
+"""The async driver, for asyncio and trio. It polls, stores, performs and waits; the engine decides."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from toolloop._drivers.event_loops import in_thread, is_cancelling_task, only_error, without_cancellation
+from toolloop._drivers.notifier import AsyncNotifier
+from toolloop._drivers.streaming import AsyncUnread
+from toolloop._drivers.threads import OperationThreads
+from toolloop._engine.engine import Engine
+from toolloop._engine.operations import ModelRequest, Operation, exhaust
+from toolloop._engine.tool_calls import CallRun
+from toolloop.errors import ToolLoopError
+
+
+class AsyncDriver:
+    """Drives a loop in an event loop.
+
+    A single operation is awaited directly; several run in parallel, in tasks. Sync tools run in threads.
+    """
+
+    is_async: ClassVar[bool] = True
+
+    def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
+        """`when_late`: stores, in a thread, the end of a call that comes while no driver works."""
+        self.engine = engine
+        self.notifier = AsyncNotifier(self._cancel_left_behind)
+        self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
+        self.threads = OperationThreads(engine, self.notifier, when_late)
+        self._when_late = when_late
+
+    def read_by(self, unread: AsyncUnread | None) -> None:
+        """Set the reader to wait for; None means that the turn is not streamed."""
+        self._was_read = _no_reader if unread is None else unread.was_read
+
+    async def drive(self, result: Callable[[], Any]) -> Any:
+        """Drive until it is the caller's turn.
+
+        Args:
+            result: returns the result of the turn; None while it is not over.
+
+        """
+        try:
+            self.engine.wake()
+            with self.notifier.listening():
+                return await self._drive(result, None)
+        except BaseExceptionGroup as errors:  # no task lets an exception out, so it was raised by the driver itself
+            raise only_error(errors, anyio.get_cancelled_exc_class()) from None
+
+    async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
+        engine, journal = self.engine, self.engine.journal
+        while True:
+            self.notifier.clear()
+            operations = []
+            try:
+                operations = engine.poll()
+                self._cancel_left_behind()  # for example, a loop inside a call reached its timeout
+                if journal.is_behind:
+                    await in_thread(journal.commit)
+                journal.tell()
+            except ToolLoopError as failure:  # it does not cut off the tasks, which come to their end
+                engine.fail(failure)
+            await self._was_read()
+            if group is None and any(self._needs_task(operation) for operation in operations):
+                async with anyio.create_task_group() as tasks:
+                    turn = await self._drive(result, tasks)
+                    tasks.cancel_scope.cancel()  # operations that the loop no longer waits for
+                    return turn
+            for operation in operations:
+                await self._begin(operation, group)
+            if operations:
+                continue
+            if engine.is_busy():
+                await self.notifier.wait(engine.patience())
+            elif (raised := engine.take_error()) is not None:
+                raise raised
+            elif (turn := result()) is not None:
+                return turn
+
+    def _needs_task(self, operation: Operation) -> bool:
+        return not operation.runs_in_thread and not self.engine.is_alone(operation)
+
+    async def _begin(self, operation: Operation, group: TaskGroup | None) -> None:
+        if operation.runs_in_thread:
+            self.threads.launch(operation, lambda: exhaust(operation.work.perform()))
+        elif not self.engine.launch(operation):
+            return
+        elif group is not None and not self.engine.is_alone(operation):
+            group.start_soon(self._perform_cancellable, operation)
+        elif not isinstance(operation.work, ModelRequest):
+            await self._perform_cancellable(operation)
+        else:  # it is not cancelled; and anyio keeps a task, and so the lease, after the event loop is closed
+            await self._perform(operation)
+
+    async def _perform_cancellable(self, operation: Operation) -> None:
+        with anyio.CancelScope() as scope:
+            operation.cancel = scope.cancel
+            await self._perform(operation)
+
+    async def _perform(self, operation: Operation) -> None:
+        """Perform an operation. Raise nothing but a real cancellation."""
+        try:
+            value = await operation.work.perform_async(self._was_read)
+        except Exception as error:  # noqa: BLE001 - the engine handles every failure
+            self.engine.complete(operation, error=error)
+        except GeneratorExit:  # the event loop is gone: `wake` ends the operation
+            raise
+        except BaseException as error:
+            # A tool that raises its own cancellation cancels its call. From other operations, the driver raises it.
+            is_tool = isinstance(operation.work, CallRun)
+            self.engine.cut(
+                operation, without_cancellation(error, anyio.get_cancelled_exc_class()) if is_tool else error
+            )
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if is_cancelling_task():
+                raise  # a real cancellation propagates, unlike one that only the tool raised
+        else:
+            if callable(value):  # making its result takes time, so a thread does it
+                self.threads.finish(operation, value)
+            else:
+                self.engine.complete(operation, value)
+        finally:
+            self.notifier.notify()
+        if self.engine.timer.is_paused and self.engine.journal.is_behind:  # the driver may wait for the reader
+            await in_thread(self._when_late)
+
+    def _cancel_left_behind(self) -> None:
+        for operation in self.engine.left_behind():
+            operation.cancel()
+
+
+async def _no_reader() -> None:
+    """Return at once, because the turn is not streamed."""

@@ -1,0 +1,1 @@
+"""Which operation comes next, and what its end means. Waits for nothing, and performs nothing."""

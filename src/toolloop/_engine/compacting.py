@@ -1,0 +1,254 @@
+"""Compaction between requests: decide when to compact a history, and make the event that records it.
+
+Everything is derived from the loop and its configuration. So a loop that is resumed in another process compacts at the
+same points, and sends the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, frozen
+
+from toolloop._engine.failures import describe
+from toolloop._interface.decisions import refuse_invalid
+from toolloop._interface.loop_params import all_params
+from toolloop._requests.params import RequestMaker, Secrets, without_answers
+from toolloop._requests.thinking import hangs_on_thinking
+from toolloop.compaction.strategy import Edit, Strategy
+from toolloop.compaction.token_counts import TokenCounter
+from toolloop.errors import InvalidHistory, OutsideError
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.replies import read_reply
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.splicing import common, splices_between
+from toolloop.machine.values.usage import IterationUsage
+from toolloop.providers import OPTION_NAMES
+from toolloop.providers.protocol import Request
+from toolloop.tools import ToolRegistry
+
+if TYPE_CHECKING:
+    from toolloop.compaction.summarize import Summarize, Summary
+
+# A strategy reads the whole history, so it is due again only when the history has grown by this fraction of its size.
+_PART = 10
+# Parameters that are sent only to the loop's own provider.
+_OWN = (OPTION_NAMES | {"mcp_servers", "metadata"}) - {"betas"}
+
+
+@frozen
+class _Attempt:
+    """A strategy's attempt to compact a history.
+
+    Attributes:
+        label: the name of the strategy in the events.
+        before: the estimated tokens of the next request without a compaction.
+        history: the history as the strategy sees it.
+        path: the path of the loop.
+
+    """
+
+    label: str
+    before: int
+    history: Chain[str]
+    path: tuple[str, ...]
+
+    def unchanged(self, problem: str | None = None, spent: IterationUsage | None = None) -> ev.HistoryEdited:
+        """Return the event for an attempt that changed nothing."""
+        return ev.HistoryEdited((), self.label, self.before, self.before, spent, problem, path=self.path)
+
+    def edited(self, edit: Edit, current: Chain[str], spent: IterationUsage | None = None) -> ev.HistoryEdited:
+        """Return the event for an edit. `current`: the history now; the messages that it replaces must be unchanged."""
+        splices = splices_between(self.history, edit.texts)
+        if splices and splices[-1].stop > common(self.history, current):
+            return self.unchanged("the history was edited while the summary was written", spent)
+        after = max(0, self.before - edit.before + edit.after)
+        return ev.HistoryEdited(splices, self.label, self.before, after, spent, path=self.path)
+
+
+@frozen(eq=False)
+class SummaryRequest:
+    """A request for a summary of the history. The loop stays `Ready` meanwhile.
+
+    Attributes:
+        request: the request to send.
+        provider: the provider that writes the summary; None means the loop's own provider.
+
+    """
+
+    request: Request
+    provider: Any
+    _attempt: _Attempt
+    _summary: Summary
+
+    @property
+    def label(self) -> str:
+        """The name of the strategy."""
+        return self._attempt.label
+
+    def finish(self, came: Any, loop: Loop, took: float) -> ev.HistoryEdited:
+        """Return the event that ends the compaction. If the summary failed, it changes nothing and has the reason.
+
+        Args:
+            came: the provider's reply, the function's text, or the exception that one of them raised.
+            loop: the loop as it is now. Messages may have been added to its history meanwhile.
+            took: the duration in seconds.
+
+        """
+        spent = None
+        try:
+            if isinstance(came, Exception):
+                return self._attempt.unchanged(describe(came))
+            if isinstance(came, Mapping):
+                text, request_id = getattr(came, "text", None), getattr(came, "request_id", None)
+                reply = read_reply(came, text=text, request_id=request_id)
+                spent = evolve(reply.entry(loop.iterations + 1, took), kind="summary")
+                edit = self._summary.finish(came)
+            else:
+                edit = self._summary.finish_text(came)
+        except OutsideError as error:  # there is no reply, or no summary in it
+            return self._attempt.unchanged(describe(error), spent)
+        return self._attempt.edited(edit, loop.messages, spent)
+
+
+class Compactor:
+    """Compact the history of one loop, as configured."""
+
+    def __init__(self, strategies: Sequence[Strategy], tools: ToolRegistry, requests: RequestMaker) -> None:
+        """Keep the strategies, in the order in which they are tried, and the parts of requests for summaries."""
+        self._strategies = tuple(_labelled(strategies))
+        self._tools = tools
+        self._requests = requests
+        self._counter = TokenCounter()
+
+    def next_compaction(self, loop: Loop, *, is_async: bool) -> ev.HistoryEdited | SummaryRequest | None:
+        """Return the next step of compaction before a loop's next request; None if the request can go out.
+
+        Args:
+            loop: the loop, which is `Ready`.
+            is_async: whether an async driver sends the request for a summary.
+
+        """
+        if not self._strategies or hangs_on_thinking(loop):
+            return None
+        before = self._counter.next_request(loop, self._requests.parameters(loop.setup.params))
+        sizes = dict(loop.compacted)
+        for label, strategy in self._strategies:
+            if _is_due(strategy, sizes.get(label), before):
+                return self._step(strategy, loop, _Attempt(label, before, loop.messages, loop.setup.path), is_async)
+        return None
+
+    def _step(
+        self, strategy: Strategy, loop: Loop, attempt: _Attempt, is_async: bool
+    ) -> ev.HistoryEdited | SummaryRequest:
+        from toolloop.compaction.summarize import Summarize  # noqa: PLC0415 - most loops never summarize
+
+        outlines, is_forced = self._counter.outlines(loop.messages), strategy.at_tokens is not None
+        plan = strategy.plan(outlines)
+        if isinstance(strategy, Summarize):
+            if plan is None or not (is_forced or plan.frees >= plan.stays):
+                return attempt.unchanged()
+            try:
+                return self._summary_request(strategy, plan, loop, attempt, is_async)
+            except InvalidHistory as error:
+                return attempt.unchanged(str(error))
+        if plan is None or plan.after >= plan.before or not (is_forced or _pays(plan, loop.messages)):
+            return attempt.unchanged()
+        return attempt.edited(plan, loop.messages)
+
+    def _summary_request(
+        self, strategy: Summarize, summary: Summary, loop: Loop, attempt: _Attempt, is_async: bool
+    ) -> SummaryRequest:
+        """Return the request for a summary.
+
+        Raises:
+            InvalidHistory: the API would refuse it.
+
+        """
+        writer = _writer_of(strategy, summary, is_async)
+        changes, secrets = strategy.given
+        own = decode(loop.setup.params)
+        params = _params_of_summary(own, changes, is_own=writer is None)
+        refuse_invalid(
+            summary.request, all_params(params, self._tools), asked=f"the request for a summary by {attempt.label}"
+        )
+        params.pop("container", None)
+        # The prefix is different, so all thinking is stale.
+        has_prefix = all(params.get(name) == own.get(name) for name in ("system", "tools", "mcp_servers"))
+        stale = loop.stale_thinking if has_prefix else len(summary.request)
+        all_secrets = (self._requests.secrets if writer is None else Secrets()).joined(secrets)
+        request = self._requests.alone(without_answers(params), summary.request, stale, all_secrets)
+        return SummaryRequest(request, writer, attempt, summary)
+
+
+def _labelled(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
+    """Name each strategy by its class. A second one of the same class gets a number."""
+    seen: dict[str, int] = {}
+    for strategy in strategies:
+        name = type(strategy).__name__
+        seen[name] = seen.get(name, 0) + 1
+        yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), strategy
+
+
+def _is_due(strategy: Strategy, left: int | None, tokens: int) -> bool:
+    """Return whether a strategy must look at a history with these tokens. `left`: the tokens after its last look."""
+    threshold = strategy.at_tokens or 0
+    return tokens >= threshold and (left is None or tokens > left + max(threshold, left) // _PART)
+
+
+def _pays(edit: Edit, old: Sequence[str]) -> bool:
+    """Return whether an edit frees at least as many tokens as the prompt cache must read again after it."""
+    same = common(old, edit.texts)
+    return edit.before - edit.after >= sum(outline.tokens for outline in edit.outlines[same:])
+
+
+def _params_of_summary(own: Mapping[str, JSON], changes: Mapping[str, JSON], *, is_own: bool) -> dict[str, JSON]:
+    """Return the parameters of a request for a summary.
+
+    Args:
+        own: the parameters of the loop.
+        changes: the `params` of the strategy; None removes a parameter.
+        is_own: whether the request goes to the loop's own provider.
+
+    """
+    params = {**own, **changes}
+    if not is_own:
+        params = {name: value for name, value in params.items() if name in changes or name not in _OWN}
+        if own.get("tools") and "tools" not in changes and "mcp_servers" not in changes:
+            # Toolsets of MCP servers are useless without the servers.
+            params["tools"] = [tool for tool in own["tools"] if tool.get("type") != "mcp_toolset"]
+    params = {name: value for name, value in params.items() if value is not None or name not in changes}
+    if isinstance(thinking := params.get("thinking"), dict) and thinking.get("type") == "enabled":
+        del params["thinking"]  # else the prompt continues a turn, which must begin with thinking (rule 27)
+    return params
+
+
+@frozen
+class _FunctionProvider:
+    """Adapts a caller's function that writes a summary to the interface of a provider. An async one is awaited."""
+
+    function: Callable[[list[JSON]], Any]
+    summary: Summary
+
+    def send(self, _request: Request) -> Any:
+        return self.function(self.summary.messages())
+
+
+async def _in_thread(function: Callable[[list[JSON]], Any], messages: list[JSON]) -> Any:
+    """Call a plain function in a thread, so that the event loop does not wait for it."""
+    from anyio import to_thread  # noqa: PLC0415 - an async handle has loaded it
+
+    return await to_thread.run_sync(function, messages, abandon_on_cancel=True)
+
+
+def _writer_of(strategy: Summarize, summary: Summary, is_async: bool) -> Any:
+    """Return the provider that writes a summary; None means the loop's own."""
+    function = strategy.function
+    if function is None:
+        return strategy.provider_for(is_async=is_async)
+    in_thread = is_async and not strategy.awaits
+    return _FunctionProvider(partial(_in_thread, function) if in_thread else function, summary)

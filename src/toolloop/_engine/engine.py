@@ -1,0 +1,388 @@
+"""The engine: decides which operations come next, and records their ends. It does not wait, and performs nothing.
+
+`poll` records everything that can be recorded now, and returns the operations that come next. A driver stores the
+records (`Journal.commit`), then asks `launch` for each operation, performs it, and reports its end to `complete` or
+`cut`. One rule keeps the promises: an operation is launched only if its own record is stored and the loop still waits
+for it.
+
+Any thread may complete an operation, decide, stop or inject at any time. So each method takes the lock of the journal
+and reads the state first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from toolloop._engine.in_progress import InProgress, keys_of
+from toolloop._engine.model_requests import ModelRequests
+from toolloop._engine.operations import ModelRequest, Operation, Question
+from toolloop._engine.runtimes import Runtime, Runtimes
+from toolloop._engine.tool_calls import CallRun
+from toolloop._engine.tool_runs import ToolRuns
+from toolloop._journal.journal import PendingRecord
+from toolloop.machine.queries import driven, everywhere, is_due, time_left
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import Requesting, Running
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.tree import outstanding
+from toolloop.machine.values.calls import Status
+
+LOG = logging.getLogger("toolloop")
+
+
+class Engine:
+    """Decides for a driver which events to record, which operations to perform, and when to poll again."""
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        progress: InProgress,
+        runtimes: Runtimes,
+        requests: ModelRequests,
+        runs: ToolRuns,
+        *,
+        woken: Callable[[], ev.Woken],
+        is_asleep: bool,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            progress: the operations in progress.
+            runtimes: the runtimes of the loops of the tree.
+            requests: makes model requests.
+            runs: starts calls.
+            woken: returns the event that records a takeover of the loop, or raises `Drift`.
+            is_asleep: whether another driver may have driven the loop last.
+
+        """
+        self.journal = progress.journal
+        self.timer = progress.timer
+        self.requests = requests
+        self.error: BaseException | None = None  # raised by the driver once nothing is in progress
+        self.holds: Callable[[State, Effect], bool] | None = None  # effects that wait for a runner's caller
+        self._progress = progress
+        self._runtimes = runtimes
+        self._runs = runs
+        self._woken = woken
+        self._was_asleep = is_asleep
+        self._taken_over: PendingRecord | None = None
+        self._remote_drives = 0
+        self._alone: Operation | None = None
+        for path, _ in everywhere(progress.state):
+            runtimes.at(progress.state, path)  # so that its observers get all events from the first on
+
+    # --- for the driver ---
+
+    def wake(self) -> None:
+        """Begin to drive: start the timer, and end the operations that the previous turn left behind."""
+        with self.journal.lock:
+            self._sort_out()
+            self.timer.resume()
+            self.timer.split()
+            self._runtimes.keep(self.journal.state, as_new=False)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether another driver may have driven the loop last: no record shows that this driver took it over."""
+        record = self._taken_over
+        return self._was_asleep if record is None else bool(record.rejection) and not record.stored
+
+    def woken(self) -> ev.Woken | None:
+        """Return the event to record before this driver drives the loop; None if it was the last one to drive it.
+
+        Raises:
+            Drift: the loop may not be driven with its current configuration.
+
+        """
+        with self.journal.lock:
+            is_asleep = self.is_asleep or self.journal.remote_drives != self._remote_drives
+            return self._woken() if is_asleep else None
+
+    def _take_over(self) -> None:
+        """Record that this driver takes the loop over, if another one may have driven it.
+
+        The record is a step, because its setup is derived from the current state. After a conflict it is made again.
+        """
+        if (woken := self.woken()) is None:
+            return
+        self._taken_over = self._progress.record(woken, "step")
+        self._remote_drives = self.journal.remote_drives
+        self._runtimes.root.is_unchecked |= woken.setup is not None
+        self._runtimes.keep(self.journal.state, as_new=True)
+
+    def poll(self) -> list[Operation]:
+        """Record everything that can be recorded now.
+
+        Returns:
+            The operations to perform, once the events that allow them are stored.
+
+        Raises:
+            Drift: the loop may not be driven with its current configuration.
+            InvalidHistory: the API would refuse the next request.
+
+        """
+        with self.journal.lock:
+            if self.journal.lost is not None:
+                return []
+            self._take_over()
+            self._let_time_pass()
+            self._end_orphans()
+            self._drop_stale_questions()
+            while (effect := self._next_effect()) is not None:
+                self._begin(effect)
+            self._alone = self._only_one()
+            waiting = [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
+            return [each for each in waiting if not self._is_unsure(each)]
+
+    def launch(self, operation: Operation) -> bool:
+        """Return whether to perform an operation: its own record is stored, and the loop still waits for it."""
+        with self.journal.lock:
+            if operation.launched or self._is_unsure(operation):
+                return False
+            is_stored = operation.recorded is None or operation.recorded.stored
+            operation.launched = is_stored and self._is_ours(operation) and self._progress.is_awaited(operation)
+            operation.begun = time.monotonic()
+            if not operation.launched:
+                if isinstance(question := operation.work, Question):
+                    question.give_up()
+                self._progress.drop(operation)
+            return operation.launched
+
+    def _is_unsure(self, operation: Operation) -> bool:
+        """Return whether a start may be stored although the store failed: the next turn finds that out."""
+        record = operation.recorded
+        return self.error is not None and record is not None and record.sent and not record.stored
+
+    def _is_ours(self, operation: Operation) -> bool:
+        """Return whether to perform it: after another driver took over, only result filters are still called."""
+        return self.journal.lost is None or not isinstance(operation.work, Question) or operation.key[0] == "run"
+
+    def is_alone(self, operation: Operation) -> bool:
+        """Return whether this was the only operation in progress at the last poll, so a driver may just wait for it."""
+        return operation is self._alone
+
+    def _only_one(self) -> Operation | None:
+        """Return the only operation in progress, unless something may time out meanwhile."""
+        operations = tuple(self._progress.operations.values())
+        alone = len(operations) == 1 and operations[0].limit is None and time_left(self.journal.state) is None
+        return operations[0] if alone else None
+
+    def is_busy(self) -> bool:
+        """Return whether an operation must end before the driver raises or returns."""
+        with self.journal.lock:
+            return any(map(self._holds_up, self._progress.operations.values()))
+
+    def _holds_up(self, operation: Operation) -> bool:
+        is_task = operation.launched and operation.thread is None  # raising cancels tasks; threads continue
+        if self.journal.lost is not None:
+            return is_task
+        if self.error is not None:
+            return is_task or (operation.launched and self._progress.is_awaited(operation))
+        return self._progress.is_awaited(operation)
+
+    def fail(self, error: Exception) -> None:
+        """Begin no further operation. The driver raises this error once no task runs."""
+        self.error = self.error or error
+
+    def take_error(self) -> BaseException | None:
+        """Return the error that the driver must raise, or None."""
+        error, self.error = self.error or self.journal.lost, None
+        return error
+
+    def patience(self) -> float:
+        """Return the seconds until something may time out; infinity if nothing can."""
+        with self.journal.lock:
+            now, left = time.monotonic(), time_left(self.journal.state)
+            deadlines = [each.deadline for each in self._progress.operations.values()]
+            waits = [deadline - now for deadline in deadlines if deadline is not None]
+            return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
+
+    def complete(self, operation: Operation, value: Any = None, error: Exception | None = None) -> None:
+        """Record the end of an operation: its value or its error. An interrupt here loses nothing; see `_sort_out`."""
+        operation.outcome = (value, error)
+        if isinstance(run := operation.work, CallRun) and error is not None:  # runs the caller's code
+            value, error = run.results.failed(error), None
+            operation.outcome = (value, error)
+        with self.journal.lock:
+            is_awaited = self._progress.is_awaited(operation)
+            match operation.work:
+                case Question() as question if error is None and is_awaited:
+                    question.finish(value)
+                case Question() as question:
+                    self.error = self.error or (error if is_awaited else None)
+                    question.give_up()
+                case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
+                    LOG.warning(
+                        "a model request ended after the loop stopped waiting for it",
+                        extra=self._progress.log_fields(operation.path),
+                    )
+                case ModelRequest() as request:
+                    self.requests.ended(operation, request, value, error)
+                case CallRun() as run:
+                    self._runs.ended(operation, run, value, is_awaited=is_awaited)
+            self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
+
+    def cut(self, operation: Operation, error: BaseException | None = None) -> None:
+        """Record that an operation was cancelled, or ended by an exit that the driver must raise."""
+        with self.journal.lock:
+            is_awaited = self._progress.is_awaited(operation)
+            if is_awaited:
+                self.error = self.error or error
+            match operation.work:
+                case Question() as question:
+                    question.give_up()
+                case ModelRequest(summary=None) if is_awaited:
+                    self._progress.record(ev.RequestFailed(path=operation.path))
+                case CallRun() as run if is_awaited:
+                    self._runs.record_end(operation, run, None)
+            self._progress.drop(operation)
+
+    def leave(self) -> None:
+        """End a turn: drop the steps that are not stored, and give up requests. Threads continue."""
+        with self.journal.lock:
+            self.journal.drop_steps()
+            self._sort_out()
+            self.timer.pause()
+            self.error = None
+
+    def _sort_out(self) -> None:
+        """End every operation that no thread performs, except those that can still begin."""
+        for operation in tuple(self._progress.operations.values()):
+            if operation.outcome is not None:
+                self.complete(operation, *operation.outcome)
+            elif (isinstance(operation.work, CallRun) and operation.has_thread) or self._can_begin(operation):
+                continue
+            else:
+                operation.cancel()
+                self.cut(operation)
+
+    def _can_begin(self, operation: Operation) -> bool:
+        """Return whether a run has not begun and its start may be stored, or its result filters have not begun."""
+        record, is_run = operation.recorded, operation.key[0] == "run"
+        if operation.launched or not is_run or record is None:
+            return is_run and not operation.launched
+        return self._progress.is_awaited(operation) if record.stored else record.sent
+
+    def left_behind(self) -> list[Operation]:
+        """Return the operations that the loop no longer waits for. The operations of a lost loop come to their end."""
+        with self.journal.lock:
+            if self.error is not None or self.journal.lost is not None:
+                return []
+            return [
+                each
+                for each in self._progress.operations.values()
+                if each.launched and not self._progress.is_awaited(each)
+            ]
+
+    def has_runs(self) -> bool:
+        """Return whether a tool whose end may count still runs in a thread.
+
+        It takes no lock, because other handles call it while they hold theirs.
+        """
+        operations = tuple(self._progress.operations.values())
+        runs = [each.work for each in operations if isinstance(each.work, CallRun) and each.has_thread]
+        return any(map(self._progress.may_count, runs))
+
+    # --- effects ---
+
+    def _next_effect(self) -> Effect | None:
+        state = self._progress.state
+        free = self._room_beside_summaries(state)
+        for effect in outstanding(state):
+            if free is not None and isinstance(effect, SendRequest) and effect not in free:
+                continue
+            if any(key in self._progress.operations for key in keys_of(effect)):
+                continue
+            if self.error is not None and not isinstance(effect, CancelRequest):
+                continue  # the operations in progress must end first
+            if self.holds is None or not self.holds(state, effect):
+                return effect
+        return None
+
+    def _room_beside_summaries(self, state: State) -> tuple[Effect, ...] | None:
+        """Return the effects with requests for summaries counted in the budgets; None if there are none."""
+        asked = [
+            each.path
+            for each in self._progress.operations.values()
+            if isinstance(each.work, ModelRequest) and each.work.summary is not None and self._progress.is_awaited(each)
+        ]
+        if not asked:
+            return None
+        requesting = {path: state.loops[path]._replace(phase=Requesting()) for path in asked}
+        return outstanding(State({**state.loops, **requesting}))
+
+    def _begin(self, effect: Effect) -> None:
+        state = self._progress.state
+        runtime, loop = self._runtime(effect.path), self._progress.loop(effect.path)
+        if runtime is None or loop is None or self._progress.state is not state:
+            return  # the tools were compared and changed, so the effect may have changed
+        match effect:
+            case SendRequest():
+                self.requests.begin(runtime, loop)
+            case CancelRequest():
+                self.requests.cancel(effect.path)
+            case Judge():
+                judging = runtime.policies.judge(loop, effect, runtime.external(loop.setup), self.journal.now())
+                self._progress.ask(effect, judging, self._judged)
+            case RunCall():
+                self._runs.begin(runtime, loop, effect)
+            case Conclude():
+                self._runs.conclude(runtime, loop, effect)
+            case EndTurn():
+                self._progress.record(ev.TurnEnded(path=effect.path))
+
+    def _judged(self, event: ev.Judged) -> None:
+        if event.stop or event.results:
+            self._progress.record(event)
+        else:  # without a time, so that the journal can leave it out
+            self.journal.record(event)
+
+    def _runtime(self, path: Path) -> Runtime | None:
+        """Return the runtime of a loop. A loop whose tool is gone is lost with its call."""
+        state = self._progress.state
+        runtime = self._runtimes.at(state, path)
+        if runtime is None:
+            if self._runtime(path[:-1]) is not None and self._progress.loop(path) is not None:
+                self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
+            return None
+        if runtime.is_new:
+            old = state.loops[path].setup
+            setup, runtime.is_new = runtime.setup(old), False
+            if setup != old:
+                runtime.is_unchecked = True
+                self._progress.record(ev.Woken(setup, path=path))
+        return runtime
+
+    def _end_orphans(self) -> None:
+        """Record the ends of requests and calls that are in progress in the state, but not in this process."""
+        for path, loop in driven(self._progress.state):
+            if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
+                self._progress.record(ev.RequestFailed(path=path))
+            round_ = loop.round if isinstance(loop.phase, Running) else None
+            for call in round_.having(Status.RUNNING) if round_ is not None else ():
+                if not call.has_loop and ("run", *path, call.id) not in self._progress.operations:
+                    self._progress.record(ev.Ended(call.id, None, path=path))
+
+    def _drop_stale_questions(self) -> None:
+        """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""
+        for operation in tuple(self._progress.operations.values()):
+            is_before_effect = isinstance(operation.work, Question) and operation.key[0] != "run"
+            if is_before_effect and operation.launched and not self._progress.is_awaited(operation):
+                operation.cancel()
+                self._progress.drop(operation)
+
+    def _let_time_pass(self) -> None:
+        now = time.monotonic()
+        for operation in tuple(self._progress.operations.values()):
+            if operation.deadline is None or operation.deadline > now or not self._progress.is_awaited(operation):
+                continue
+            if isinstance(run := operation.work, CallRun):
+                self._runs.record_end(operation, run, run.timed_out(left_behind=True))
+                self._progress.drop(operation)
+        left = time_left(self._progress.state)
+        if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):
+            self._progress.record(ev.Ticked())

@@ -1,0 +1,44 @@
+"""A failed request, as data for the machine and as an exception for the caller."""
+
+from __future__ import annotations
+
+from toolloop.errors import ModelError, OutsideError, ProtocolError
+from toolloop.machine.record.loop import Failure
+
+
+def describe(error: Exception) -> str:
+    """Return the message of an exception, with its class if it is not an error of toolloop."""
+    name = "" if isinstance(error, OutsideError) else f"{type(error).__name__}: "
+    try:
+        return f"{name}{error}"
+    except Exception:  # noqa: BLE001 - the exception's own `__str__` raised
+        return f"{name}it has no readable message"
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return the data of an exception raised by a request."""
+    if isinstance(error, ProtocolError):
+        return Failure("protocol", str(error), retryable=error.retryable)
+    return Failure(
+        "model",
+        str(error),
+        status=getattr(error, "status", None),
+        error_type=getattr(error, "kind", None),
+        retryable=bool(getattr(error, "retryable", False)),
+        retry_after=getattr(error, "retry_after", None),
+        request_id=getattr(error, "request_id", None),
+    )
+
+
+def error_of(failure: Failure) -> ModelError | ProtocolError:
+    """Return the exception for a failed request."""
+    if failure.kind == "protocol":
+        return ProtocolError(failure.message, retryable=failure.retryable)
+    return ModelError(
+        failure.message,
+        status=failure.status,
+        kind=failure.error_type,
+        retryable=failure.retryable,
+        retry_after=failure.retry_after,
+        request_id=failure.request_id,
+    )

@@ -1,0 +1,241 @@
+"""The operations in progress, whether the loop still waits for each, and their active time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attrs import evolve
+
+from toolloop._engine.operations import DIGITS, Key, ModelRequest, Operation, Question
+from toolloop._engine.questions import Questions
+from toolloop._engine.tool_calls import CallRun
+from toolloop._journal.journal import Journal, PendingRecord
+from toolloop.events import WatchEvent
+from toolloop.machine.queries import driven_at
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Conclude, Effect, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running, round_of
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules.calls import ends
+from toolloop.machine.tree import outstanding
+from toolloop.machine.values.calls import Call, Result, Status
+from toolloop.machine.values.usage import IterationUsage
+
+# These events follow from others and have no time; it goes with the next event that has one. `Opened` has a time,
+# because the seconds before it do not belong to its loop.
+_UNTIMED = (ev.Requested, ev.Started, ev.TurnEnded)
+
+
+class ActiveTimer:
+    """Measures the seconds from one event to the next."""
+
+    def __init__(self) -> None:
+        """Start paused, because the driver has not begun."""
+        self._last = time.monotonic()
+        self._paused: float | None = self._last
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the timer is stopped: no driver works, or it waits for the reader of a stream."""
+        return self._paused is not None
+
+    def pause(self) -> None:
+        """Stop the timer, while the caller reads or no driver works."""
+        if self._paused is None:
+            self._paused = time.monotonic()
+
+    def resume(self) -> None:
+        """Count again."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            self._last += time.monotonic() - paused
+
+    def so_far(self) -> float:
+        """Return the seconds since the last split."""
+        return (time.monotonic() if self._paused is None else self._paused) - self._last
+
+    def split(self) -> float:
+        """Return the seconds since the last split, and start again. The rounding error is carried over."""
+        seconds = max(0.0, round(self.so_far(), DIGITS))
+        self._last += seconds
+        return seconds
+
+
+class InProgress:
+    """The operations in progress in a tree of loops. Hold the lock of the journal when you call a method.
+
+    Attributes:
+        journal: of the tree.
+        timer: measures the active seconds of each event.
+        operations: the operations by key.
+
+    """
+
+    def __init__(self, journal: Journal, report_usage: Callable[[IterationUsage], None] | None) -> None:
+        """`report_usage`: called with the usage of each request."""
+        self.journal = journal
+        self.timer = ActiveTimer()
+        self.operations: dict[Key, Operation] = {}
+        self._report_usage = report_usage
+
+    @property
+    def state(self) -> State:
+        """Return the state of the tree."""
+        return self.journal.state
+
+    def loop(self, path: Path) -> Loop | None:
+        """Return the loop at a path if it is driven; None if it is gone, or a loop above it is not running."""
+        return driven_at(self.journal.state, path)
+
+    def record(self, event: ev.Event, kind: Any = None) -> PendingRecord:
+        """Record an event, with the time and the active seconds since the last event that has them."""
+        known = len(self.state.root.usage_log)
+        if not isinstance(event, _UNTIMED):
+            event = evolve(event, at=self.journal.now(), seconds=self.timer.split())
+        record = self.journal.record(event, kind)
+        if self._report_usage is not None:
+            for usage in self.state.root.usage_log[known:]:
+                self._report_usage(usage)
+        return record
+
+    def announce(self, event: WatchEvent) -> None:
+        """Deliver a watch event that does not come from an event of the machine. Call it without the lock."""
+        with self.journal.lock:
+            self.journal.bus.note([event])
+        self.journal.bus.tell()
+
+    def has(self, operation: Operation) -> bool:
+        """Return whether an operation is in progress."""
+        return self.operations.get(operation.key) is operation
+
+    def add(self, operation: Operation) -> None:
+        """Add an operation."""
+        self.operations = {**self.operations, operation.key: operation}
+
+    def drop(self, operation: Operation) -> None:
+        """Remove an operation, if it exists."""
+        self.operations = {key: each for key, each in self.operations.items() if each is not operation}
+
+    def ask(self, effect: Effect, asking: Questions[Any], finish: Callable[[Any], None]) -> None:
+        """Call the caller's functions before an effect. The events so far are stored before that.
+
+        Args:
+            effect: the effect; the loop waits for the answer as long as it is outstanding.
+            asking: yields each function with its arguments.
+            finish: takes the answer.
+
+        """
+        key, place = keys_of(effect)[-1], self._place(effect.path)
+
+        def is_wanted() -> bool:
+            is_here = self._place(effect.path) == place  # ids may repeat, so the key alone may be that of a later round
+            return is_here and any(key in keys_of(each) for each in outstanding(self.state))
+
+        self._ask(effect.path, key, Question(asking, finish, lambda: None, is_wanted))
+
+    def _place(self, path: Path) -> tuple[Any, ...] | None:
+        """Return the identity of the loop at a path and of its last reply."""
+        loop = self.loop(path)
+        return None if loop is None else (loop.setup.within, loop.iterations)
+
+    def ask_filters(
+        self, run: CallRun, result: Result, asking: Questions[Result], record: Callable[[Result | None], object]
+    ) -> None:
+        """Call the result filters before a result is recorded, as long as it may count.
+
+        If not all of them can be called, the result is recorded as the last one returned it.
+        """
+        key = ("run", *run.path, run.call.id)
+
+        def is_wanted() -> bool:
+            loop = self.loop(run.path)
+            return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
+
+        self._ask(run.path, key, Question(asking, record, lambda: record(run.result), is_wanted))
+
+    def _ask(self, path: Path, key: Key, question: Question) -> None:
+        try:
+            question.first = next(question.asking)
+        except StopIteration as done:  # there are no filters, as for most calls
+            question.finish(done.value)
+            return
+        operation = Operation(path, key, question)
+        question.goes_on = partial(self._goes_on, operation)
+        self.add(operation)
+
+    def _goes_on(self, operation: Operation) -> bool:
+        """Return whether to call the next function. Once the loop does not wait for the answer, it never will again."""
+        with self.journal.lock:
+            if is_awaited := self.is_awaited(operation):
+                return is_awaited
+            self.drop(operation)
+            return False
+
+    def is_awaited(self, operation: Operation) -> bool:
+        """Return whether the loop still waits for this operation."""
+        if not self.has(operation):
+            return False
+        loop = self.loop(operation.path)
+        match operation.work:
+            case ModelRequest(summary=None):
+                return loop is not None and isinstance(loop.phase, Requesting)
+            case ModelRequest():
+                return loop is not None and isinstance(loop.phase, Ready)
+            case CallRun() as run:
+                return loop is not None and _runs(loop, run)
+            case Question() as question:
+                return question.is_wanted()
+
+    def may_count(self, run: CallRun, result: Result | None = None) -> bool:
+        """Return whether the end of a run may still be the result of its call. `result`: None if it is unknown."""
+        *above, call = (self._call((*run.path, run.call.id)[:length]) for length in range(1, len(run.path) + 2))
+        loop = self.state.at(run.path)
+        round_ = None if loop is None else round_of(loop)
+        if round_ is None or call is None or round_.iteration != run.context.iteration:
+            return False
+        return ends(call, run.call.attempts, result) and all(each and each.status is Status.RUNNING for each in above)
+
+    def _call(self, path: Path) -> Call | None:
+        """Return the call at a path, if its round is open."""
+        loop = self.state.at(path[:-1])
+        round_ = None if loop is None else round_of(loop)
+        return None if round_ is None else round_.find(path[-1])
+
+    def log_fields(self, path: Path) -> dict[str, str]:
+        """Return the log fields of a loop."""
+        return {"loop_id": self.state.root.setup.loop_id, "path": "/".join(path)}
+
+
+def one_question(ask: Callable[[], Any]) -> Questions[Any]:
+    """Call one function. The answer is its value, or the exception that it raised."""
+    try:
+        return (yield ask, ())
+    except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
+        return error
+
+
+def _runs(loop: Loop, run: CallRun) -> bool:
+    """Return whether a loop waits for the end of this run."""
+    if loop.round is None or not isinstance(loop.phase, Running) or run.setup.within != loop.setup.within:
+        return False
+    call = loop.round.find(run.call.id)
+    is_running = call is not None and call.status is Status.RUNNING
+    return is_running and run.identity == (loop.round.iteration, call.attempts if call else 0)
+
+
+def keys_of(effect: Effect) -> tuple[Key, ...]:
+    """Return the keys of the operations that an effect may have led to."""
+    path = effect.path
+    match effect:
+        case SendRequest():
+            return ("request", *path), ("secrets", *path)
+        case Judge():
+            return (("judge", *path),)
+        case RunCall(call_id=call_id):
+            return (("begin", *path, call_id),)
+        case Conclude(call_id=call_id):
+            return (("conclude", *path, call_id),)
+    return ()

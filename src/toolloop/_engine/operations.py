@@ -1,0 +1,203 @@
+"""The operations of a driver: a model request, a run of a tool, or a question to a function of the caller."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from toolloop._engine.questions import Question as Asked
+from toolloop._engine.questions import Questions, ask_each, await_each
+from toolloop._engine.tool_calls import CallRun, Steps
+from toolloop.machine.record.state import Path
+from toolloop.providers.accumulate import Accumulator
+from toolloop.providers.protocol import Reply, Request
+from toolloop.providers.replies import built_reply
+
+if TYPE_CHECKING:
+    from toolloop._journal.journal import PendingRecord
+
+LOG = logging.getLogger("toolloop")
+
+Key = tuple[str, ...]
+DIGITS = 4  # of a second, in events
+
+
+@define(eq=False)
+class ModelRequest:
+    """A model request.
+
+    Attributes:
+        hear: takes an event of the reply's stream, and returns whether the loop still waits for the reply; None if the
+            reply is not streamed.
+        around: the context manager of the observers.
+        read: the part of the reply that was streamed so far.
+        summary: how to use the reply, if the request is for a summary of the history.
+
+    """
+
+    request: Request
+    provider: Any
+    hear: Callable[[Mapping[str, Any]], bool] | None = None
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    read: Accumulator = field(factory=Accumulator)
+    summary: Any = None
+
+    def perform(self) -> Steps:
+        """Send the request, and read the reply."""
+        with self.around():
+            if self.hear is None:
+                return self.provider.send(self.request)
+            events = self.provider.stream(self.request)
+            try:
+                for event in events:
+                    if not self.hear(event):
+                        break  # the loop no longer waits for it
+                    yield
+                return self._whole(events)
+            finally:
+                close(events)
+
+    async def perform_async(self, was_read: Callable[[], Awaitable[None]]) -> Any:
+        """Send the request, and read the reply."""
+        with self.around():
+            if self.hear is None:
+                return await self.provider.send(self.request)
+            events = self.provider.stream(self.request)
+            try:
+                async for event in events:
+                    if not self.hear(event):
+                        break
+                    await was_read()
+                return self._whole(events)
+            finally:
+                await aclose(events)
+
+    def _whole(self, events: object) -> Reply:
+        return built_reply(self.read.message(), getattr(events, "request_id", None))
+
+
+@define(eq=False)
+class Question:
+    """Calls of the caller's functions: policies, `stop_when`, filters, and functions that return parameters.
+
+    Attributes:
+        asking: a generator that yields each function with its arguments, and is sent its value or its exception.
+        finish: takes the value of the generator.
+        give_up: called if the question was cancelled, or the loop no longer waits for the answer.
+        is_wanted: returns whether the loop waits for the answer.
+        first: the first function, with its arguments.
+        goes_on: returns whether to call the next function, after the first.
+
+    """
+
+    asking: Questions[Any]
+    finish: Callable[[Any], object]
+    give_up: Callable[[], object]
+    is_wanted: Callable[[], bool]
+    first: Asked = field(init=False)
+    goes_on: Callable[[], bool] = field(init=False)
+
+    def perform(self) -> Steps:
+        """Call one function after the other."""
+        return ask_each(self.asking, self.first, self.goes_on)
+        yield
+
+    async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Any:
+        """Call one function after the other, and await those that are declared async."""
+        return await await_each(self.asking, self.first, self.goes_on)
+
+
+@define(eq=False)
+class Operation:
+    """Something to perform.
+
+    Attributes:
+        path: the path of its loop.
+        key: its key; at most one operation with a key is in progress.
+        work: the work. `perform()` does it in a thread: each step lets the reader of a stream read, and the value is
+            the outcome. `perform_async(was_read)` does it in an event loop; `was_read` waits until the reader of a
+            stream has read everything.
+        recorded: the record that allows it; None if it needs no record.
+        launched: whether it is being performed.
+        begun: when that began, by `time.monotonic`.
+        thread: the thread that performs it, or is about to; None if the driver or a task performs it.
+        outcome: its value and its error, until they are recorded.
+        cancel: cancels the task that performs it.
+
+    """
+
+    path: Path
+    key: Key
+    work: ModelRequest | CallRun | Question
+    recorded: PendingRecord | None = None
+    launched: bool = False
+    begun: float = field(factory=time.monotonic)
+    thread: Thread | None = None
+    outcome: tuple[Any, Exception | None] | None = None
+    cancel: Callable[[], object] = lambda: None
+
+    @property
+    def name(self) -> str:
+        """Return the name for its thread; for a tool run, it has the path of the call."""
+        return f"toolloop-{'/'.join(self.key[1:] if isinstance(self.work, CallRun) else self.key)}"
+
+    @property
+    def took(self) -> float:
+        """Return the seconds since it began."""
+        return round(time.monotonic() - self.begun, DIGITS)
+
+    @property
+    def has_thread(self) -> bool:
+        """Return whether a thread performs it, or is about to."""
+        return self.thread is not None and self.thread.is_alive()
+
+    @property
+    def runs_in_thread(self) -> bool:
+        """Return whether an async driver performs it in a thread, because it runs a plain function."""
+        return isinstance(self.work, CallRun) and not self.work.tool.is_async
+
+    @property
+    def limit(self) -> float | None:
+        """Return its limit in seconds; None means no limit."""
+        return self.work.limit if isinstance(self.work, CallRun) else None
+
+    @property
+    def deadline(self) -> float | None:
+        """Return the deadline of a tool in a thread, by `time.monotonic`. The task of an async tool cancels it."""
+        return None if self.limit is None or not self.launched or self.thread is None else self.begun + self.limit
+
+
+def close(stream: object) -> None:
+    """Close the stream of a provider, if it can be closed. A failure does not change the reply."""
+    try:
+        getattr(stream, "close", lambda: None)()
+    except Exception:
+        LOG.exception("could not close the stream of a reply")
+
+
+async def aclose(stream: object) -> None:
+    """Close an async stream; see `close`."""
+    if (closing := getattr(stream, "aclose", None)) is not None:
+        try:
+            await closing()
+        except Exception:
+            LOG.exception("could not close the stream of a reply")
+
+
+def exhaust(steps: Steps, wait: Callable[[], None] | None = None) -> Any:
+    """Return the value of a generator. `wait`: called at each of its steps."""
+    try:
+        while True:
+            next(steps)
+            if wait is not None:
+                wait()
+    except StopIteration as done:
+        return done.value
+    finally:
+        steps.close()

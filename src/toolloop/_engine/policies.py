@@ -1,0 +1,220 @@
+"""Call the caller's functions for a call: `stop_when` and the policies before it, the result filters after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
+
+from attrs import evolve, frozen
+
+from toolloop._engine.questions import Questions
+from toolloop._engine.tool_calls import CallRun
+from toolloop._interface.calls import View
+from toolloop._interface.config import LoopConfig, Opinion, ResultFilter
+from toolloop._interface.decisions import to_record
+from toolloop.errors import IllegalCommand
+from toolloop.events import ResultFiltered
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Judge
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.rules.calls import LATEST
+from toolloop.machine.values.calls import (
+    Answer,
+    Approve,
+    Ask,
+    Call,
+    Deny,
+    Grant,
+    Outcome,
+    PolicyResult,
+    Reject,
+    Result,
+    Wait,
+    Why,
+)
+from toolloop.machine.values.jsontext import a_type, decode, encode, well_formed
+from toolloop.machine.values.texts import say
+from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
+from toolloop.tools.calls import Preview, ToolCall
+from toolloop.tools.failures import shortened
+from toolloop.tools.responses.results import kinds_for
+
+LOG = logging.getLogger("toolloop.tools")
+
+AnyTool = Tool[..., Any]
+
+
+@frozen
+class Policies:
+    """Asks the policies about calls: the policy of the configuration, then `needs_approval` of the tool."""
+
+    tools: ToolRegistry
+    config: LoopConfig
+
+    def judge(self, loop: Loop, effect: Judge, external: frozenset[str], now: float) -> Questions[ev.Judged]:
+        """Ask `stop_when`, then the policies about each call in the model's order.
+
+        Args:
+            loop: the loop, which is judging its last reply.
+            effect: the calls to judge, and whether to ask `stop_when`.
+            external: the names of the tools whose results come from the caller.
+            now: the time, in seconds since the epoch.
+
+        Raises:
+            Exception: `stop_when` raised it.
+
+        """
+        if effect.stop_when and self.config.stop_when is not None:
+            stop = yield self.config.stop_when, (View(loop),)
+            if stop:
+                return ev.Judged(path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
+        results: list[tuple[str, PolicyResult]] = []
+        calls = [] if loop.round is None else [each for each in loop.round.calls if each.id in effect.calls]
+        for call in calls:
+            tool = self.tools.get(call.name)
+            result: PolicyResult | None = self._rejection(loop, call, tool, external)
+            if result is None:
+                opinion = yield from self._opinion(loop, call, tool)
+                result = self._result_of(opinion, call, tool, external, now)
+            if isinstance(result, Wait) and tool is not None and tool.preview is not None:
+                result = evolve(result, preview=(yield from _preview(tool.preview, call)))
+            if result is not None:
+                results.append((call.id, result))
+        return ev.Judged(path=effect.path, results=tuple(results))
+
+    def _result_of(  # noqa: PLR0911 - one return for each opinion
+        self, opinion: Opinion, call: Call, tool: AnyTool | None, external: frozenset[str], now: float
+    ) -> PolicyResult | None:
+        """Return the policy result for an opinion; None lets the call run. An invalid opinion asks the caller."""
+        why = Why.EXTERNAL if tool is None else Why.APPROVAL
+        match opinion:
+            case None | Approve() if tool is None:
+                return Wait(why)
+            case None:
+                return None
+            case Ask(reason=reason, fresh=fresh, expires_in=expires_in):
+                reason = None if reason is None else well_formed(str(reason))
+                return Wait(why, reason, fresh=bool(fresh), expires_in=_seconds(expires_in))
+            case Approve(remember=Grant()):
+                return Wait(why, "of the policy: only a person can give a grant", fresh=True)
+            case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
+                return Wait(why, "the policy approved with an input that does not fit the schema", fresh=True)
+        known = {*self.tools.names, *external}
+        try:
+            return to_record(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=known)
+        except IllegalCommand as error:
+            return Wait(why, f"of the policy: {error}", fresh=True)
+
+    def _rejection(self, loop: Loop, call: Call, tool: AnyTool | None, external: frozenset[str]) -> Reject | None:
+        """Reject a call of an unknown tool, or with an input that does not fit. The policies never see it."""
+        texts = loop.setup.texts
+        if tool is not None:
+            problems = misfit(tool, decode(call.effective_input))
+            if problems is None:
+                return None
+            text = say(texts, "invalid_input", name=call.name, problems=problems)
+            return Reject(Outcome.INVALID_INPUT, text)
+        if call.name in external:
+            return None
+        if call.name in loop.setup.gone:
+            return Reject(Outcome.UNKNOWN_TOOL, say(texts, "tool_gone", name=call.name))
+        known = ", ".join(sorted({*self.tools.names, *external})) or "none"
+        return Reject(Outcome.UNKNOWN_TOOL, say(texts, "unknown_tool", name=call.name, known=known))
+
+    def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
+        """Return a decision, an `Ask`, or None to let the call run. A policy that fails asks the caller."""
+        policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
+        shown = ToolCall(call, loop.setup, loop.iterations)
+        if policy is not None:
+            opinion = yield from _asking_on_failure(policy, (shown, View(loop)))
+            if isinstance(opinion, (Approve, Deny, Answer, Ask)):
+                digest = getattr(opinion, "digest", None)
+                is_bound = digest is None or digest == shown.digest
+                return opinion if is_bound else Ask("the policy decided another call", fresh=True)
+            if opinion is not None:
+                return Ask(f"the policy returned {type(opinion).__name__}, which is not a decision", fresh=True)
+        if isinstance(needs_approval, bool):
+            return Ask() if needs_approval else None
+        needed = yield from _asking_on_failure(needs_approval, (shown,))
+        try:
+            return needed if isinstance(needed, Ask) else Ask() if needed else None
+        except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
+            return Ask(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
+
+
+def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Questions[Any]:
+    try:
+        return (yield function, arguments)
+    except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller decides
+        return Ask(f"the policy raised {type(error).__name__}", fresh=True)
+
+
+def _preview(preview: Preview, call: Call) -> Questions[str]:
+    """Return the preview of a call. An error becomes the text, because a person still decides the call."""
+    try:
+        text = yield preview, (decode(call.effective_input),)
+        return well_formed(text) if isinstance(text, str) else f"preview returned {a_type(text)}, which is not a string"
+    except Exception as error:  # noqa: BLE001 - of the caller's function
+        return f"preview failed: {describe_failure(error)}"
+
+
+def _seconds(expires_in: Any) -> float | None:
+    """Return the limit in seconds that a policy sets. With an invalid value, the call expires at once."""
+    if expires_in is None:
+        return None
+    is_number = isinstance(expires_in, (int, float)) and not isinstance(expires_in, bool)
+    return float(min(expires_in, LATEST)) if is_number and 0 <= expires_in < inf else 0.0
+
+
+def misfit(tool: AnyTool, given: Any) -> str | None:
+    """Return the problems of an input that does not fit a tool's schema, one per line; None if it fits.
+
+    If the tool's own code raises (a validator, a default), the model also gets that as a problem.
+    """
+    try:
+        tool.prepare(given)
+    except InvalidInput as error:
+        problems = error.problems
+    except Exception as error:  # noqa: BLE001 - see above
+        problems = (f"input: it could not be checked: {describe_failure(error)}",)
+    else:
+        return None
+    return shortened("\n".join(f"- {problem}" for problem in problems))
+
+
+def filtering(
+    filters: Sequence[ResultFilter], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
+) -> Questions[Result]:
+    """Call each result filter in turn, with the content that the previous one returned.
+
+    A filter that fails is logged, and changes nothing.
+
+    Args:
+        filters: `result_filters` of the configuration.
+        run: the run that ended. Its `result` is updated after each filter, in case a later one is cancelled.
+        result: its result. Errors are not filtered.
+        tell: called with an event for each change.
+
+    """
+    run.result = result
+    if result.outcome is not Outcome.RETURNED:
+        return result
+    call, iteration = ToolCall(run.call, run.setup, run.context.iteration), run.context.iteration
+    for each in filters:
+        name = type(each).__name__
+        try:
+            name = str(getattr(each, "__name__", name))
+            new = yield each, (call, decode(result.content))
+            if new is None:
+                continue
+            content = encode(run.results.sendable(new))
+        except Exception:
+            LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
+            continue
+        if content != result.content:
+            sizes = len(result.content), len(content)
+            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
+            run.result = result = evolve(result, content=content, plain=None)
+    return result

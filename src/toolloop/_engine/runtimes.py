@@ -1,0 +1,146 @@
+"""The runtime of each loop of a tree: its tools, configuration, request maker, policies and compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from attrs import define, evolve
+
+from toolloop._engine.compacting import Compactor
+from toolloop._engine.policies import Policies
+from toolloop._engine.sub_loops import SubLoop
+from toolloop._interface.config import LoopConfig
+from toolloop._requests.params import RequestMaker, Secrets, external_names
+from toolloop.events import Observer
+from toolloop.machine.record.loop import Loop, round_of
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.setup import Setup
+from toolloop.tools import Tool, ToolRegistry
+
+
+@define(eq=False)
+class Runtime:
+    """The parts that drive one loop.
+
+    Attributes:
+        within: the calls that the loop is inside of; see `Setup`.
+        requests: makes its requests.
+        policies: judge its calls.
+        compactor: decides when to compact its history.
+        is_new: whether another driver began the loop, so that its tools must be compared with those here.
+        is_unchecked: whether its tools changed, so that its history must be checked against them.
+        secrets: calls the caller's code for the parameters that are not stored; None if they are known.
+
+    """
+
+    tools: ToolRegistry
+    config: LoopConfig
+    within: tuple[tuple[int, str, int], ...]
+    requests: RequestMaker
+    policies: Policies
+    compactor: Compactor
+    is_new: bool = False
+    is_unchecked: bool = False
+    secrets: Callable[[], Secrets] | None = None
+
+    @classmethod
+    def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
+        """Return the runtime of a loop with this setup."""
+        requests = RequestMaker([tool.definition() for tool in _in_order(setup, tools)], secrets)
+        return cls(
+            tools,
+            config,
+            setup.within,
+            requests,
+            Policies(tools, config),
+            Compactor(config.strategies(), tools, requests),
+        )
+
+    def external(self, setup: Setup) -> frozenset[str]:
+        """Return the names of the tools that only the parameters define."""
+        return external_names(decode(setup.params), self.tools.names) if '"tools"' in setup.params else frozenset()
+
+    def known_tools(self, loop: Loop) -> Collection[str] | None:
+        """Return the names of all tools that a result may refer to; None if not all are known."""
+        defined = decode(loop.setup.params).get("tools") or ()
+        named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
+        if not named or any('"tool_addition"' in text for text in loop.messages):
+            return None
+        return frozenset(self.tools.names) | self.external(loop.setup)
+
+    def setup(self, setup: Setup) -> Setup:
+        """Return the setup of a loop with the tools and callables of this process."""
+        return evolve(
+            setup,
+            tools=tuple(tool.facts() for tool in _in_order(setup, self.tools)),
+            gone=(setup.gone | {facts.name for facts in setup.tools}) - set(self.tools.names),
+            callables=self.config.callables(),
+        )
+
+
+def _in_order(setup: Setup, tools: ToolRegistry) -> list[Tool[..., Any]]:
+    """Return tools in the order in which the loop has them, so that its requests keep their bytes."""
+    places = {facts.name: place for place, facts in enumerate(setup.tools)}
+    return sorted(tools, key=lambda tool: places.get(tool.name, len(places)))
+
+
+class Runtimes:
+    """The runtimes of a tree of loops."""
+
+    def __init__(self, root: Runtime) -> None:
+        """Start with the runtime of the outermost loop."""
+        self.root = root
+        self._nested: dict[Path, Runtime] = {}
+
+    def at(self, state: State, path: Path) -> Runtime | None:
+        """Return the runtime of a loop; None if the loop does not exist, or the tool of its call is gone."""
+        runtime = self.root
+        for depth, call_id in enumerate(path, 1):
+            above, loop = state.at(path[: depth - 1]), state.at(path[:depth])
+            round_ = None if above is None else round_of(above)
+            call = None if round_ is None else round_.find(call_id)
+            tool = None if call is None else runtime.tools.get(call.name)
+            if loop is None or call is None or not isinstance(tool, SubLoop):
+                return None
+            known = self._nested.get(path[:depth])
+            if known is None or known.within != loop.setup.within:
+                known = self.begin(loop.setup, tool, Secrets())
+                known.is_new = True
+                known.secrets = partial(tool.secrets, decode(call.effective_input))
+            runtime = known
+        return runtime
+
+    def begin(self, setup: Setup, tool: SubLoop, secrets: Secrets) -> Runtime:
+        """Make the runtime of a new loop inside a call of this tool."""
+        runtime = self._nested[setup.path] = Runtime.of(setup, tool.registry, tool.config, secrets)
+        return runtime
+
+    def keep(self, state: State, *, as_new: bool) -> None:
+        """Drop the runtimes of loops that are gone. `as_new`: another driver may have driven the others meanwhile."""
+        self._nested = {path: runtime for path, runtime in self._nested.items() if path in state.loops}
+        for runtime in self._nested.values():
+            runtime.is_new = runtime.is_new or as_new
+
+    def observers(self, path: Path) -> Sequence[Observer]:
+        """Return the observers of a loop: its own, and those of the loops above it."""
+        if not path:
+            return self.root.config.observers
+        nested = (self._nested.get(path[:depth]) for depth in range(1, len(path) + 1))
+        inside = (runtime.config.observers for runtime in nested if runtime is not None)
+        return [*self.root.config.observers, *(observer for observers in inside for observer in observers)]
+
+
+class ToolsOfLoops(Protocol):
+    """The tools of each loop of a tree: `Runtimes`, or the facts that the journal keeps."""
+
+    @property
+    def root(self) -> Runtime:
+        """The runtime of the outermost loop."""
+        ...
+
+    def at(self, state: State, path: Path) -> Runtime | None:
+        """Return the runtime of the loop at a path, if it has one."""
+        ...

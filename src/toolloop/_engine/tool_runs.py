@@ -1,0 +1,155 @@
+"""Start the calls of a tree of loops, and record their ends."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from toolloop._engine.in_progress import InProgress, one_question
+from toolloop._engine.operations import DIGITS, Operation
+from toolloop._engine.policies import filtering
+from toolloop._engine.runtimes import Runtime, Runtimes
+from toolloop._engine.sub_loops import SubLoop
+from toolloop._engine.tool_calls import CallRun, prepare_run
+from toolloop.events import CallProgress, CallStarted
+from toolloop.machine.queries import answer_of
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import Conclude, RunCall
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.rules.calls import digest_of
+from toolloop.machine.tree import outstanding
+from toolloop.machine.values.calls import Call, Outcome, Result, Status
+
+LOG = logging.getLogger("toolloop")
+
+_LENGTH = 16  # characters of a digest, enough for an audit
+
+
+class ToolRuns:
+    """Starts calls, and records their ends."""
+
+    def __init__(self, progress: InProgress, runtimes: Runtimes, caller_state: Any) -> None:
+        """`caller_state`: the caller's own object, which tools read as `ToolContext.state`."""
+        self._progress = progress
+        self._runtimes = runtimes
+        self._caller_state = caller_state
+
+    def begin(self, runtime: Runtime, loop: Loop, effect: RunCall) -> None:
+        """Start a call."""
+        call = _call(loop, effect.call_id)
+        tool = runtime.tools.get(call.name)
+        if isinstance(tool, SubLoop):
+            now, iteration = self._progress.journal.now(), _iteration(loop)
+            asking = one_question(partial(tool.begun, loop.setup, iteration, call, at=now))
+            finish = partial(self._begin_nested, effect, loop, call, tool)
+            self._progress.ask(effect, asking, finish)
+        else:
+            self._start(runtime, loop, call)
+
+    def _start(self, runtime: Runtime, loop: Loop, call: Call) -> tuple[Operation, CallRun]:
+        """Record that a call starts."""
+        path, iteration, bus = loop.setup.path, _iteration(loop), self._progress.journal.bus
+        operation: Operation
+
+        def report(*progress: Any) -> None:
+            if self._progress.is_awaited(operation):
+                self._progress.announce(CallProgress(iteration, call.id, call.name, *progress, path=path))
+
+        run = prepare_run(
+            runtime.tools,
+            loop.setup,
+            iteration,
+            call._replace(status=Status.RUNNING, attempts=call.attempts + 1),
+            known=partial(runtime.known_tools, loop),
+            caller_state=self._caller_state,
+            cancelled=lambda: not self._progress.is_awaited(operation),
+            report=report,
+        )
+        if self._runtimes.observers(path):
+            run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
+        operation = Operation(path, ("run", *path, call.id), run)
+        self._progress.add(operation)
+        digest = None
+        if self._progress.journal.is_stored:
+            digest = digest_of(loop.setup, iteration, call)[:_LENGTH]
+        operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
+        return operation, run
+
+    def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
+        """Open the loop inside a call. If that fails, the error is the result of the call."""
+        loop = self._progress.loop(effect.path)
+        runtime = self._runtimes.at(self._progress.state, effect.path)
+        if loop is None or runtime is None or effect not in outstanding(self._progress.state):
+            return
+        if loop.setup != seen.setup or _call(loop, call.id) != call:
+            return  # the effect is begun again with the new state
+        if isinstance(came, Exception):
+            operation, run = self._start(runtime, loop, call)
+            self.record_end(operation, run, run.results.failed(came), "step")
+            self._progress.drop(operation)
+        else:
+            opened, secrets = came
+            self._progress.record(opened)
+            self._runtimes.begin(opened.setup, tool, secrets)
+
+    def ended(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
+        """Record the result of a run, once the result filters have seen it."""
+        run.took = operation.took
+        may_count = self._progress.may_count(run, result)
+        runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
+        filters = () if runtime is None else runtime.config.result_filters
+        if not is_awaited:
+            extra = {**self._progress.log_fields(operation.path), "call_id": run.call.id}
+            LOG.warning("a call ended after the loop stopped waiting for it", extra=extra)
+            if not self._progress.journal.is_stored and not may_count:
+                return  # with a store, the journal keeps late ends
+        if not filters or result.outcome is not Outcome.RETURNED:
+            self.record_end(operation, run, result)
+            return
+        asking = filtering(filters, run, result, self._progress.announce)
+        self._progress.ask_filters(run, result, asking, partial(self.record_end, operation, run))
+
+    def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
+        """Record the end of a run. `result`: None if it was cancelled, so that its effects are unknown."""
+        took = operation.took if run.took is None else run.took
+        ended = ev.Ended(
+            run.call.id,
+            result,
+            took,
+            *run.identity,
+            above=run.setup.runs,
+            spent=tuple(run.spent),
+            path=operation.path,
+        )
+        self._progress.record(ended, kind)
+
+    def conclude(self, runtime: Runtime, loop: Loop, effect: Conclude) -> None:
+        """End a call whose loop is over, with the result of that loop."""
+        call, nested = _call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
+        result = answer_of(nested, loop.setup.texts)
+        finish = partial(self._concluded, effect, loop, call.attempts, round(nested.active, DIGITS))
+        if runtime.tools.get(call.name) is None:
+            finish(result)
+            return
+        known = partial(runtime.known_tools, loop)
+        run = prepare_run(runtime.tools, loop.setup, _iteration(loop), call, known=known)
+        asking = filtering(runtime.config.result_filters, run, result, self._progress.announce)
+        self._progress.ask(effect, asking, finish)
+
+    def _concluded(self, effect: Conclude, loop: Loop, attempt: int, took: float, result: Result) -> None:
+        run, above = (_iteration(loop), attempt), loop.setup.runs
+        ended = ev.Ended(effect.call_id, result, took, *run, above=above, path=effect.path)
+        self._progress.record(ended, "step")  # it can be derived again
+
+
+def _call(loop: Loop, call_id: str) -> Call:
+    """Return a call of the open round."""
+    call = None if loop.round is None else loop.round.find(call_id)
+    if call is None:
+        raise AssertionError(f"the effect names {call_id!r}, which is not in the open round")
+    return call
+
+
+def _iteration(loop: Loop) -> int:
+    return 0 if loop.round is None else loop.round.iteration

@@ -1,0 +1,1 @@
+"""What a caller holds: commands, opening and waking, the results of turns, and both handles."""

@@ -1,0 +1,221 @@
+"""The async handle, for asyncio and trio."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+
+import anyio.lowlevel
+
+from toolloop._drivers.async_driver import AsyncDriver
+from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.streaming import AsyncTurnStream, AsyncUnread
+from toolloop._engine.questions import await_each, call_either
+from toolloop._handles.assembly import Driver
+from toolloop._handles.handle import HandleBase
+from toolloop._handles.issuing import ENDED
+from toolloop._handles.opening import Here
+from toolloop._interface.config import LoopConfig
+from toolloop._interface.results import Completed, Error, Turn, Yielded
+from toolloop._journal.journal import LOG
+from toolloop.errors import ToolLoopError
+from toolloop.machine.record.loop import Waiting
+from toolloop.stores.protocol import Store
+from toolloop.tools import Context, ToolRegistry
+
+H = TypeVar("H", bound="AsyncToolLoopHandle")
+
+
+class AsyncToolLoopHandle(HandleBase):
+    """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
+
+    It is `ToolLoopHandle` for an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
+    `next_turn()` and `run()`.
+    """
+
+    _driver_class: ClassVar[type[Driver]] = AsyncDriver
+
+    @classmethod
+    def open(  # noqa: PLR0913 - the parts of a loop that are not stored
+        cls,
+        store: Store,
+        loop_id: str,
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        config: LoopConfig | None = None,
+        context: Context | None = None,
+        on_drift: Literal["raise", "accept", "strict"] = "raise",
+        take_over: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> OpeningLoop[Self]:
+        """Load a loop from a store, or create it there: `async with AsyncToolLoopHandle.open(...) as handle`.
+
+        You can also await its result. See `ToolLoopHandle.open`.
+        """
+        here = Here.of(tools, config, context, clock, is_async=True)
+        given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
+        return OpeningLoop(partial(cls._loaded, here, store, loop_id, provider, **given))
+
+    async def flush(self) -> None:
+        """Store pending decisions and commands, and read the events that others stored. See `ToolLoopHandle.flush`.
+
+        Raises:
+            StoreError: the store failed; nothing is lost.
+            CallerError: a decision or command is no longer allowed, because another caller or process was first.
+
+        """
+        self._issuer.take_edits("flush()")
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        await self._in_thread(self._journal.commit)
+        await self._in_thread(self._journal.refresh)
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        """Call a function that waits for the store, in a thread if there is a store. It is not cancelled half-way."""
+        if self._lease is not None:
+            await in_thread(work)
+            self._journal.tell()
+
+    async def close(self) -> None:
+        """Store everything pending, and give the lease back. See `ToolLoopHandle.close`."""
+        try:
+            self._issuer.take_edits("close()")
+            await self._in_thread(self._journal.commit)
+        finally:
+            self._journal.bus.close()
+            await self._in_thread(self._assembly.late)
+
+    async def __aenter__(self) -> Self:
+        """Return the handle; `__aexit__` closes it."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the handle. See `ToolLoopHandle.__exit__`."""
+        try:
+            await self.close()
+        except ToolLoopError as unstored:
+            if error[0] is None:
+                raise
+            if error[0] is not type(unstored):
+                LOG.warning("could not store everything on close: %s", unstored, extra={"loop_id": self.loop_id})
+
+    async def next_turn(self) -> Yielded | Completed | Error:
+        """Drive to the next point where the caller can act. See `ToolLoopHandle.next_turn`."""
+        return await self._drive("next_turn()")
+
+    def stream_turn(self) -> AsyncTurnStream:
+        """Drive like `next_turn()`, and stream the events as they happen. See `ToolLoopHandle.stream_turn`.
+
+        Use `async with handle.stream_turn() as stream:`, then `async for event in stream`. The turn runs in its own
+        task, at the reader's pace. Another task may close a generator around it.
+        """
+        unread = AsyncUnread()
+        drive = partial(self._drive, "stream_turn()", unread)
+        return AsyncTurnStream(drive, unread, self._engine.timer, self._store_ends)
+
+    async def _store_ends(self) -> None:
+        if self._journal.is_behind:
+            await self._in_thread(self._assembly.late)
+
+    async def _drive(self, asked: str, unread: AsyncUnread | None = None) -> Turn:
+        async with self._letting_go():
+            turn: Turn = await self._steps(asked, unread)
+            return turn
+
+    async def _turning(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
+        """Drive one turn. `own`: see `Driving`."""
+        # Let other tasks run at least once in each turn, even if neither the provider nor a tool ever waits.
+        await anyio.lowlevel.checkpoint()
+        self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
+        with self._assembly.turn(unread):
+            self._issuer.take_edits(asked)
+            phase = self.state.root.phase
+            if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and self._journal.is_behind):
+                await self._catch_up()
+            over = self._turns.terminal()
+            self._issuer.edits.taken()
+            if over is not None:
+                return self._turns.hand_over(over)
+            if self._lease is not None and not self._lease.is_shared:
+                await self._in_thread(self._lease.acquire)
+            return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.current))
+
+    @asynccontextmanager
+    async def _letting_go(self) -> AsyncGenerator[None]:
+        """Store what happened, and give the lease back if it is not needed."""
+        try:
+            yield
+        except GeneratorExit:  # the event loop is gone, so nothing can be awaited
+            raise
+        except BaseException:
+            await self._let_go()
+            raise
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._lease is not None and (self._journal.is_behind or not self._lease.is_needed):
+            await self._in_thread(self._assembly.late)
+
+    async def run(
+        self,
+        ask: Callable[[Yielded], object | Awaitable[object]] | None = None,
+        *,
+        until: Callable[[], bool] | None = None,
+    ) -> Yielded | Completed | Error:
+        """Drive turns until the caller is needed; `ask` may be an async function. See `ToolLoopHandle.run`."""
+        return await self._run(ask, until=until)
+
+    def stream(self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None) -> AsyncTurnStream:
+        """Drive like `run()`, and stream the events as they happen. See `ToolLoopHandle.stream`."""
+        unread = AsyncUnread()
+        return AsyncTurnStream(partial(self._run, ask, unread), unread, self._engine.timer, self._store_ends)
+
+    async def _run(
+        self,
+        ask: Callable[[Yielded], object | Awaitable[object]] | None,
+        unread: AsyncUnread | None = None,
+        until: Callable[[], bool] | None = None,
+    ) -> Turn:
+        while True:
+            questions = self._questions(until, partial(self._drive, "run()", unread), self._catch_up)
+            async with self._letting_go():
+                try:
+                    turn = await await_each(questions)
+                finally:
+                    questions.close()
+            if not isinstance(turn, Yielded) or not turn.pending or ask is None:
+                return turn
+            await call_either(ask, turn)
+            await self._catch_up()
+            if self.pending_turn is turn and not self._issuer.goes_on(turn):
+                return turn
+
+
+class OpeningLoop(Generic[H]):
+    """A stored loop that is being opened. Await it for the handle, or use `async with`, which closes the handle."""
+
+    def __init__(self, load: Callable[[], H]) -> None:
+        """`load`: returns the handle; it blocks while the store works."""
+        self._load = load
+        self._handle: H | None = None
+
+    def __await__(self) -> Generator[Any, Any, H]:
+        return in_thread(self._load).__await__()
+
+    async def __aenter__(self) -> H:
+        """Load the loop."""
+        self._handle = await self
+        return await self._handle.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the handle."""
+        if self._handle is not None:
+            await self._handle.__aexit__(*error)

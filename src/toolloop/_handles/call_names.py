@@ -1,0 +1,43 @@
+"""Find calls by name: an id, ids joined with slashes, or a path."""
+
+from __future__ import annotations
+
+from toolloop._interface.results import Named
+from toolloop.errors import UnknownCall
+from toolloop.machine.queries import driven, open_round
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.calls import Call
+
+
+def joined(path: Path) -> str:
+    """Return the name of a call: its path, joined with slashes."""
+    return "/".join(path)
+
+
+def found(state: State, named: Named) -> Path:
+    """Return the path of an open call, named by its path, by the path joined with slashes, or by an id if unique.
+
+    Raises:
+        UnknownCall: several open calls have this name.
+
+    """
+    if isinstance(named, tuple):
+        return named
+    call_id = named.rpartition("/")[2]
+    open_calls = [(*path, call_id) for path, loop in driven(state) if open_call(loop, call_id)]
+    having = [path for path in open_calls if named in (call_id, joined(path), f"/{joined(path)}")]
+    if len(having) > 1:
+        names = ", ".join(f"/{joined(each)}" for each in having)
+        raise UnknownCall(
+            f"the call name {named!r} is ambiguous. Give one of the paths {names}, or the ToolCall that was shown",
+            call=named,
+            known=tuple(map(joined, having)),
+        )
+    return having[0] if having else (named,)
+
+
+def open_call(loop: Loop, call_id: str) -> Call | None:
+    """Return a call of the open round of a loop, or None."""
+    round_ = open_round(loop)
+    return None if round_ is None else round_.find(call_id)

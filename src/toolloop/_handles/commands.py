@@ -1,0 +1,378 @@
+"""The caller's commands: each is a function of the state that returns the event to record, or raises.
+
+The machine refuses events that the phase does not allow. This module checks the commands against the parameters, the
+tools and the history. A stored journal evaluates a command again if other events were stored first, so a command keeps
+no part of the state that it saw. The caller's input is read once, before that: by `Commands.read`, `read_params`,
+`read_limits` and `said_texts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import evolve, frozen
+
+from toolloop._engine.policies import misfit
+from toolloop._engine.runtimes import ToolsOfLoops
+from toolloop._handles.call_names import found, joined, open_call
+from toolloop._interface.config import LoopConfig
+from toolloop._interface.decisions import (
+    already_closed,
+    name_of,
+    nothing_waits,
+    refuse_invalid,
+    refuse_last_word,
+    refuse_unclosed,
+    said_texts,
+    to_record,
+)
+from toolloop._interface.loop_params import all_params, check_request
+from toolloop._interface.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
+from toolloop._interface.results import Named
+from toolloop._messages.blocks import RESULT_KINDS
+from toolloop._requests.params import Secrets, check_params, split
+from toolloop.errors import IllegalCommand, InvalidEdit, InvalidHistory
+from toolloop.machine.machine import allowed
+from toolloop.machine.queries import driven, everywhere, is_due, is_empty, open_round
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Waiting
+from toolloop.machine.record.state import State
+from toolloop.machine.refusals import injecting
+from toolloop.machine.tree import step
+from toolloop.machine.values.calls import Answer, Approve, Command, Continue, Decision, InjectMessages, Status, Stop
+from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, well_formed
+from toolloop.machine.values.splicing import spliced, splices_between
+from toolloop.tools.responses.results import kinds_for
+
+Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
+
+_SHAPING = frozenset({"model", "tools", "thinking"})  # the parameters on which the validity of a history depends
+
+
+@frozen
+class ParamChanges:
+    """Other request parameters, as `update_params` takes them.
+
+    Attributes:
+        stored: the stored parameters, as JSON.
+        secrets: the parameters that are never stored.
+        names: the names of all given parameters, including removed ones.
+
+    """
+
+    stored: dict[str, JSON]
+    secrets: Secrets
+    names: tuple[str, ...]
+    removed: frozenset[str]
+
+
+def read_params(changes: Mapping[str, Any]) -> ParamChanges:
+    """Read the arguments of `update_params`; None removes a parameter.
+
+    Raises:
+        TypeError: a parameter is not JSON.
+        ValueError: a parameter cannot be set this way, or is required and cannot be removed.
+
+    """
+    asked = "update_params()"
+    if "messages" in changes:
+        raise ValueError(f"{asked}: messages is not allowed here. Change the history with messages_mut()")
+    given = check_params(changes, asked=asked)
+    removed = frozenset(name for name, value in given.items() if value is None)
+    if needed := removed & {"model", "max_tokens"}:
+        raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be removed; give another value")
+    stored, secrets = split({name: value for name, value in given.items() if value is not None})
+    return ParamChanges(stored, secrets, tuple(given), removed)
+
+
+def read_limits(**limits: Any) -> dict[str, Any]:
+    """Read the arguments of `extend`, by the fields of `Limits`; None keeps a limit.
+
+    Raises:
+        ValueError: a limit is out of range.
+
+    """
+    changes = {name: value for name, value in limits.items() if value is not None}
+    LoopConfig(**changes)  # checks the values
+    return changes
+
+
+@frozen
+class Commands:
+    """The commands of a caller. `now`: returns the time, in seconds since the epoch."""
+
+    _runtimes: ToolsOfLoops
+    _now: Callable[[], float]
+
+    # --- decisions -------------------------------------------------------------------------------------------------
+
+    def decide(self, state: State, decisions: Sequence[tuple[Named, Decision]]) -> ev.Decided | None:
+        """Decide calls: all of them, or none. Return None if all decisions repeat existing ones.
+
+        Raises:
+            UnknownCall: a call does not exist, or several calls have its id.
+            AlreadyDecided: a call has its result, and the decision is not a repetition.
+            DecisionConflict: a call has changed since it was shown, or another decision was made.
+            IllegalCommand: a call does not wait, or does not take this kind of decision.
+
+        """
+        if not decisions:
+            return None
+        if open_round(state.root) is None:
+            path = found(state, decisions[0][0])
+            raise already_closed(state.root, joined(path), path[0]) or nothing_waits(joined(path), state.root)
+        now = self._now()
+        try:
+            records = [self._record_of(state, named, decision, now) for named, decision in decisions]
+            event = ev.Decided(tuple(records), at=now)
+            after = step(state, event)
+        except IllegalCommand as error:
+            error.state = _phase(state.root)  # always the phase of the outermost loop
+            raise
+        # A repeated decision changes nothing.
+        return None if _rounds(step(state, ev.Ticked(at=now))) == _rounds(after) else event
+
+    def _record_of(self, state: State, named: Named, decision: Decision, now: float) -> tuple[str, Any]:
+        """Return the name of a call, and the decision in the machine's form."""
+        path = found(state, named)
+        loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
+        call = None if loop is None else open_call(loop, path[-1])
+        name, kinds = joined(path), RESULT_KINDS if call is None else kinds_for(call)
+        if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
+            raise closed
+        known = None
+        if loop is not None and runtime is not None and _may_refer(decision):
+            known = runtime.known_tools(loop)
+        record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known)
+        edited = decision.input if isinstance(decision, Approve) else None
+        # The machine refuses a call that does not wait, and names the existing decision.
+        if edited is not None and call is not None and call.status is Status.WAITING and runtime is not None:
+            tool = runtime.tools.get(call.name)
+            if tool is not None and (problem := misfit(tool, edited)):  # the error is the caller's, not the model's
+                raise InvalidEdit(
+                    f"cannot approve the call {name!r}: "
+                    f"the edited input does not fit the schema of {tool.name}. {problem}",
+                    state=_phase(state.root),
+                    asked="approve",
+                    allowed=("approve", "deny", "answer"),
+                )
+        return name, record
+
+    def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
+        """Revoke a grant. `grant_id`: as in `handle.grants`."""
+        standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
+        named = (each for each in standing if joined((*each[0], each[1])) == grant_id)
+        path, name = next(named, ((), grant_id))
+        return ev.GrantRevoked(name, None if by is None else well_formed(by), at=self._now(), path=path)
+
+    def tick(self, state: State, now: float) -> ev.Ticked | None:
+        """Let the time pass. Return None if no call expires by then."""
+        return ev.Ticked(at=now) if is_due(state, now) else None
+
+    # --- commands --------------------------------------------------------------------------------------------------
+
+    def read(self, command: Command) -> tuple[str, Said]:
+        """Return the name of a command for errors, and the function of the state.
+
+        Raises:
+            TypeError: it is not a command, or its reason or messages have the wrong type.
+
+        """
+        match command:
+            case Continue():
+                return "continue_loop()", self.go_on
+            case InjectMessages(by=by):
+                texts = said_texts(command.messages, "the injected messages")
+                return "inject_and_continue()", partial(self.inject, texts=texts, by=name_of(by))
+            case Stop(reason=None | str() as reason, by=by):
+                return "stop()", partial(self.stop, reason=reason, by=name_of(by))
+            case Stop():
+                raise TypeError(f"stop(): the reason is {a_type(command.reason)}; give a string, or None")
+        raise TypeError(f"{command!r} is not a command; give Continue(), InjectMessages([...]) or Stop()")
+
+    def go_on(self, state: State) -> ev.Continued:
+        """Continue a loop that waits for a command.
+
+        Raises:
+            IllegalCommand: the loop does not wait for a command.
+
+        """
+        if not isinstance(state.root.phase, Waiting):
+            raise refusal(state.root, "continue_loop()")
+        return ev.Continued(at=self._now())
+
+    def inject(self, state: State, texts: tuple[str, ...], by: str | None = None) -> ev.Continued:
+        """Add messages, and continue if the loop waits for a command.
+
+        Raises:
+            IllegalCommand: the loop does not take messages now.
+            UndecidedCalls: calls wait for a decision.
+            InvalidHistory: the API would refuse the messages at this point.
+
+        """
+        loop = state.root
+        asked = injecting(loop)
+        if isinstance(loop.phase, (Failed, Finished)):
+            raise refusal(loop, asked)
+        event = ev.Continued(texts, by, at=self._now())
+        step(state, event)  # the machine's own errors come first
+        self._refuse(landing(loop, texts), loop, asked)
+        if _has_marks(texts):
+            self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
+        return event
+
+    def stop(self, _state: State, reason: str | None = None, by: str | None = None) -> ev.Stopped:
+        """End a loop."""
+        return ev.Stopped(None if reason is None else well_formed(reason), by, at=self._now())
+
+    def retry(self, state: State, by: str | None = None) -> ev.Continued:
+        """Go back to the point before the request that failed.
+
+        Raises:
+            IllegalCommand: no request has failed.
+
+        """
+        if not isinstance(state.root.phase, Failed):
+            raise refusal(state.root, "retry()")
+        return ev.Continued(by=by, at=self._now())
+
+    def follow_up(
+        self, state: State, texts: tuple[str, ...], *, replace_last: bool = False, by: str | None = None
+    ) -> ev.FollowedUp | ev.Continued:
+        """Begin a user turn: the first, or another one. `replace_last`: replace the last one.
+
+        Raises:
+            IllegalCommand: the loop has not ended.
+            InvalidHistory: the API would refuse the messages at this point.
+            ValueError: `texts` is empty.
+
+        """
+        if not texts:
+            raise ValueError("follow_up() got no messages. Give at least one, or call extend() to continue without")
+        if is_empty(state.root):
+            self._refuse(texts, state.root, "follow_up()")
+            return ev.Continued(texts, by, at=self._now())
+        event = ev.FollowedUp(texts, replace_last, by, at=self._now())
+        then = step(state, event).root
+        is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
+        checked = landing(state.root, texts) if is_short else list(then.messages)
+        self._refuse(checked, state.root, "follow_up()")
+        return event
+
+    def extend(self, state: State, limits: Mapping[str, Any]) -> ev.Changed:
+        """Set new limits; see `read_limits`.
+
+        Raises:
+            InvalidHistory: a limit ended the loop, and the API would refuse its edited history.
+
+        """
+        loop, asked = state.root, "extend()"
+        event = ev.Changed(limits=evolve(loop.setup.limits, **limits), at=self._now())
+        if isinstance(loop.phase, Finished) and 0 < loop.iterations == loop.edited_at:
+            # The edit was checked with a user message after it. Now the history is sent without one.
+            then = step(state, event).root
+            if isinstance(then.phase, Ready):
+                texts = outgoing(then, list(then.messages))
+                self._refuse(texts, then, asked)
+                refuse_last_word(texts, (), decode(then.setup.params), asked=asked)
+        return event
+
+    def update_params(self, state: State, changes: ParamChanges) -> ev.Changed:
+        """Set new request parameters.
+
+        Raises:
+            BadTool: two tools have the same name.
+            IllegalCommand: the loop is nested too deep to run, or a paused reply needs the current parameters.
+            InvalidHistory: the API would refuse the history with these parameters.
+            ValueError: the API would refuse a parameter.
+
+        """
+        loop, tools, asked = state.root, self._runtimes.root.tools, "update_params()"
+        kept = {name: value for name, value in decode(loop.setup.params).items() if name not in changes.removed}
+        new = kept | changes.stored
+        check_request(new, tools.definitions(), asked=asked)
+        event = ev.Changed(params=encode(new), names=changes.names, at=self._now())
+        refuse_lost_pause(step(state, event).root, asked=asked)
+        if _SHAPING & set(changes.names):
+            params = all_params(new, tools)
+            if params["tools"] is None:
+                params["tools"] = []  # an empty list: there are no tools, as opposed to unknown ones
+            refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=asked)
+        return event
+
+    # --- the history -----------------------------------------------------------------------------------------------
+
+    def edit(self, state: State, edit: Edit, *, asked: str, then: Said | None = None) -> ev.HistoryEdited:
+        """Replace the closed history with the caller's edit.
+
+        Args:
+            state: the state of the loop.
+            edit: the caller's edit.
+            asked: the method that applies the edit, for errors.
+            then: the command that follows. The history must be valid for the request after it.
+
+        Raises:
+            InvalidHistory: the API would refuse the next request.
+            IllegalCommand: the history has changed meanwhile, or a paused reply needs the current one.
+            CallerError: the command is not allowed.
+
+        """
+        loop = state.root
+        if loop.messages != edit.base:
+            raise stale_edit(f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied")
+        before = list(loop.messages)
+        event = ev.HistoryEdited(splices_between(before, edit.messages), at=self._now())
+        edited = step(state, event)
+        try:
+            said = None if then is None else then(edited)
+        except InvalidHistory:  # the command checks only the end of the history; report earlier problems first
+            self._refuse(outgoing(edited.root, list(edited.root.messages)), edited.root, asked)
+            raise
+        after = (edited if said is None else step(edited, said)).root
+        texts = outgoing(after, list(after.messages))
+        self._refuse(texts, after, asked)
+        if after.round is None and not after.unjoined:
+            refuse_last_word(texts, before, decode(after.setup.params), asked=asked)
+        refuse_unclosed(spliced(before, event.splices), before, asked=asked)
+        if not isinstance(said, ev.Stopped):  # a stop drops the paused reply
+            refuse_lost_pause(edited.root, asked=asked)
+        return event
+
+    def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
+        """Refuse messages that the API would refuse with the parameters of a loop."""
+        try:
+            refuse_invalid(texts, all_params(decode(loop.setup.params), self._runtimes.root.tools), asked=asked)
+        except InvalidHistory as error:
+            raise explained(error, texts, loop) from None
+
+
+def _phase(loop: Loop) -> str:
+    return type(loop.phase).__name__
+
+
+def refusal(loop: Loop, asked: str) -> IllegalCommand:
+    """Return the error for a command that the phase of a loop does not allow."""
+    possible = allowed(loop)
+    return IllegalCommand(
+        f"{asked} is not allowed while the loop is {_phase(loop)}; allowed now: {', '.join(possible) or 'nothing'}",
+        state=_phase(loop),
+        asked=asked,
+        allowed=possible,
+    )
+
+
+def _has_marks(texts: Sequence[str]) -> bool:
+    """Return whether messages have cache marks, which are counted over the whole history."""
+    return any('"cache_control"' in text for text in texts)
+
+
+def _rounds(state: State) -> list[object]:
+    """Return the rounds and the grants of the whole tree."""
+    return [(loop.round, loop.grants) for _, loop in driven(state)]
+
+
+def _may_refer(decision: Decision) -> bool:
+    """Return whether a decision may refer to a tool. Only blocks can, and finding all tools reads the whole history."""
+    return isinstance(decision, Answer) and not isinstance(decision.content, str)

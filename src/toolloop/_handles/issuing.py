@@ -1,0 +1,163 @@
+"""Issue commands to the journal: first the caller's edits of the history, then the command; then notify the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from toolloop._handles.commands import Commands, Said
+from toolloop._interface.message_edits import MessageEdits
+from toolloop._interface.results import Named, Yielded
+from toolloop._journal.journal import LOG, Journal
+from toolloop.errors import ToolLoopError
+from toolloop.machine.record.journal_events import Event
+from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.machine.record.state import State
+from toolloop.machine.values.calls import Command, Continue, Decision, InjectMessages, Stop
+from toolloop.machine.values.jsontext import JSON
+
+ENDED = (Finished, Failed, TooDeep)
+
+
+class CommandIssuer:
+    """Issues the caller's commands.
+
+    Attributes:
+        edits: the caller's edits of the history.
+
+    """
+
+    def __init__(self, commands: Commands, journal: Journal, driver: Any, may_drive: Callable[[], object]) -> None:
+        """Keep the parts, and start without edits. `may_drive`: raises `Drift` if the loop may not be driven."""
+        self.edits = MessageEdits()
+        self._commands = commands
+        self._journal = journal
+        self._driver = driver
+        self._may_drive = may_drive
+
+    def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
+        """Issue a command for the current loop, including edits.
+
+        Args:
+            asked: the name of the command, for errors.
+            said: the command.
+            firm: see `Journal.say`.
+
+        """
+
+        def act() -> None:
+            self.take_edits(asked, said)
+            self._journal.say(said, firm=firm)
+            self.edits.taken()
+
+        self._issue(act)
+
+    def _issue(self, act: Callable[[], None]) -> None:
+        """Call a function that issues a command, and deliver the watch events.
+
+        In a signal handler that interrupted this thread while it holds the lock, it is called after the release.
+        """
+        if not self._journal.is_interrupted:
+            act()
+            self._tell()
+            return
+
+        def later() -> None:
+            try:
+                act()
+            except ToolLoopError as error:
+                LOG.warning("a command from a signal handler was refused: %s", error)
+            self._tell()
+
+        self._journal.bus.put_off(later)
+        self._driver.notifier.notify()
+
+    def _tell(self) -> None:
+        """Deliver the watch events of a command, and notify the driver."""
+        self._driver.notifier.notify()
+        self._journal.bus.tell()
+
+    def take_edits(self, asked: str, said: Said | None = None) -> None:
+        """Apply the caller's edits of the history, if there are any. If they are refused, the list keeps them.
+
+        `said`: the command that follows.
+        """
+        with self._journal.lock:  # if two threads do this, only one applies the edit
+            edit = self.edits.edit(self._journal.state.root)
+            if edit is None:
+                return
+            try:
+                self._journal.say(partial(self._commands.edit, edit=edit, asked=asked, then=said), firm=False)
+            finally:
+                self.edits.settle(self._journal.state.root, edit)
+        self._journal.bus.tell()
+
+    def edit(self) -> list[JSON]:
+        """Return the list to edit for the current wait."""
+        return self.edits.working(self._journal.state.root, is_driven=False)
+
+    def command(self, command: Command) -> None:
+        """Give a command to a waiting loop."""
+        asked, said = self._commands.read(command)
+        self.say(asked, said, firm=self._is_firm(command))
+
+    def goes_on(self, turn: Yielded) -> bool:
+        """Continue a `Yielded` whose calls are all decided. Return False if calls still wait.
+
+        Raises:
+            Drift: the loop may not be driven with its current configuration.
+
+        """
+        with self._journal.lock:
+            if not turn.is_spent:
+                if turn.pending:
+                    return False
+                self._may_drive()
+                self._journal.record(self._commands.go_on(self._journal.state), "step")
+        self._journal.bus.tell()
+        return True
+
+    def resume(self, command: Command) -> None:
+        """Give a command in any state. See `ToolLoopHandle.resume`."""
+        asked, said = self._commands.read(command)
+
+        def said_anywhere(state: State) -> Event | None:
+            phase = state.root.phase
+            if isinstance(phase, ENDED) and not isinstance(command, InjectMessages):
+                LOG.info("ignored a command after the end", extra={"loop_id": state.root.setup.loop_id})
+                return None
+            if isinstance(command, Continue) and not isinstance(phase, Waiting):
+                return None
+            return said(state)
+
+        self.say(asked, said_anywhere, firm=self._is_firm(command))
+
+    def stop(self, reason: str | None) -> None:
+        """End the loop, also after a failed request. After the end, this does nothing."""
+        asked, said = self._commands.read(Stop(reason))
+
+        def said_before_the_end(state: State) -> Event | None:
+            return None if isinstance(state.root.phase, (Finished, TooDeep)) else said(state)
+
+        self.say(asked, said_before_the_end, firm=False)
+
+    def _is_firm(self, command: Command) -> bool:
+        """Return whether a command is only for the current wait. A stop is for any state."""
+        return isinstance(self._journal.state.root.phase, Waiting) and not isinstance(command, Stop)
+
+    def decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
+        """Decide calls: all of them, or none."""
+        self.tick()
+        self._issue(lambda: self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False))
+
+    def tick(self, now: float | None = None) -> None:
+        """Let calls expire whose deadline has passed. `now`: None means the clock of the journal."""
+        at = self._journal.now() if now is None else now
+        if self._commands.tick(self._journal.state, at) is not None:
+            self._issue(lambda: self._journal.say(lambda state: self._commands.tick(state, at), firm=False))
+
+    def revoke(self, grant_id: str, by: str | None) -> None:
+        """Revoke a grant."""
+        revoke = partial(self._commands.revoke, grant_id=grant_id, by=by)
+        self._issue(lambda: self._journal.say(revoke, firm=False))

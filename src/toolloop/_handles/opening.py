@@ -1,0 +1,310 @@
+"""Make the parts of a handle: for a new loop, from a snapshot or a store, or as a copy. Check them as a whole first."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from attrs import evolve, field, frozen
+
+from toolloop._engine.sub_loops import SubLoop
+from toolloop._handles.commands import refusal
+from toolloop._handles.waking import OnDrift, WakeUp
+from toolloop._interface.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, check_parts
+from toolloop._interface.loop_params import as_registry, begin_with, check_request
+from toolloop._journal.journal import read_clock
+from toolloop._journal.store_access import load_state
+from toolloop._requests.params import Secrets, check_params, split
+from toolloop.compaction.strategy import Strategy
+from toolloop.errors import BadTool, LoopNotFound, UnreadableSnapshot
+from toolloop.machine.queries import under_way
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import TooDeep
+from toolloop.machine.record.state import State
+from toolloop.machine.tree import begin, fork, step
+from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.stores.arguments import check_metadata
+from toolloop.stores.protocol import Store, check_store
+from toolloop.tools import Context, Tool, ToolRegistry
+from toolloop.tools.function import is_async as is_declared_async
+
+
+@frozen
+class Here:
+    """The parts of a loop that exist only in this process, and in no store or snapshot.
+
+    Attributes:
+        keeps_limits: whether to keep the stored limits, because no configuration was given.
+
+    """
+
+    tools: ToolRegistry
+    config: LoopConfig
+    context: Context
+    clock: Callable[[], float]
+    keeps_limits: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        tools: Any,
+        config: LoopConfig | None,
+        context: Context | None,
+        clock: Callable[[], float] = time.time,
+        *,
+        is_async: bool,
+    ) -> Here:
+        """Check the caller's arguments. Without a `config`, an existing loop keeps its limits.
+
+        Raises:
+            BadTool: two tools have the same name, a tool is async under a sync handle, or an object is not a tool.
+            TypeError: an argument has the wrong type.
+
+        """
+        keeps_limits, config = config is None, DEFAULT_CONFIG if config is None else config
+        context = DEFAULT_CONTEXT if context is None else context
+        check_parts(config, context, clock=clock)
+        if config.has_async() and not is_async:
+            raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
+        _check_strategies(config.strategies(), is_async=is_async)
+        return cls(_registry_of(tools, is_async=is_async), config, context, clock, keeps_limits)
+
+
+@frozen
+class LoopParts:
+    """The parts of a handle, except the provider.
+
+    Attributes:
+        state: the state of the loop.
+        secrets: the parameters that are never stored.
+        store: the store of the loop; None keeps it only in the handle.
+        rev: the number of events of its journal in the store.
+        first_id: the id of the first of them.
+        metadata: stored with a new loop.
+        first: the first event of its journal, if it is not in the store yet.
+        wake_up: the changes to apply when the loop is driven; None for a new loop.
+        take_over: whether to take the lease from another driver.
+
+    """
+
+    state: State
+    here: Here
+    secrets: Secrets
+    store: Store | None = None
+    rev: int = 0
+    first_id: str | None = None
+    metadata: Mapping[str, str] = field(factory=dict)
+    first: ev.Opened | ev.Adopted | None = None
+    wake_up: WakeUp | None = None
+    take_over: bool = False
+
+
+def new_loop(
+    here: Here,
+    params: Mapping[str, Any],
+    *,
+    store: Store | None = None,
+    loop_id: str | None = None,
+    asked: str = "ToolLoopHandle(...)",
+) -> LoopParts:
+    """Set up a new loop. It does no I/O and starts no clock.
+
+    Raises:
+        InvalidHistory: the API would refuse the messages.
+        BadTool: two tools have the same name, a tool is async under a sync handle, or an object is not a tool.
+        TypeError: an argument has the wrong type.
+        ValueError: a parameter is missing, or cannot be set by the caller.
+
+    """
+    check_parts(here.config, here.context, loop_id=loop_id)
+    if store is not None:
+        check_store(store)
+    begins = begin_with(params, here.tools, asked=asked)
+    messages = begins.messages or ()
+    if messages:  # else `follow_up` begins it later
+        begins.refuse_invalid(messages, here.tools, asked=asked)
+    setup = begins.setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
+    opened = ev.Opened(setup=setup, messages=messages, at=read_clock(here.clock, otherwise=0.0))
+    return LoopParts(begin(opened), here, begins.secrets, store, first=opened)
+
+
+def restored(
+    here: Here,
+    snapshot: Mapping[str, JSON],
+    *,
+    params: Mapping[str, Any] | None,
+    store: Store | None,
+    on_drift: OnDrift,
+) -> LoopParts:
+    """Set up a loop from its snapshot. In a store it is a new loop: two copies of one snapshot are two loops.
+
+    Raises:
+        UnreadableSnapshot: it is damaged, not a snapshot of toolloop, or in a newer format.
+        BadTool, TypeError, ValueError: an argument is not valid.
+
+    """
+    from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
+
+    if store is not None:
+        check_store(store)
+    opened = LoopParts(load(snapshot), here, Secrets(), store)
+    parts, state = _opened(opened, params, on_drift=on_drift, asked="restore()"), opened.state
+    if under_way(state):
+        state = step(state, ev.Woken(at=read_clock(here.clock, otherwise=state.root.now)))
+    return evolve(parts, state=state, first=None if store is None else ev.Adopted(state))
+
+
+def loaded(  # noqa: PLR0913 - the parts of a loop that are not stored
+    here: Here,
+    store: Store,
+    loop_id: str,
+    *,
+    params: Mapping[str, Any] | None,
+    metadata: Mapping[str, str] | None,
+    on_drift: OnDrift,
+    take_over: bool,
+) -> LoopParts:
+    """Load a loop from a store, or set it up if it does not exist and `params` are given.
+
+    Changes of its configuration are recorded when it is driven.
+
+    Raises:
+        LoopNotFound: it does not exist, and there are no `params`.
+        UnreadableSnapshot: the stored loop is damaged, not from toolloop, or in a newer format.
+        BadTool, TypeError, ValueError: an argument is not valid.
+        StoreError: the store failed.
+
+    """
+    check_store(store)
+    kept = check_metadata(metadata)
+    try:
+        state, journal = load_state(store, loop_id)
+    except LoopNotFound:
+        if params is None:
+            raise
+        return evolve(new_loop(here, params, store=store, loop_id=loop_id), metadata=kept)
+    opened = LoopParts(state, here, Secrets(), store, journal.rev, journal.entries[0].id)
+    parts = _opened(opened, params, on_drift=on_drift, asked="open()")
+    return evolve(parts, take_over=take_over)
+
+
+def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
+    """Copy a loop. `parts`: of the loop as it is now.
+
+    Raises:
+        IllegalCommand: the loop is nested too deep to run.
+
+    """
+    if isinstance(parts.state.root.phase, TooDeep):
+        raise refusal(parts.state.root, "fork()")
+    state = fork(parts.state, loop_id or uuid.uuid4().hex, at)
+    secrets = Secrets(dict(parts.secrets.options), dict(parts.secrets.mcp_tokens))
+    first = None if parts.store is None else ev.Adopted(state)
+    return LoopParts(state, parts.here, secrets, parts.store, first=first, wake_up=parts.wake_up)
+
+
+# --- an existing loop, and its configuration in this process ---------------------------------------------------------
+
+
+def _registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
+    """Return the tools as a registry.
+
+    Args:
+        tools: the tools, as a handle takes them.
+        is_async: whether the handle is async.
+
+    Raises:
+        BadTool: two tools have the same name, a tool is async and the handle is not, or an object is not a tool.
+        TypeError: as for `_check_strategies`, for a `sub_loop` among them.
+
+    """
+    registry = as_registry(tools)
+    for tool in _with_inner_tools(registry):
+        if isinstance(tool, SubLoop):
+            _check_strategies(tool.config.strategies(), is_async=is_async)
+        if not is_async:
+            _refuse_async(tool)
+    return registry
+
+
+def _check_strategies(strategies: Sequence[Strategy], *, is_async: bool) -> None:
+    """Refuse compaction strategies whose provider or function the handle cannot call.
+
+    Raises:
+        TypeError: an async provider or function under a sync handle, or a sync provider under an async one.
+
+    """
+    if not strategies:
+        return
+    from toolloop.compaction.summarize import Summarize  # noqa: PLC0415 - most loops never summarize
+
+    for strategy in strategies:
+        if isinstance(strategy, Summarize):
+            if strategy.function is not None and strategy.awaits and not is_async:
+                raise TypeError(
+                    "the function of Summarize is async, and ToolLoopHandle is not: use AsyncToolLoopHandle"
+                )
+            strategy.provider_for(is_async=is_async)
+
+
+def _with_inner_tools(registry: ToolRegistry) -> Iterator[Tool[..., Any]]:
+    """Yield each tool; after a `sub_loop`, the tools of its loop."""
+    for tool in registry:
+        yield tool
+        if isinstance(tool, SubLoop):
+            yield from _with_inner_tools(tool.registry)
+
+
+def _refuse_async(tool: Tool[..., Any]) -> None:
+    if tool.is_async:
+        raise BadTool(
+            f"the tool {tool.name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle", tool=tool.name
+        )
+    if callable(tool.needs_approval) and is_declared_async(tool.needs_approval):
+        raise BadTool(
+            f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
+            tool=tool.name,
+        )
+    if tool.preview is not None and is_declared_async(tool.preview):
+        raise BadTool(
+            f"preview of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
+            tool=tool.name,
+        )
+    if isinstance(tool, SubLoop) and tool.config.has_async():
+        raise BadTool(
+            f"a callable in the config of the sub_loop {tool.name!r} is async, and ToolLoopHandle is not: use "
+            "AsyncToolLoopHandle, or an ordinary function",
+            tool=tool.name,
+        )
+
+
+def _opened(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnDrift, asked: str) -> LoopParts:
+    """Return an existing loop with its configuration in this process. They are compared when the loop is driven.
+
+    Raises:
+        UnreadableSnapshot: the stored parameters are not valid.
+        BadTool, TypeError, ValueError: the caller's parameters are not valid.
+
+    """
+    if on_drift not in get_args(OnDrift):
+        raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(get_args(OnDrift))}")
+    setup, here = parts.state.root.setup, parts.here
+    before = decode(setup.params)
+    try:
+        check_request(before, [{"name": facts.name, "input_schema": {}} for facts in setup.tools], asked=asked)
+    except (BadTool, TypeError, ValueError) as error:
+        raise UnreadableSnapshot(f"the stored parameters cannot be used: {error}") from error
+    wanted: dict[str, Any] = {} if here.keeps_limits else here.config.parts()
+    given = check_params({} if params is None else params, asked=asked)
+    stored, secrets = split({name: value for name, value in given.items() if name != "messages"})
+    # Parameters with a model are those of a whole request. Others only supply parameters that are not stored.
+    after = stored if "model" in stored else {**before, **stored}
+    if "compaction" not in before:
+        after.pop("compaction", None)  # a compaction is requested only once, and that was done
+    if canonical(after) != canonical(before):
+        check_request(after, here.tools.definitions(), asked=asked)
+        wanted["params"] = encode(after)
+    differs = {name: (getattr(setup, name), new) for name, new in wanted.items()}
+    return evolve(parts, secrets=secrets, wake_up=WakeUp(on_drift, differs))

@@ -1,0 +1,253 @@
+"""The sync handle."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
+
+from toolloop._drivers.streaming import TurnStream, Unread
+from toolloop._drivers.sync_driver import SyncDriver
+from toolloop._engine.operations import exhaust
+from toolloop._engine.questions import perform_each
+from toolloop._handles.assembly import Driver
+from toolloop._handles.handle import HandleBase
+from toolloop._handles.opening import Here
+from toolloop._interface.config import LoopConfig
+from toolloop._interface.results import Completed, Error, Turn, Yielded
+from toolloop._journal.journal import LOG
+from toolloop.errors import ToolLoopError
+from toolloop.machine.record.loop import Waiting
+from toolloop.stores.protocol import Store
+from toolloop.tools import Context, ToolRegistry
+
+
+class ToolLoopHandle(HandleBase):
+    """A tool-use loop that its caller drives, turn by turn.
+
+    Args:
+        provider: an `anthropic.Anthropic` client, or anything that implements `Provider`.
+        params: the keyword arguments of `client.messages.create`, `messages` included.
+        tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, or a `ToolRegistry`.
+        config: limits and callables.
+        context: an object for the tools, and the depth. Inside a tool, pass its `ToolContext`.
+        store: the store of the loop. Each event is stored before any action that it allows. The first call that drives
+            the loop or gives a command creates the loop in the store.
+        loop_id: the id of the loop; a random one by default.
+        clock: returns seconds since the epoch, for the record and for deadlines.
+
+    Raises:
+        InvalidHistory: the API would refuse the messages.
+        BadTool: two tools have the same name, a tool is async, or an object is not a tool.
+        TypeError: a parameter is not JSON, or the provider is not a provider.
+        ValueError: a parameter is missing, or cannot be set by the caller.
+
+    """
+
+    _driver_class: ClassVar[type[Driver]] = SyncDriver
+
+    @classmethod
+    def open(  # noqa: PLR0913 - the parts of a loop that are not stored
+        cls,
+        store: Store,
+        loop_id: str,
+        provider: Any,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        params: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        config: LoopConfig | None = None,
+        context: Context | None = None,
+        on_drift: Literal["raise", "accept", "strict"] = "raise",
+        take_over: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Load a loop from a store, or create it there. Use it in a `with` statement, which closes it.
+
+        Any number of processes may open one loop and decide its calls. One of them drives it; the others get
+        `Conflict` meanwhile. The calls that a dead driver had started are known: repeatable tools run again, and other
+        calls wait as `uncertain`.
+
+        Args:
+            store: the store of the loops.
+            loop_id: the id of the loop.
+            provider: as for a new handle.
+            tools: as for a new handle.
+            params: the parameters of a new loop. For an existing loop, they supply those that are not stored (headers,
+                timeouts, tokens). Its messages are ignored, and the others are compared.
+            metadata: for a new loop: strings that `store.list()` shows and filters by, such as an owner or a title; at
+                most 4 kB. It is ignored for an existing loop.
+            config: None keeps the stored limits. A store has no callables, so pass them again.
+            context: as for a new handle; its depth is the stored one.
+            on_drift: how to handle changes since the loop was stored, checked when you drive it. `raise` refuses
+                changes that may let a gated call run (a removed approval, another effect), and another tool for an
+                open call; it adopts other changes, with an event. `accept` adopts all changes, `strict` refuses all.
+            take_over: drive it even if another driver holds the lease. Calls that it started become uncertain.
+            clock: as for a new handle.
+
+        Raises:
+            LoopNotFound: it does not exist, and there are no `params`.
+            UnreadableSnapshot: the stored loop is damaged, not from toolloop, or in a newer format.
+            StoreError: the store failed.
+
+        """
+        here = Here.of(tools, config, context, clock, is_async=False)
+        given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
+        return cls._loaded(here, store, loop_id, provider, **given)
+
+    def flush(self) -> None:
+        """Store everything pending, and read the events that others stored.
+
+        Methods that drive the loop or give a command do this themselves. Use it in a program that only shows the loop.
+
+        Raises:
+            StoreError: the store still fails; nothing is lost.
+
+        """
+        self._issuer.take_edits("flush()")
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._journal.commit()
+        self._journal.refresh()
+        self._journal.tell()
+
+    def close(self) -> None:
+        """Store everything pending, and give the lease back. The handle stays usable.
+
+        Raises:
+            CallerError: an edit of the history can no longer be applied. The lease was given back.
+            StoreError: the store failed; nothing is lost.
+
+        """
+        try:
+            self._issuer.take_edits("close()")
+            self._journal.commit()
+        finally:
+            self._journal.bus.close()
+            self._assembly.late()
+
+    def __enter__(self) -> Self:
+        """Return the handle; `__exit__` closes it."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the handle. After another exception, a failure of the store is logged, not raised."""
+        try:
+            self.close()
+        except ToolLoopError as unstored:
+            if error[0] is None:
+                raise
+            if error[0] is not type(unstored):
+                LOG.warning("could not store everything on close: %s", unstored, extra={"loop_id": self.loop_id})
+
+    def next_turn(self) -> Yielded | Completed | Error:
+        """Drive to the next point where you can act.
+
+        Raises:
+            IllegalCommand: a `Yielded` waits for a command, or another caller drives.
+            Drift: the configuration differs from when the loop was stored, and may not be used.
+            InvalidHistory: the API would refuse the edited history; nothing was sent.
+            Conflict: another driver holds the stored loop.
+            StoreError: the store failed. The events are kept, and the next call stores them.
+
+        """
+        try:
+            turn: Turn = exhaust(self._steps("next_turn()"))
+            return turn
+        finally:
+            self._assembly.late()
+
+    def stream_turn(self) -> TurnStream:
+        """Drive like `next_turn()`, and stream the events as they happen.
+
+        Use `with handle.stream_turn() as stream:`, and iterate the stream for the events of the turn, in order: the
+        events of `toolloop.events` that observers get, and the pieces of the reply. Then `stream.turn` is the result
+        that `next_turn()` would have returned. The turn begins with the first read, and never runs ahead of its
+        reader.
+
+        Leaving the stream early gives the request up, and the loop is as it was before. A call that has started is left
+        to the next turn. If a generator that contains the `with` statement is closed, the lease of a stored loop is
+        given back within seconds.
+
+        With a provider without `stream`, the reply arrives as a whole, without pieces.
+
+        Raises:
+            CallerError, StoreError: during iteration, as for `next_turn`.
+
+        """
+        unread = Unread(self._driver.notifier)
+        steps = self._steps("stream_turn()", unread)
+        return TurnStream(steps, unread, self._engine.timer, self._assembly.late)
+
+    def _turning(
+        self, own: list[weakref.ref[Any]], asked: str, unread: Unread | None = None
+    ) -> Generator[None, None, Turn]:
+        """Drive one turn. `own`: see `Driving`."""
+        self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
+        with self._assembly.turn(unread):
+            self._issuer.take_edits(asked)
+            if isinstance(self.state.root.phase, Waiting):
+                self._catch_up()
+            over = self._turns.terminal()
+            self._issuer.edits.taken()
+            if over is not None:
+                return self._turns.hand_over(over)
+            if self._lease is not None:
+                self._lease.acquire()
+            turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.current))
+            return self._turns.hand_over(turn)
+
+    def run(
+        self, ask: Callable[[Yielded], object] | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Yielded | Completed | Error:
+        """Drive turns until the caller is needed.
+
+        Args:
+            ask: called with the `Yielded` when calls wait, to decide them. If all are decided then, the loop continues.
+                Otherwise, or without `ask`, the waiting `Yielded` is returned.
+            until: called after each turn. Once it returns True, the `Yielded` is returned even if no call waits, so
+                that a program can end. Any driver may continue the loop: a store lists it as `runnable`.
+
+        """
+        try:
+            turn: Turn = exhaust(self._running(ask, until=until))
+            return turn
+        finally:
+            self._assembly.late()
+
+    def stream(self, ask: Callable[[Yielded], object] | None = None) -> TurnStream:
+        """Drive like `run()`, over any number of turns, and stream the events as they happen.
+
+        Use `with handle.stream() as stream:`. At the end, `stream.turn` is the result that `run()` would have returned.
+        See `stream_turn()`.
+
+        Args:
+            ask: as for `run()`.
+
+        """
+        unread = Unread(self._driver.notifier)
+        return TurnStream(self._running(ask, unread), unread, self._engine.timer, self._assembly.late)
+
+    def _running(
+        self,
+        ask: Callable[[Yielded], object] | None,
+        unread: Unread | None = None,
+        until: Callable[[], bool] | None = None,
+    ) -> Generator[None, None, Turn]:
+        """Drive like `run()`. At each step, the reader of a stream can read."""
+        while True:
+            questions = self._questions(until, partial(self._steps, "run()", unread), self._catch_up)
+            try:
+                turn = yield from perform_each(questions)
+            finally:
+                questions.close()
+            self._assembly.late()
+            if not isinstance(turn, Yielded) or not turn.pending or ask is None:
+                return turn
+            ask(turn)
+            self._catch_up()
+            if self.pending_turn is turn and not self._issuer.goes_on(turn):
+                return turn

@@ -1,0 +1,239 @@
+"""Make the result of each turn: a `Yielded` while the loop waits, or its end. One caller drives at a time."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from toolloop import terminations
+from toolloop._engine.failures import error_of
+from toolloop._engine.questions import Questions
+from toolloop._handles.issuing import ENDED, CommandIssuer
+from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded, text_of
+from toolloop._journal.journal import Journal
+from toolloop._journal.lease import Steps, is_on_its_way
+from toolloop.errors import IllegalCommand, MaxDepthExceeded
+from toolloop.events import WatchEvent
+from toolloop.machine.queries import is_empty
+from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, Waiting
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.jsontext import decode
+
+S = TypeVar("S", bound=Steps)
+
+
+class Turns:
+    """Makes the result of each turn once. It is compared with the journal's turn counter, so it is never outdated."""
+
+    def __init__(
+        self, journal: Journal, issuer: CommandIssuer, driving: Driving, errors: Mapping[Path, Exception]
+    ) -> None:
+        """`driving`: whether a turn is in progress. `errors`: the error of the last failed request of each loop."""
+        self._journal = journal
+        self._issuer = issuer
+        self._driving = driving
+        self._errors = errors
+        # The turn number in the journal, its result, and the number of events before the next result.
+        self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
+        self._returned: Turn | None = None
+
+    def current(self) -> Turn | None:
+        """Return the result for the loop's wait or end; None if the loop can be driven."""
+        with self._journal.lock:
+            turn_number, phase = self._journal.turn, self._journal.state.root.phase
+            if not isinstance(phase, (Waiting, *ENDED)):
+                return None
+            known, turn, position = self._shown
+            if known == turn_number and turn is not None:
+                return turn
+            seen, position = self._journal.bus.since(position)
+            if isinstance(phase, Waiting):
+                issuer, look = self._issuer, partial(self._look, turn_number)
+                moves = Moves(
+                    decide=issuer.decide, command=issuer.command, edit=issuer.edit, tick=issuer.tick, look=look
+                )
+                turn = Yielded(self._journal.state, moves, seen)
+            else:
+                turn = self._terminal(seen)
+            self._shown = (turn_number, turn, position)
+            return turn
+
+    @property
+    def pending(self) -> Yielded | None:
+        """The `Yielded` that waits for a command, or None."""
+        turn = self.current() if isinstance(self._journal.state.root.phase, Waiting) else None
+        return turn if isinstance(turn, Yielded) else None
+
+    def hand_over(self, turn: Turn) -> Turn:
+        """Return a turn to the caller."""
+        self._returned = turn
+        return turn
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the terminal result was returned, and is still the result."""
+        turn_number, turn, _ = self._shown
+        is_returned = turn is self._returned and isinstance(turn, (Completed, Error))
+        return is_returned and turn_number == self._journal.turn
+
+    def terminal(self) -> Completed | Error | None:
+        """Return the terminal result if the loop has ended; None if the loop can be driven.
+
+        Raises:
+            IllegalCommand: it is the caller's turn.
+
+        """
+        turn = self.current()
+        if turn is None and is_empty(self._journal.state.root):
+            raise IllegalCommand(
+                "next_turn(): the conversation is empty. Begin it with follow_up(...), with a string or messages",
+                state="Ready",
+                asked="next_turn()",
+                allowed=("follow_up()", "messages_mut()"),
+            )
+        if isinstance(turn, Yielded):
+            raise IllegalCommand(
+                "next_turn(): the previous turn still needs a command. Call continue_loop(), inject_and_continue() or "
+                "stop() on handle.pending_turn first",
+                state=type(self._journal.state.root.phase).__name__,
+                asked="next_turn()",
+                allowed=("continue_loop()", "inject_and_continue()", "stop()"),
+            )
+        return turn
+
+    def to_question(
+        self,
+        until: Callable[[], bool] | None,
+        next_turn: Callable[[], Turn | Awaitable[Turn]],
+        catch_up: Callable[[], object],
+    ) -> Questions[Turn]:
+        """Drive until calls wait, or the loop has ended.
+
+        Args:
+            until: see `ToolLoopHandle.run`.
+            next_turn: the handle's method, sync or async.
+            catch_up: reads the events that others stored, sync or async.
+
+        """
+        while True:
+            if isinstance(self._journal.state.root.phase, Waiting):
+                yield catch_up, ()
+                self._issuer.tick()
+            turn = self.pending
+            if turn is None:
+                try:
+                    result: Turn = yield next_turn, ()
+                except IllegalCommand:
+                    if self._driving.is_active or not isinstance(self._journal.state.root.phase, Waiting):
+                        raise
+                    continue  # another process has just driven it to a wait
+                if not isinstance(result, Yielded):
+                    return result
+                turn = result
+            self._issuer.tick()
+            if (until is not None and until()) or not self._issuer.goes_on(turn):
+                return turn
+
+    def error(self) -> Exception | None:
+        """Return the error with which the loop ended, if it did."""
+        loop = self._journal.state.root
+        if isinstance(loop.phase, Failed):
+            failure = loop.phase.failure
+            return self._errors.get(failure.path) or error_of(failure)
+        if isinstance(loop.phase, TooDeep):
+            return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
+        return None
+
+    def result_so_far(self) -> ToolLoopResult:
+        """Return the outcome of the loop so far: see `ToolLoopResult`."""
+        loop, error = self._journal.state.root, self.error()
+        return ToolLoopResult(
+            response=None if loop.response is None else decode(loop.response),
+            termination=_termination(loop, error),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            usage_log=tuple(loop.usage_log),
+            error=error,
+        )
+
+    def _look(self, turn_number: int) -> State | None:
+        """Return the current state; None if the wait of this turn is over."""
+        with self._journal.lock:
+            state = self._journal.state
+            return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
+
+    def _terminal(self, seen: tuple[WatchEvent, ...]) -> Completed | Error:
+        loop = self._journal.state.root
+        if isinstance(loop.phase, Finished):
+            response = None if loop.response is None else decode(loop.response)
+            return Completed(
+                termination=loop.phase.termination,
+                response=response,
+                text=None if response is None else text_of(response["content"]),
+                iterations=loop.iterations,
+                total_usage=loop.total_usage,
+                usage_log=tuple(loop.usage_log),
+                events=seen,
+            )
+        error = self.error() or MaxDepthExceeded(0, 0)
+        return Error(
+            error=error,
+            retryable=bool(getattr(error, "retryable", False)),
+            retry_after=getattr(error, "retry_after", None),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            events=seen,
+            path=loop.phase.failure.path if isinstance(loop.phase, Failed) else (),
+            partial_text=getattr(error, "partial_text", None),
+        )
+
+
+def _termination(loop: Loop, error: Exception | None) -> terminations.Termination | terminations.Failed:
+    if isinstance(loop.phase, Finished):
+        return loop.phase.termination
+    return terminations.Unfinished() if error is None else terminations.Failed(error)
+
+
+class Driving:
+    """Tracks whether a turn is in progress: its generator or coroutine has begun and has not ended.
+
+    It does not use a flag, which an interrupt could leave set.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        """Start without a turn."""
+        self._journal = journal
+        self._steps: weakref.ref[Steps] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether a turn is in progress."""
+        steps = None if self._steps is None else self._steps()
+        return steps is not None and is_on_its_way(steps)
+
+    def steps(self, turning: Callable[..., S], *arguments: Any) -> S:
+        """Return the generator or coroutine of a turn. `turning` makes it, and gets a reference to it for `begin`."""
+        own: list[weakref.ref[Steps]] = []
+        steps = turning(own, *arguments)
+        own.append(weakref.ref(steps))
+        return steps
+
+    def begin(self, own: list[weakref.ref[Steps]], *, asked: str, state: str) -> None:
+        """Begin to drive. The generator or coroutine itself calls this.
+
+        Raises:
+            IllegalCommand: another caller drives.
+
+        """
+        with self._journal.lock:
+            if self.is_active:
+                raise IllegalCommand(
+                    f"{asked}: another caller drives this loop. Wait until its turn is over; you can decide calls now",
+                    state=state,
+                    asked=asked,
+                    allowed=("decide()", "pending", "view()", "resume(Stop())"),
+                )
+            (self._steps,) = own
+            self._journal.is_handed_over = asked != "run()"

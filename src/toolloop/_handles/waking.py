@@ -1,0 +1,80 @@
+"""Wake a stored loop: the changes that a driver makes in a loop that another one may have driven last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import asdict, evolve, field, frozen
+
+from toolloop._engine.runtimes import Runtime
+from toolloop._interface.drift import changes, open_calls
+from toolloop._interface.loop_params import check_request
+from toolloop.errors import BadTool, Drift
+from toolloop.machine.record.state import State
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Limits, Setup
+
+OnDrift = Literal["raise", "accept", "strict"]
+
+
+@frozen
+class WakeUp:
+    """How to take a loop over.
+
+    Attributes:
+        on_drift: `raise` refuses changes that may let a gated call run, `strict` refuses any change, `accept` none.
+        given: the changes that the caller gave, by the fields of `Setup`: the old and the new value. Parameters and
+            limits that were changed meanwhile are kept.
+
+    """
+
+    on_drift: OnDrift = "raise"
+    given: Mapping[str, tuple[Any, Any]] = field(factory=dict)
+
+    def setup(self, state: State, runtime: Runtime) -> Setup | None:
+        """Return the new setup of the outermost loop; None if it is unchanged.
+
+        Args:
+            state: the state of the tree.
+            runtime: the runtime of the outermost loop.
+
+        Raises:
+            Drift: a change of this loop, or of those inside its calls, is refused.
+
+        """
+        old = state.root.setup
+        given = {name: _merged(name, was, new, getattr(old, name)) for name, (was, new) in self.given.items()}
+        new = runtime.setup(evolve(old, **given))
+        if new == old:
+            return None
+        found = [] if self.on_drift == "accept" else changes(old, new, open_calls(state))
+        if refused := tuple(change.text for change in found if change.is_unsafe or self.on_drift == "strict"):
+            raise Drift(
+                f"the loop was stored with a different configuration: {'; '.join(refused)}. "
+                'Restore it, or pass on_drift="accept" to continue with the current one',
+                changes=refused,
+            )
+        try:
+            check_request(decode(new.params), runtime.tools.definitions(), asked="next_turn()")
+        except (BadTool, ValueError) as error:
+            problem = f"the stored parameters do not fit the current tools, so open the loop with other params: {error}"
+            raise Drift(problem, changes=()) from error
+        return new
+
+
+def _merged(name: str, was: Any, new: Any, now: Any) -> Any:
+    """Return the new value of a field of `Setup`. Parameters and limits that changed since it was read are kept."""
+    if now == was:
+        return new
+    match name:
+        case "params":
+            return encode(_each_merged(*map(decode, (was, new, now))))
+        case "limits":
+            return Limits(**_each_merged(*(asdict(limits, recurse=False) for limits in (was, new, now))))
+    return now
+
+
+def _each_merged(was: dict[str, Any], new: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    sides = {name: new if now.get(name) == was.get(name) else now for name in [*new, *now]}
+    return {name: side[name] for name, side in sides.items() if name in side}

@@ -1,0 +1,78 @@
+"""Views of a loop: its calls for the caller, and `View` for policies and stop conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from toolloop.machine.queries import driven, open_round
+from toolloop.machine.record.loop import Loop, Round
+from toolloop.machine.record.state import State
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.usage import Usage
+from toolloop.tools.calls import ToolCall, ToolResult
+
+
+def calls_of(loop: Loop, round_: Round | None) -> tuple[ToolCall, ...]:
+    """Return the calls of a round of a loop, in the model's order."""
+    return () if round_ is None else tuple(ToolCall(call, loop.setup, round_.iteration) for call in round_.calls)
+
+
+def pending_calls(state: State) -> tuple[ToolCall, ...]:
+    """Return the waiting calls in the whole tree of a loop; the root's calls come first."""
+    return tuple(
+        call
+        for _, loop in driven(state)
+        for call in calls_of(loop, open_round(loop))
+        if call.why is not None  # it waits
+    )
+
+
+class View:
+    """A loop as a policy or a stop condition sees it.
+
+    Attributes:
+        iteration: the number of the reply, counted from 1.
+        total_usage: the usage so far, including this reply.
+
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        """Store the loop."""
+        self._loop = loop
+        self.iteration = loop.iterations
+        self.total_usage: Usage = loop.total_usage
+
+    @property
+    def reply(self) -> dict[str, JSON]:
+        """The reply as received."""
+        value: dict[str, JSON] = decode(self._loop.response or "{}")
+        return value
+
+    @property
+    def messages(self) -> tuple[JSON, ...]:
+        """The closed history."""
+        return tuple(decode(text) for text in self._loop.messages)
+
+    @property
+    def calls(self) -> tuple[JSON, ...]:
+        """The `tool_use` blocks of the started calls that are still in the history."""
+        started = set(self._loop.started)
+        return tuple(block for block in self._blocks("tool_use") if block["id"] in started)
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The results that are still in the history."""
+        return tuple(
+            ToolResult(block["tool_use_id"], block.get("content", ""), bool(block.get("is_error")))
+            for block in self._blocks("tool_result")
+        )
+
+    def _blocks(self, kind: str) -> Sequence[Any]:
+        contents = (message["content"] for message in self.messages)
+        return [
+            block for content in contents if isinstance(content, list) for block in content if block["type"] == kind
+        ]
+
+    def __repr__(self) -> str:
+        return f"<View of iteration {self.iteration}>"

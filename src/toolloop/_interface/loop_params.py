@@ -1,0 +1,205 @@
+"""Validate the tools, request parameters and messages of a new loop before anything is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from toolloop._interface.config import LoopConfig
+from toolloop._interface.decisions import refuse_invalid, to_texts
+from toolloop._requests.params import Secrets, check_params, split
+from toolloop.errors import BadTool
+from toolloop.machine.values.jsontext import JSON, a_type, encode
+from toolloop.machine.values.setup import Setup
+from toolloop.tools import Tool, ToolRegistry
+
+
+@frozen
+class Beginning:
+    """The parameters of a new loop.
+
+    Attributes:
+        stored: the stored parameters, as JSON.
+        secrets: the parameters that are kept only in the process.
+        messages: the texts of the messages; None without messages.
+
+    """
+
+    stored: dict[str, JSON]
+    secrets: Secrets
+    messages: tuple[str, ...] | None
+
+    def setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
+        """Return the setup of a loop with these parameters. `more` sets further fields of `Setup`."""
+        tools = tuple(tool.facts() for tool in registry)
+        parts: dict[str, Any] = {**config.parts(), "params": encode(self.stored), "tools": tools, **more}
+        return Setup(**parts)
+
+    def refuse_invalid(self, messages: tuple[str, ...], registry: ToolRegistry, *, asked: str) -> None:
+        """Refuse messages that the API would refuse with these parameters.
+
+        Raises:
+            InvalidHistory: the message has the position, the rule and the remedy.
+
+        """
+        refuse_invalid(messages, all_params(self.stored, registry), asked=asked)
+
+
+def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str) -> Beginning:
+    """Validate the parameters of a loop, except its messages.
+
+    Args:
+        params: the keyword arguments of `messages.create`; `messages` may be left out.
+        registry: the loop's tools.
+        asked: the name of the caller's operation, for errors.
+
+    Raises:
+        BadTool: two tools have the same name, in the registry or in the parameters.
+        TypeError: the parameters are not a mapping, or a parameter is not JSON.
+        ValueError: a parameter is missing, set by the loop itself, or refused by the API.
+
+    """
+    given = check_params(params, asked=asked)
+    for name in ("model", "max_tokens"):
+        if name not in given:
+            raise missing(name)
+    messages = to_texts(given.pop("messages")) if "messages" in given else None
+    stored, secrets = split(given)
+    check_request(stored, registry.definitions(), asked=asked)
+    return Beginning(stored, secrets, messages)
+
+
+def missing(name: str) -> ValueError:
+    """Return the error for a parameter that every loop needs."""
+    return ValueError(f"params has no {name!r}. Pass the keyword arguments of messages.create")
+
+
+def as_registry(tools: Any) -> ToolRegistry:
+    """Return the tools as a registry.
+
+    Raises:
+        BadTool: an object is not a tool, or two tools have the same name.
+        TypeError: the value is not a list.
+
+    """
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise TypeError(f"tools: expected a list of tools or a ToolRegistry, got {a_type(tools)}")
+    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+
+
+def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
+    """Return the parameters, including the loop's own tools."""
+    return _with_tools(stored, registry.definitions())
+
+
+def _with_tools(stored: Mapping[str, JSON], definitions: Sequence[JSON]) -> dict[str, JSON]:
+    tools = [*definitions, *(stored.get("tools") or ())]
+    return {**stored, "tools": tools or None}
+
+
+def check_request(stored: Mapping[str, JSON], definitions: Sequence[JSON], *, asked: str) -> None:
+    """Refuse parameters and tools that the API certainly refuses. `definitions` are those of the loop's tools.
+
+    Raises:
+        BadTool: two tools have the same name, in the loop or in the parameters.
+        ValueError: the API refuses a parameter.
+
+    """
+    _refuse_bad(_with_tools(stored, definitions), asked=asked)
+    seen = {definition["name"] for definition in definitions}
+    for tool in stored.get("tools") or ():
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if name in seen:
+            raise BadTool(f"two tools are named {name!r}, at least one in params['tools']. Rename one", tool=name)
+        seen |= {name} if isinstance(name, str) else set()
+
+
+# --- parameters that the API certainly refuses ------------------------------------------------------------------------
+
+
+def _refuse_bad(params: Mapping[str, JSON], *, asked: str) -> None:
+    """Refuse parameters that the API certainly refuses (source: rules 5 and 35 of the Messages API).
+
+    Args:
+        params: stored parameters, with the loop's own tools in `tools`.
+        asked: the name of the caller's operation, for errors.
+
+    Raises:
+        ValueError: the message names the parameter and the expected value.
+
+    """
+    for name, fits, may_be in _SHAPES:
+        if params.get(name) is not None and not fits(params[name]):
+            raise ValueError(f"{asked}: params[{name!r}]: expected {may_be}, got {_short(params[name])}")
+    if _compacts_twice(params):  # source: the tool runner of anthropic 2.12, which also refuses this
+        raise ValueError(
+            f"{asked}: params has 'compaction' and a compacting edit in 'context_management', but the API does not "
+            "accept both. Remove one"
+        )
+    tools = params.get("tools") or []
+    choice = params.get("tool_choice")
+    if choice is not None and not tools:
+        raise ValueError(f"{asked}: params has 'tool_choice', but the loop has no tools. Remove it, or pass tools")
+    if choice is not None and choice["type"] == "tool":
+        names = [tool.get("name") for tool in tools]
+        if choice.get("name") not in names:
+            raise ValueError(f"{asked}: params['tool_choice']: unknown tool {choice.get('name')!r}; available: {names}")
+
+
+def _compacts_twice(params: Mapping[str, JSON]) -> bool:
+    management = params.get("context_management")
+    edits = management.get("edits") if isinstance(management, Mapping) else None
+    kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else []
+    return params.get("compaction") is not None and any(kind.startswith("compact_") for kind in kinds)
+
+
+def _is_tool(tool: JSON) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    if tool.get("type") not in (None, "custom"):
+        return True  # one of the API's own tools: only the API knows its fields
+    return isinstance(tool.get("name"), str) and isinstance(tool.get("input_schema"), dict)
+
+
+def _is_system(system: JSON) -> bool:
+    if isinstance(system, str):
+        return bool(system.strip())
+    return isinstance(system, list) and all(
+        isinstance(block, dict) and block.get("type") == "text" and str(block.get("text", "")).strip()
+        for block in system
+    )
+
+
+def _short(value: JSON) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+_LONGEST = 80
+_CHOICES = frozenset({"auto", "any", "tool", "none"})
+_SHAPES: tuple[tuple[str, Callable[[JSON], bool], str], ...] = (
+    ("model", lambda value: isinstance(value, str) and bool(value), "the name of a model"),
+    (
+        "max_tokens",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "an int, the number of tokens",
+    ),
+    ("system", _is_system, "a text that is not blank, or a list of text blocks"),
+    (
+        "tools",
+        lambda value: all(_is_tool(tool) for tool in value),
+        "a list of tool definitions, each with a name and an input_schema",
+    ),
+    (
+        "tool_choice",
+        lambda value: isinstance(value, dict) and value.get("type") in _CHOICES,
+        "an object whose type is auto, any, tool or none",
+    ),
+    (
+        "betas",
+        lambda value: isinstance(value, list) and all(isinstance(beta, str) for beta in value),
+        "a list of names",
+    ),
+)

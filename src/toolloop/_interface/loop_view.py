@@ -1,0 +1,165 @@
+"""A loop as JSON, for a page. The root and nested loops have the same fields."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from toolloop._interface.calls import pending_calls
+from toolloop._interface.heads import names_along, takes
+from toolloop._interface.results import text_of
+from toolloop.machine.queries import children, status_of
+from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, round_of
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules import limits
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.tools.calls import ToolCall
+
+
+class PendingView(TypedDict):
+    """A waiting call as JSON: see `ToolCall`.
+
+    Attributes:
+        names: the tool names of the calls along its path.
+        takes: the decisions that it accepts: `approve`, `deny`, `answer`, `rerun`.
+        expires_at: a time in ISO 8601, or None.
+        preview: the effects of the call, as described by the tool's `preview`; or None.
+
+    """
+
+    id: str
+    path: list[str]
+    name: str
+    names: list[str]
+    takes: list[str]
+    input: dict[str, JSON]
+    why: str | None
+    reason: str | None
+    expires_at: str | None
+    digest: str
+    preview: str | None
+
+
+class UsageView(TypedDict):
+    """The tokens that a loop has used."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class _OneView(TypedDict):
+    """A loop without its nested loops and waiting calls."""
+
+    state: str
+    depth: int
+    iterations: int
+    text: str | None
+    termination: str | None
+    error: str | None
+    usage: UsageView
+    left: dict[str, int | float | None]
+
+
+class ChildView(_OneView):
+    """A nested loop. `path`: the ids down to its call; `name`: the tool of that call. The rest is as in `LoopView`."""
+
+    path: list[str]
+    name: str
+    children: list[ChildView]
+
+
+class LoopView(_OneView):
+    """A loop as JSON, for a page, as returned by `handle.view()`.
+
+    Attributes:
+        loop_id: the id.
+        status: the status, as in `store.list()`.
+        state: the name of its phase, such as `Waiting` or `Finished`.
+        depth: the number of loops around it.
+        iterations: the number of answered requests.
+        text: the text of the last reply; None without a reply or a text.
+        termination: the kind of its termination, once it has ended.
+        error: the error of a failed request, until it is retried.
+        usage: input tokens, output tokens and total tokens.
+        left: what is left of each limit; None means no limit.
+        children: the loops inside its calls, each with its `path`, the `name` of its tool, and its own children.
+        pending: the waiting calls, including nested ones.
+
+    """
+
+    loop_id: str
+    status: str
+    children: list[ChildView]
+    pending: list[PendingView]
+
+
+def view_of(state: State, *, error: str | None = None) -> LoopView:
+    """Return a loop with its waiting calls and its nested loops.
+
+    Args:
+        state: the state of the loop.
+        error: the text of its error, if any.
+
+    """
+    view = _of_one(state, ())
+    if error is not None:
+        view["error"] = error
+    pending = [_of_call(state, call) for call in pending_calls(state)]
+    return {
+        "loop_id": state.root.setup.loop_id,
+        "status": status_of(state),
+        **view,
+        "children": _inside(state, ()),
+        "pending": pending,
+    }
+
+
+def _of_one(state: State, path: Path) -> _OneView:
+    loop = state.loops[path]
+    response = None if loop.response is None else decode(loop.response)
+    total = loop.total_usage
+    return {
+        "state": type(loop.phase).__name__,
+        "depth": loop.setup.depth,
+        "iterations": loop.iterations,
+        "text": None if response is None else text_of(response["content"]),
+        "termination": loop.phase.termination.kind if isinstance(loop.phase, Finished) else None,
+        "error": _error(loop),
+        "usage": {
+            "input_tokens": total.total_input_tokens,
+            "output_tokens": total.output_tokens,
+            "total_tokens": total.total_tokens,
+        },
+        "left": limits.left(loop),
+    }
+
+
+def _inside(state: State, path: Path) -> list[ChildView]:
+    round_ = round_of(state.loops[path])
+    names = {} if round_ is None else {call.id: call.name for call in round_.calls}
+    return [
+        {"path": [*below], "name": names[below[-1]], **_of_one(state, below), "children": _inside(state, below)}
+        for below, _ in children(state, path, round_)
+    ]
+
+
+def _error(loop: Loop) -> str | None:
+    if isinstance(loop.phase, Failed):
+        return loop.phase.failure.message
+    return "the loop is nested too deeply" if isinstance(loop.phase, TooDeep) else None
+
+
+def _of_call(state: State, call: ToolCall) -> PendingView:
+    return {
+        "id": call.id,
+        "path": list(call.path),
+        "name": call.name,
+        "names": [*names_along(state, call.path)],
+        "takes": [*takes(call)],
+        "input": call.effective_input,
+        "why": call.why,
+        "reason": call.reason,
+        "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
+        "digest": call.digest,
+        "preview": call.preview,
+    }

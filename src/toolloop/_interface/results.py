@@ -1,0 +1,405 @@
+"""The results of a turn: `Yielded`, `Completed` and `Error`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from attrs import evolve, field, frozen
+
+from toolloop._interface.calls import calls_of, pending_calls
+from toolloop.errors import IllegalCommand
+from toolloop.events import WatchEvent
+from toolloop.machine.record.loop import Loop, Waiting, WaitReason
+from toolloop.machine.record.state import State
+from toolloop.machine.values.calls import (
+    Answer,
+    Approve,
+    Command,
+    Continue,
+    Decision,
+    Deny,
+    Grant,
+    InjectMessages,
+    Rerun,
+    Stop,
+)
+from toolloop.machine.values.jsontext import JSON, a_type, decode
+from toolloop.machine.values.usage import IterationUsage, Usage
+from toolloop.terminations import Failed, Termination
+from toolloop.tools.calls import ToolCall, ToolResult
+
+# A call by its id, by its path joined with "/", or by the path itself, which is unambiguous.
+Named = str | tuple[str, ...]
+
+
+@frozen
+class Moves:
+    """The functions of its handle that a `Yielded` needs.
+
+    Attributes:
+        decide: records decisions, all or none of them.
+        command: records a command.
+        edit: returns the closed history as a list to edit.
+        tick: records that time has passed.
+        look: returns the current loop, or None after the end of the wait that the `Yielded` shows.
+
+    """
+
+    decide: Callable[[Sequence[tuple[Named, Decision]]], None]
+    command: Callable[[Command], None]
+    edit: Callable[[], list[JSON]]
+    tick: Callable[[], None]
+    look: Callable[[], State | None]
+
+
+class Yielded:
+    """The loop has paused; it is your turn. Decide the waiting calls, then give a command.
+
+    It has only methods that are legal now. It accepts one command; after that it is stale.
+
+    Attributes:
+        reason: `decision_required`, `tools_executed` or `paused`.
+        iteration: the number of the answered request, counted from 1.
+        iterations: the number of answered requests.
+        usage: the usage of this iteration.
+        total_usage: the usage of the loop so far.
+        events: the events since the last result.
+
+    """
+
+    def __init__(self, state: State, moves: Moves, events: tuple[WatchEvent, ...] = ()) -> None:
+        """Made by a handle, for a loop that is `Waiting`."""
+        loop = state.root
+        self.reason: WaitReason = _wait(state).reason
+        self.iteration = self.iterations = loop.iterations
+        self.usage = _usage_of(loop)
+        self.total_usage = loop.total_usage
+        self.events = events
+        self._message = _message_of(loop)
+        self._moves = moves
+        self._last = state
+
+    # --- the reply ---
+
+    @property
+    def message(self) -> dict[str, JSON]:
+        """The assistant message as received."""
+        return {"role": "assistant", "content": decode(self._message)["content"]}
+
+    @property
+    def assistant_content(self) -> tuple[JSON, ...]:
+        """The blocks other than calls."""
+        return tuple(block for block in self.message["content"] if block["type"] != "tool_use")
+
+    @property
+    def assistant_text(self) -> str | None:
+        """The text of the message, joined by newlines, or None."""
+        return text_of(self.message["content"])
+
+    @property
+    def text(self) -> str | None:
+        """An alias of `assistant_text`; every result of a turn has a `text`."""
+        return self.assistant_text
+
+    # --- the calls ---
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls of the round, in the model's order."""
+        state = self._state
+        return calls_of(state.root, _wait(state).closed or state.root.round)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """The calls waiting for your decision, including those of nested loops: see `ToolCall.path`."""
+        return pending_calls(self._state)
+
+    @property
+    def results(self) -> tuple[ToolResult | None, ...]:
+        """The results of the calls, in the model's order; None for an open call."""
+        return tuple(call.result for call in self.calls)
+
+    def approve(
+        self,
+        call: str | ToolCall,
+        input: dict[str, JSON] | None = None,  # noqa: A002 - the API's own word for it
+        by: str | None = None,
+        reason: str | None = None,
+        remember: Grant | None = None,
+    ) -> None:
+        """Approve a call, as proposed or with an edited input. See `Approve`.
+
+        Raises:
+            CallerError: the call is unknown, settled, differs from the one shown, has another decision, or does not
+                accept an approval.
+
+        """
+        self._decide(call, Approve(input=input, by=by, reason=reason, remember=remember))
+
+    def deny(self, call: str | ToolCall, reason: str, by: str | None = None) -> None:
+        """Deny a call; it does not run. The model sees the reason. See `Deny`."""
+        self._decide(call, Deny(reason, by=by))
+
+    def answer(self, call: str | ToolCall, content: JSON, is_error: bool = False, by: str | None = None) -> None:
+        """Supply the result of a call; it does not run. See `Answer`."""
+        self._decide(call, Answer(content, is_error=is_error, by=by))
+
+    def rerun(self, call: str | ToolCall, by: str | None = None) -> None:
+        """Run an uncertain call again. See `Rerun`."""
+        self._decide(call, Rerun(by=by))
+
+    def approve_all(self, by: str | None = None) -> None:
+        """Approve all calls that wait for approval, bound to the calls as they are now."""
+        moves = self._alive("approve_all()")
+        moves.tick()  # expired calls can no longer be approved; the others can
+        waiting = [call for call in self.pending if call.why == "approval"]
+        moves.decide([bound(call, Approve(by=by)) for call in waiting])
+
+    # --- the command ---
+
+    def continue_loop(self) -> None:
+        """Continue the loop with the next `next_turn()`.
+
+        Raises:
+            UndecidedCalls: calls wait for a decision, and `execution` is not `"ready"`.
+
+        """
+        self._alive("continue_loop()").command(Continue())
+
+    def inject_and_continue(self, messages: str | Sequence[JSON]) -> None:
+        """Add messages, then continue. A string is one user message.
+
+        Raises:
+            InvalidHistory: the API would refuse the messages at this point.
+
+        """
+        self._alive("inject_and_continue()").command(InjectMessages(messages))
+
+    def stop(self, reason: str | None = None) -> None:
+        """End the loop; the next `next_turn()` returns `Completed` without a request."""
+        self._alive("stop()").command(Stop(reason))
+
+    def resume(self, command: Command) -> None:
+        """Give a command as an object: `Continue()`, `InjectMessages(...)` or `Stop(...)`."""
+        self._alive("resume()").command(command)
+
+    def messages_mut(self) -> list[JSON]:
+        """Return the closed history as a list to edit in place, as `handle.messages_mut()` does.
+
+        Raises:
+            IllegalCommand: this `Yielded` is stale.
+
+        """
+        return self._alive("messages_mut()").edit()
+
+    def unwrap(self) -> NoReturn:
+        """Raise `IllegalCommand`, because the loop is not complete."""
+        waiting = ", ".join(f"{call.name} ({'/'.join(call.path)})" for call in self.pending) or "a command"
+        raise IllegalCommand(
+            f"the loop is not complete: it waits for {waiting}",
+            state="Waiting",
+            asked="unwrap()",
+            allowed=("continue_loop()", "inject_and_continue()", "stop()"),
+        )
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is stale, because a command was given."""
+        return self._moves.look() is None
+
+    @property
+    def _state(self) -> State:
+        """The current state, or the last one of the wait that this object shows."""
+        self._last = self._moves.look() or self._last
+        return self._last
+
+    def _decide(self, call: str | ToolCall, decision: Decision) -> None:
+        self._alive("a decision").decide([bound(call, decision)])
+        self._last = self._state  # decisions are also shown when it is stale
+
+    def _alive(self, asked: str) -> Moves:
+        if (state := self._moves.look()) is None:
+            raise IllegalCommand(
+                f"{asked}: this Yielded is stale, because a command was given. Call handle.next_turn(), or see "
+                "handle.pending_turn",
+                state="stale",
+                asked=asked,
+                allowed=("handle.next_turn()",),
+            )
+        self._last = state
+        return self._moves
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the type of this turn in the error, because the attribute belongs to another result."""
+            names = [call.name for call in self.pending] if "_last" in self.__dict__ else []
+            wait = f"{len(names)} {'call waits' if len(names) == 1 else 'calls wait'} ({', '.join(names)})"
+            raise _has_no(self, name, wait if names else "the loop waits for a command")
+
+    def __repr__(self) -> str:
+        stale = ", stale" if self.is_spent else ""
+        return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{stale}>"
+
+
+def _has_no(turn: object, name: str, what: str) -> AttributeError:
+    return AttributeError(f"this turn is {type(turn).__name__}: {what}; it has no {name!r}", name=name, obj=turn)
+
+
+def _wait(state: State) -> Waiting:
+    phase = state.root.phase
+    if not isinstance(phase, Waiting):
+        raise TypeError(f"the loop does not wait: it is {type(phase).__name__}")
+    return phase
+
+
+def _usage_of(loop: Loop) -> Usage:
+    """Return the usage of the last reply; zero if a runner began with calls of an earlier reply."""
+    for entry in reversed(loop.usage_log):
+        if not entry.path and entry.kind == "reply":
+            return entry.usage
+    return Usage()
+
+
+def _message_of(loop: Loop) -> str:
+    """Return the last reply, or the caller's assistant message if a runner's open round is based on that."""
+    if loop.round is not None and loop.round.reply is not None:
+        blocks = () if loop.response is None else decode(loop.response)["content"]
+        if [call.id for call in loop.round.calls] != [block["id"] for block in blocks if block["type"] == "tool_use"]:
+            return loop.round.reply
+    return loop.response or "{}"
+
+
+class Shown(Protocol):
+    """A call as it was shown: a `ToolCall`, or the item of a store or an inbox."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The ids from the outermost call down to it."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """The hash that binds a decision to it."""
+        ...
+
+
+def bound(call: str | Shown, decision: Decision) -> tuple[Named, Decision]:
+    """Return the name or path of a call, and the decision. A decision about a shown call is bound to its digest."""
+    if isinstance(call, str):
+        return call, decision
+    if hasattr(call, "path") and hasattr(call, "digest"):
+        is_bound = getattr(decision, "digest", "") is not None  # values that are not decisions are refused later
+        return call.path, decision if is_bound else evolve(decision, digest=call.digest)
+    raise TypeError(f"expected the id of a call, or a ToolCall, got {a_type(call)}")
+
+
+def text_of(blocks: Sequence[JSON]) -> str | None:
+    """Return the text of some blocks, joined by newlines, or None if there is none."""
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    return "\n".join(texts) if texts else None
+
+
+@frozen
+class Completed:
+    """The loop has ended.
+
+    Attributes:
+        termination: how the loop ended; see `toolloop.terminations`.
+        response: the last reply as received, or None.
+        text: its text, joined by newlines, or None.
+        iterations: the number of answered requests.
+        events: the events since the last result.
+
+    """
+
+    termination: Termination
+    response: dict[str, JSON] | None = field(repr=False)
+    text: str | None = field(repr=False)
+    iterations: int
+    total_usage: Usage = field(repr=False)
+    usage_log: tuple[IterationUsage, ...] = field(repr=False)
+    events: tuple[WatchEvent, ...] = field(default=(), repr=False)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """An empty tuple, because no call waits."""
+        return ()
+
+    def unwrap(self) -> Completed:
+        """Return this object."""
+        return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the type of this turn in the error."""
+            raise _has_no(self, name, type(self.termination).__name__)
+
+
+@frozen
+class Error:
+    """A request failed, or the loop is nested too deeply. `handle.retry()` returns to the point before the request.
+
+    Attributes:
+        error: the exception.
+        retryable: whether the same request may succeed.
+        retry_after: seconds to wait before a retry, or None.
+        iterations: the number of answered requests.
+        events: the events since the last result.
+        path: the path of the loop whose request failed; empty for the root.
+        partial_text: the partial text of a streamed reply that failed. It is not part of the history.
+
+    """
+
+    error: Exception
+    retryable: bool
+    retry_after: float | None
+    iterations: int
+    total_usage: Usage = field(repr=False)
+    events: tuple[WatchEvent, ...] = field(default=(), repr=False)
+    path: tuple[str, ...] = ()
+    partial_text: str | None = field(default=None, repr=False)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """An empty tuple, because no call waits."""
+        return ()
+
+    @property
+    def text(self) -> str | None:
+        """An alias of `partial_text`."""
+        return self.partial_text
+
+    def unwrap(self) -> NoReturn:
+        """Raise the error."""
+        raise self.error
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the type of this turn in the error."""
+            raise _has_no(self, name, type(self.error).__name__)
+
+
+@frozen
+class ToolLoopResult:
+    """The result of a loop so far.
+
+    Attributes:
+        response: the last valid reply as received, or None.
+        termination: how the loop ended: `Unfinished()` if it did not, `Failed(error)` if the last turn was an `Error`.
+        error: the exception of that `Error`, or None.
+
+    """
+
+    response: dict[str, JSON] | None = field(repr=False)
+    termination: Termination | Failed
+    iterations: int
+    total_usage: Usage
+    usage_log: tuple[IterationUsage, ...] = field(repr=False)
+    error: Exception | None = None
+
+
+Turn = Yielded | Completed | Error

@@ -1,0 +1,1 @@
+"""The record of a tree of loops: its state, its store, its lease, and the watch events of each change."""

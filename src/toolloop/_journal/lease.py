@@ -1,0 +1,274 @@
+"""The lease of a handle: the right to drive a stored loop, from its first use to its last.
+
+The owner of a lease is a handle in a process. A lease ends in one of these ways:
+
+- the owner gives it back;
+- its owner is a process of this machine that has ended;
+- another driver takes it over explicitly;
+- it expires, if it is unknown whether its owner is alive. A live owner on this machine never loses it by time.
+
+While a process holds leases, one of its threads renews them, and gives back those that could not be given back at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Coroutine, Generator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from toolloop._journal.journal import LOG
+from toolloop._journal.store_access import safely
+from toolloop._journal.stored_journal import StoredJournal
+from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
+from toolloop.stores.optional import lease_seconds, now_at
+from toolloop.stores.process import describe, standing, this_process
+from toolloop.stores.protocol import Lease
+
+Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+
+_RENEWALS = 3  # in the time of a lease
+_LOOK_EVERY = 2.0
+
+_LEASES: dict[str, DriverLease] = {}  # by owner; each one may hold a lease in its store
+# Reentrant, because a signal handler may close a handle in the thread that holds it.
+_lock = threading.RLock()
+_KEEPER: list[threading.Thread] = []
+_NEVER = threading.Event()
+
+
+class DriverLease:
+    """The lease of one handle.
+
+    It is needed as long as a generator or coroutine that was given to `keep` is open: a turn, or a `run()`. So no
+    cleanup is needed after an interrupt, or when the garbage collector closes a turn. `acquire` and `give_back_if_free`
+    block while the store works; the other methods never wait.
+
+    Attributes:
+        in_use: returns whether something else needs the lease, such as a running tool.
+
+    """
+
+    def __init__(self, journal: StoredJournal, *, take_over: bool = False) -> None:
+        """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
+        self.in_use: Callable[[], bool] = bool
+        self._journal = journal
+        self._take_over = take_over
+        self._name = uuid.uuid4().hex[:12]
+        self._holders: list[weakref.ref[Steps]] = []  # each one is removed when it is deallocated
+        self._lease: Lease | None = None  # the one in the store, as far as known
+        # By `time.monotonic`: the clock of this machine may be set, and the store may have its own.
+        self._renew_at = 0.0
+        self._is_late = False  # whether an attempt to give it back failed
+
+    @property
+    def owner(self) -> str:
+        """The name of this handle in the store. A forked child has another one."""
+        return f"{this_process()} {self._name}"
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the lease is needed."""
+        return self._count_holders() > 0 or self.in_use()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is held for two uses, so that it is not about to be given back when one of them checks."""
+        return self._journal.lease is not None and self._count_holders() > 1
+
+    def _count_holders(self) -> int:
+        holders = [holder() for holder in tuple(self._holders)]  # a copy, because an item may be removed at any moment
+        return sum(steps is not None and is_on_its_way(steps) for steps in holders)
+
+    def keep(self, steps: Steps) -> None:
+        """Keep the lease, once it is taken, while a generator or coroutine is open."""
+        self._holders.append(weakref.ref(steps, self._holders.remove))
+
+    def acquire(self) -> None:
+        """Take the lease if this handle does not have it.
+
+        Raises:
+            Conflict: another driver holds it. The error has the owner and the expiry.
+            StoreError: the store failed.
+
+        """
+        with self._journal.io:
+            if self._journal.lease is None:
+                self._claim()
+
+    def give_back_if_free(self) -> None:
+        """Give the lease back if it is not needed, once everything recorded under it is stored.
+
+        If the store fails, the thread that renews leases tries again.
+        """
+        if self.is_needed or _LEASES.get(self.owner) is not self:
+            return
+        journal = self._journal
+        with journal.io:
+            if self.is_needed:
+                return
+            is_known = self._is_late or journal.is_failing
+            try:
+                journal.commit()
+                journal.lease = None
+                lease = self._lease or safely(journal.loop_id, partial(journal.store.lease, journal.loop_id))
+                if lease is not None and lease.owner == self.owner:
+                    safely(journal.loop_id, partial(journal.store.release, lease))
+            except LoopNotFound:
+                pass
+            except ToolLoopError:
+                self._is_late = True
+                if not is_known:
+                    text = "could not give a lease back; will retry"
+                    LOG.warning(text, extra={"loop_id": journal.loop_id})
+                return
+            self._lease, self._is_late = None, False
+            _forget(self.owner)
+        journal.bus.tell()
+
+    def _claim(self) -> None:
+        journal, instead_of = self._journal, None
+        if journal.rev == 0:
+            journal.commit()
+        self._lease = None
+        _keep(self)  # from here on, the store may have granted it
+        while True:
+            wanted: dict[str, Any] = {"until": self._end(), "instead_of": instead_of, "first_id": journal.first_id}
+            ask = partial(journal.store.acquire, journal.loop_id, self.owner, **wanted)
+            try:
+                self._lease = lease = safely(journal.loop_id, ask)
+                self._plan_renewal()
+                break
+            except Conflict as held:
+                if held.token is None or held.owner is None or held.until is None:
+                    raise
+                is_void = self._take_over or held.owner == self.owner
+                if not (is_void or has_ended(held.owner, held.until, self._now())):
+                    _forget(self.owner)
+                    raise _refused(held, held.owner, held.until) from None
+                instead_of = held.token
+        self._take_over = False
+        if lease.rev != journal.rev:
+            journal.refresh()  # events from before this lease do not mean that it was taken over
+        journal.drive_with(lease)
+
+    def renew(self) -> None:
+        """Renew the lease if it is due, or give it back if it is not needed. A failure is retried."""
+        lease = self._lease
+        if not self.is_needed:
+            self.give_back_if_free()
+        elif lease is not None and self._renew_at <= time.monotonic():
+            try:
+                safely(lease.loop_id, partial(self._journal.store.renew, lease, until=self._end()))
+            except (Conflict, LoopNotFound):  # another driver took it over; the next append will fail with that
+                if self._lease is lease:
+                    _forget(self.owner)
+            except StoreError:
+                LOG.warning("could not renew a lease; will retry", extra={"loop_id": lease.loop_id})
+            else:
+                self._plan_renewal()
+
+    def _now(self) -> float:
+        """Return the time by the clock of the store."""
+        return safely(self._journal.loop_id, partial(now_at, self._journal.store))
+
+    def _end(self) -> float:
+        """Return when a lease ends that begins now."""
+        return self._now() + lease_seconds(self._journal.store)
+
+    def _plan_renewal(self) -> None:
+        self._renew_at = time.monotonic() + lease_seconds(self._journal.store) / _RENEWALS
+
+
+def is_on_its_way(steps: Steps) -> bool:
+    """Return whether a generator or coroutine has begun and has not ended."""
+    if inspect.isgenerator(steps):
+        return inspect.getgeneratorstate(steps) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
+    if inspect.iscoroutine(steps):
+        return inspect.getcoroutinestate(steps) in (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
+    return False
+
+
+def has_ended(owner: str, until: float, now: float) -> bool:
+    """Return whether a lease that was not given back has certainly ended.
+
+    Args:
+        owner: the owner of the lease.
+        until: its end.
+        now: the time by the clock of the store, see `now_at`.
+
+    """
+    process = owner.rpartition(" ")[0]
+    if process == this_process():
+        lease = _LEASES.get(owner)
+        return lease is None or not lease.is_needed
+    match standing(process):
+        case "gone":
+            return True
+        case "alive":
+            return False
+    return until <= now
+
+
+def renew_all() -> None:
+    """Renew the leases of this process that are needed, and give back the others."""
+    for lease in tuple(_LEASES.values()):
+        try:
+            lease.renew()
+        except Exception:  # noqa: BLE001 - whatever a store raises, the other leases must be renewed
+            LOG.exception("could not renew a lease; gave up", extra={"loop_id": lease.owner})
+            _forget(lease.owner)
+
+
+def _refused(held: Conflict, owner: str, until: float) -> Conflict:
+    moment = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
+    return Conflict(
+        f"the loop {held.loop_id!r} is being driven by {describe(owner.rpartition(' ')[0])}, with a lease until "
+        f"{moment}. You can still decide its calls. Retry when that driver has finished, or pass take_over=True if you "
+        "are sure that it never will",
+        loop_id=held.loop_id,
+        owner=owner,
+        until=until,
+        token=held.token,
+    )
+
+
+def _keep(lease: DriverLease) -> None:
+    with _lock:
+        _LEASES[lease.owner] = lease
+        if not _KEEPER or not _KEEPER[0].is_alive():
+            _KEEPER[:] = [threading.Thread(target=_renew_until_free, name="leases-of-toolloop", daemon=True)]
+            _KEEPER[0].start()
+
+
+def _forget(owner: str) -> None:
+    with _lock:
+        _LEASES.pop(owner, None)
+
+
+def _renew_until_free() -> None:
+    while True:
+        _NEVER.wait(_LOOK_EVERY)
+        with _lock:
+            if not _LEASES:
+                _KEEPER.clear()
+                return
+        renew_all()
+
+
+def _after_fork() -> None:
+    """Reset in a forked child: it holds no leases, and does not have the parent's threads."""
+    global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
+    _lock = threading.RLock()
+    _LEASES.clear()
+    _KEEPER.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

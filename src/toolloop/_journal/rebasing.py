@@ -1,0 +1,139 @@
+"""Rebase pending records on a state that differs from the one they were recorded on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import define, evolve, field
+
+from toolloop._journal.journal import LOG, PendingRecord
+from toolloop._journal.reporting import watch
+from toolloop.errors import CallerError, Conflict, UnreadableSnapshot
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
+from toolloop.machine.tree import step
+
+# Other callers may record these without a conflict with a firm command.
+_STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended)
+# Events that only a driver records.
+_DRIVING = (ev.Woken, ev.Opened, ev.Requested, ev.Replied, ev.RequestFailed, ev.Judged, ev.Started, ev.TurnEnded)
+
+
+@define
+class Rebase:
+    """A rebase of pending records.
+
+    Attributes:
+        loop_id: the id of the loop.
+        state: the stored state; then the state after each kept record.
+        remote: the events that others stored meanwhile.
+        kept: the records that are still pending.
+        dropped: the records that no longer apply.
+
+    """
+
+    loop_id: str
+    state: State
+    remote: Sequence[ev.Event] = ()
+    kept: list[PendingRecord] = field(factory=list)
+    dropped: list[PendingRecord] = field(factory=list)
+
+    def look_at(self, records: Iterable[PendingRecord]) -> None:
+        """Keep the records that still apply, and record them on the new state."""
+        for record in records:
+            if self._takes(record):
+                self.kept.append(record)
+            else:
+                self.dropped.append(record)
+                name = type(record.event).__name__
+                LOG.debug("dropped %s: it no longer applies", name, extra={"loop_id": self.loop_id})
+
+    def _takes(self, record: PendingRecord) -> bool:
+        if record.rejection is not None:
+            return False
+        if isinstance(record.event, ev.Adopted) or (isinstance(record.event, ev.Opened) and not record.event.path):
+            return True  # the journal begins with it
+        try:
+            return self._is_recorded(record)
+        except (CallerError, Conflict) as error:
+            record.rejection = error
+            return False
+
+    def _is_recorded(self, record: PendingRecord) -> bool:
+        # It was made from the old state: the bytes of a request, or the input of a call.
+        is_stale = record.kind == "step" and bool(self.remote or self.dropped)
+        if is_stale or (record.firm and any(not isinstance(event, _STILL) for event in self.remote)):
+            raise superseded(self.loop_id)
+        if record.command is not None:
+            event = record.command(self.state)
+            if event is None:
+                return False
+            if event != record.event:
+                record.event = event
+                record.encode()
+        after = step(self.state, record.event)
+        record.seen, record.after = watch(self.state, record.event, after), after
+        self.state = after
+        return True
+
+    @property
+    def drives(self) -> int:
+        """The number of remote events that only another driver can have stored."""
+        return sum(isinstance(event, _DRIVING) for event in self.remote)
+
+    @property
+    def refusals(self) -> list[Exception]:
+        """The reasons why commands were dropped."""
+        return [each.rejection for each in self.dropped if each.command is not None and each.rejection is not None]
+
+
+def follow(loop_id: str, state: State, event: ev.Event) -> State:
+    """Return the state after a stored event.
+
+    Raises:
+        UnreadableSnapshot: the state does not accept it.
+
+    """
+    try:
+        return step(state, event)
+    except CallerError as error:
+        raise UnreadableSnapshot(
+            f"the journal of the loop {loop_id!r} is damaged: {type(event).__name__} cannot follow the events "
+            f"before it: {error}"
+        ) from error
+
+
+def outlives_lease(event: ev.Event) -> bool:
+    """Return whether an event counts although its driver lost the loop: the end of a run, or an event of the caller."""
+    if isinstance(event, ev.Ended):
+        return event.attempt > 0 and (event.result is not None or bool(event.spent))
+    return isinstance(event, ev.Continued)
+
+
+def is_record_of(record: PendingRecord, event: ev.Event) -> bool:
+    """Return whether a record has this event, at any time."""
+    return evolve(record.event, at=event.at, seconds=event.seconds) == event
+
+
+def without_repeats(errors: Sequence[Exception]) -> tuple[Exception, ...]:
+    """Return errors with at most one conflict, because a caller needs it only once."""
+    conflicts = [error for error in errors if isinstance(error, Conflict)]
+    return tuple(error for error in errors if error not in conflicts[1:])
+
+
+def superseded(loop_id: str) -> Conflict:
+    """Return the error for a command on a loop that has changed since it was shown."""
+    return Conflict(
+        f"the loop {loop_id!r} has continued elsewhere meanwhile, so the command was not recorded. Look at "
+        "handle.pending_turn and handle.messages, then give a new command",
+        loop_id=loop_id,
+    )
+
+
+def taken_over(loop_id: str) -> Conflict:
+    """Return the error for a driver that has lost the loop to another driver."""
+    return Conflict(
+        f"another driver has taken over the loop {loop_id!r}, so this one cannot continue. The ends of its calls are "
+        "still stored. Drive the loop again when the other driver has finished",
+        loop_id=loop_id,
+    )

@@ -1,0 +1,235 @@
+"""Translate each event of the machine into watch events, for the whole tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from toolloop._interface.drift import changes
+from toolloop._requests.thinking import newly_left_out
+from toolloop.events import (
+    BlocksLeftOut,
+    CallDecided,
+    CallFinished,
+    CallProposed,
+    CallStarted,
+    CallWaiting,
+    CitationDelta,
+    Compacted,
+    Delta,
+    DriftAdopted,
+    HistoryReplaced,
+    InputDelta,
+    LoopDetected,
+    LoopFinished,
+    MessageHeld,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    TextDelta,
+    ThinkingDelta,
+    ThinkingDropped,
+    ThreadRefused,
+    WatchEvent,
+)
+from toolloop.machine.machine import detected
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Finished, Judging, Loop, Round
+from toolloop.machine.record.replies import Reply, acceptable
+from toolloop.machine.record.state import State
+from toolloop.machine.values.calls import Call, Status
+from toolloop.machine.values.stop_reasons import STOP_REASONS, ReplyAction
+from toolloop.providers.accumulate import Piece
+
+
+def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
+    """Return the watch events of an event of the machine, for each loop that it changed.
+
+    The events of a loop come before those of the loops inside its calls, and its end comes after them.
+    """
+    # An `Opened` inside a call is the start of that call.
+    place = event.path[:-1] if isinstance(event, ev.Opened) else event.path
+    seen: list[WatchEvent] = []
+    ends: list[WatchEvent] = []
+    for path, loop in after.loops.items():
+        old = before.loops.get(path)
+        if old is None or (old is loop and path != place):
+            continue
+        found = _happened(old, event, loop) if path == place else []
+        if old.round is not None and loop.round is not None and old.round.calls is not loop.round.calls:
+            found += _calls(old.round, event if path == place else None, loop.round, loop.iterations)
+        seen += _at(path, found)
+        if isinstance(loop.phase, Finished) and not isinstance(old.phase, Finished):
+            ends += _at(path, [LoopFinished(loop.iterations, loop.phase.termination)])
+    return [*seen, *reversed(ends)]
+
+
+def delta_of(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
+    """Return the watch event for a piece of a reply."""
+    match piece.kind:
+        case "text":
+            return TextDelta(iteration, piece.index, piece.value, path=path)
+        case "thinking":
+            return ThinkingDelta(iteration, piece.index, piece.value, path=path)
+        case "citation":
+            return CitationDelta(iteration, piece.index, piece.value, path=path)
+        case "input":
+            return InputDelta(iteration, piece.index, piece.call_id, piece.name, piece.value, path=path)
+
+
+def _at(path: tuple[str, ...], events: list[WatchEvent]) -> list[WatchEvent]:
+    return [evolve(event, path=path) for event in events] if path else events
+
+
+# --- watch events of the loop in which an event happened --------------------------------------------------------------
+
+
+def _happened(before: Loop, event: ev.Event, after: Loop) -> list[WatchEvent]:
+    report = _REPORTS.get(type(event))
+    return [] if report is None else report(before, event, after)
+
+
+def _requested(_before: Loop, _event: ev.Requested, after: Loop) -> list[WatchEvent]:
+    return [RequestStarted(after.iterations + 1)]
+
+
+def _replied(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:
+    usage = after.usage_log[-1]
+    seen: list[WatchEvent] = [RequestAnswered(after.iterations, usage.stop_reason, usage.usage, usage.seconds)]
+    calls = event.reply.calls() if after.round is None else after.round.calls
+    seen += _proposed(calls, after.iterations)
+    if kinds := _left_out(event.reply):
+        seen.append(BlocksLeftOut(after.iterations, kinds))
+    return seen + _compacted_by_api(before, event, after)
+
+
+def _request_failed(_before: Loop, event: ev.RequestFailed, after: Loop) -> list[WatchEvent]:
+    failure, thread = event.failure, event.thread
+    refused = [] if thread is None or thread.refused is None else [ThreadRefused(after.iterations + 1, thread.refused)]
+    failed = [] if failure is None else [RequestFailed(after.iterations + 1, failure.message, failure.retryable)]
+    return [*refused, *failed]
+
+
+def _continued(before: Loop, event: ev.Continued, after: Loop) -> list[WatchEvent]:
+    is_queued = len(after.queued) > len(before.queued)
+    return [MessageHeld(after.iterations, len(event.messages))] if is_queued else []
+
+
+def _judged(before: Loop, event: ev.Judged, after: Loop) -> list[WatchEvent]:
+    repeated = [] if event.stop else _repetition(before, event, after)
+    return [*repeated, *_compacted_by_api(before, event, after)]
+
+
+def _repetition(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
+    """Report a repetition once its round is judged. A journal may omit that event before a start."""
+    wanted = before.setup.loop_detection
+    found = detected(before) if wanted is not None and isinstance(before.phase, Judging) else None
+    if found is None or wanted is None:
+        return []
+    told = LoopDetected(after.iterations, found.tool_name, found.count, wanted.action)
+    return [told, MessageHeld(after.iterations, 1)] if wanted.action == "inject_warning" else [told]
+
+
+def _history_edited(before: Loop, event: ev.HistoryEdited, after: Loop) -> list[WatchEvent]:
+    if event.strategy is None:
+        return [_replaced(before, after), *_dropped(before, event, after)]
+    seen: list[WatchEvent] = []
+    if (spent := event.spent) is not None:
+        answered = RequestAnswered(after.iterations + 1, spent.stop_reason, spent.usage, spent.seconds, summary=True)
+        seen.append(answered)
+    if event.problem or after.messages is not before.messages:
+        seen.append(Compacted(after.iterations, event.strategy, event.before, event.after, event.problem))
+    return seen + _dropped(before, event, after)
+
+
+def _history_taken(before: Loop, event: ev.HistoryTaken, after: Loop) -> list[WatchEvent]:
+    seen: list[WatchEvent] = [_replaced(before, after)] if event.splices else []
+    known = {call.id for call in before.round.calls} if before.round is not None else set()
+    new = [call for call in after.round.calls if call.id not in known] if after.round is not None else []
+    return [*seen, *_dropped(before, event, after), *_proposed(new, after.iterations)]
+
+
+def _replaced(before: Loop, after: Loop) -> HistoryReplaced:
+    return HistoryReplaced(after.iterations, len(before.messages), len(after.messages))
+
+
+def _dropped(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
+    """Report thinking that has become stale."""
+    count = newly_left_out(before, after)
+    return [ThinkingDropped(after.iterations, count)] if count else []
+
+
+def _woken(before: Loop, event: ev.Woken, after: Loop) -> list[WatchEvent]:
+    """Report the changes for a driver that took the loop over."""
+    adopted = () if event.setup is None else tuple(change.text for change in changes(before.setup, event.setup))
+    return [*([DriftAdopted(after.iterations, adopted)] if adopted else ()), *_dropped(before, event, after)]
+
+
+def _compacted_by_api(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
+    """Report a reply to the parameter `compaction`, which is removed then."""
+    if after.setup.params is before.setup.params:
+        return []
+    used = after.usage_log[-1].usage
+    tokens = used.total_input_tokens
+    if after.messages is before.messages:
+        return [Compacted(after.iterations, "compaction", tokens, tokens, "the API gave no summary")]
+    return [Compacted(after.iterations, "compaction", tokens, used.output_tokens)]
+
+
+_REPORTS: dict[type[ev.Event], Callable[[Loop, Any, Loop], list[WatchEvent]]] = {
+    ev.Requested: _requested,
+    ev.Replied: _replied,
+    ev.RequestFailed: _request_failed,
+    ev.Continued: _continued,
+    ev.Judged: _judged,
+    ev.Started: _repetition,
+    ev.Opened: _repetition,
+    ev.Stopped: _compacted_by_api,
+    ev.HistoryEdited: _history_edited,
+    ev.HistoryTaken: _history_taken,
+    ev.Changed: _dropped,
+    ev.Woken: _woken,
+}
+
+
+# --- changes of calls -------------------------------------------------------------------------------------------------
+
+
+def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> list[WatchEvent]:
+    """Report the changes of the calls of a round. `event`: given if it happened in their own loop."""
+    if isinstance(event, ev.HistoryTaken):  # the round comes from the caller
+        return []
+    seen: list[WatchEvent] = []
+    took = event.took if isinstance(event, ev.Ended) else 0.0
+    for was, call in new.calls.changes(old.calls):
+        if call.decision is not None and call.decision is not was.decision:
+            seen.append(CallDecided(iteration, call.id, call.name, call.decision.kind, call.decision.by))
+        if call.status is was.status:
+            continue
+        if call.status is Status.WAITING:
+            seen.append(CallWaiting(iteration, call.id, call.name, str(call.why)))
+        if call.status is Status.RUNNING:
+            seen.append(CallStarted(iteration, call.id, call.name))
+        if call.result is not None:
+            told = str(call.result.outcome), call.result.is_error, took, call.result.plain_text
+            seen.append(CallFinished(iteration, call.id, call.name, *told))
+    return seen
+
+
+def _proposed(calls: Sequence[Call], iteration: int) -> list[WatchEvent]:
+    return [CallProposed(iteration, call.id, call.name) for call in calls]
+
+
+def _left_out(reply: Reply) -> tuple[str, ...]:
+    """Return the kinds of the blocks of a joining reply that the API would refuse in a request."""
+    action = STOP_REASONS.get(reply.stop_reason or "", ReplyAction.END)
+    if action is ReplyAction.REFUSE:
+        return ()
+    joining = [block for block in reply.blocks if action is not ReplyAction.CUT or block["type"] != "tool_use"]
+    accepted = acceptable(joining, ends=action is not ReplyAction.PAUSE)
+    if len(accepted) == len(reply.blocks):
+        return ()
+    kept = {id(block) for block in accepted}
+    return tuple(block["type"] for block in reply.blocks if id(block) not in kept)

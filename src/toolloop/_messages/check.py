@@ -1,0 +1,71 @@
+"""Check whether the API would accept a history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from toolloop._messages.pairing import check_open_calls, check_pairing
+from toolloop._messages.parameters import check_parameters, check_references
+from toolloop._messages.reading import after_compaction, message_path, role_of, runs_of
+from toolloop._messages.rules import Findings, Level, Problem
+from toolloop._messages.shape import check_shape
+from toolloop._messages.turns import check_turns
+from toolloop.machine.values.jsontext import well_formed
+
+
+def check(messages: Any, *, model: str | None = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
+    """Find the problems that would make the API refuse a history, as far as they can be found without the API.
+
+    The history is checked as the messages of a request: a model without prefill refuses a history that ends in an
+    assistant message. The check never raises for JSON values. Its time is linear in the size of the history.
+
+    Args:
+        messages: plain JSON values; the paths of problems refer to this list.
+        model: the id of the model. Rules that depend on the model are checked only for known models.
+        tools: the tool definitions of the request; None if unknown.
+        thinking: the `thinking` parameter of the request.
+
+    Returns:
+        The problems: first those of tools and thinking, then of shapes, then of order. The API certainly refuses the
+        problems of level `error`. If a message is not JSON, shapes and order are not checked.
+
+    """
+    findings = Findings()
+    check_parameters(findings, model=model, tools=tools, thinking=thinking)
+    if not isinstance(messages, (list, tuple)):
+        check_shape(messages, findings)
+    elif (plain := _as_json(messages, findings)) is not None:
+        check_shape(plain, findings)
+        findings.problems.extend(check_order(plain, model=model, tools=tools, thinking=thinking))
+        check_references(runs_of(plain), findings, tools=tools)
+    return findings.problems
+
+
+def _as_json(messages: Sequence[Any], findings: Findings) -> list[Any] | None:
+    """Return the messages as the API receives them; None if one of them is not JSON."""
+    plain = []
+    for number, message in enumerate(messages):
+        try:
+            text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+            plain.append(json.loads(well_formed(text)))
+        except (TypeError, ValueError, RecursionError) as error:
+            findings.add("not-encodable", message_path(number), f"the message is not JSON: {error}")
+            continue
+        if well_formed(text) != text:
+            # A reply with one comes from the API, which accepts it again as an escape.
+            level: Level = "warning" if role_of(message) == "assistant" else "error"
+            findings.add("not-encodable", message_path(number), "a text has a lone surrogate", level=level)
+    return plain if len(plain) == len(messages) else None
+
+
+def check_order(messages: list[Any], *, model: Any = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
+    """Check the order of messages and blocks, and that each call has its result."""
+    findings = Findings()
+    runs = runs_of(messages)
+    live = after_compaction(runs)
+    check_pairing(live, findings)
+    check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
+    check_open_calls(live, findings, tools=tools)
+    return findings.problems

@@ -1,0 +1,72 @@
+"""The `thinking` parameter, the tools, and the blocks that refer to tools: rules 22, 31, 35."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from toolloop._messages.models import takes_thinking
+from toolloop._messages.reading import Run, kind_of, text_key, with_inner
+from toolloop._messages.rules import Findings
+
+_LEAST_BUDGET: Final = 1024
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def check_parameters(findings: Findings, *, model: object, tools: Any, thinking: Any) -> None:
+    """Check the `thinking` parameter against the model, and the definitions of the tools."""
+    if isinstance(thinking, dict):
+        _thinking(thinking, findings, model)
+    if isinstance(tools, list):
+        _tools(tools, findings)
+
+
+def _thinking(thinking: dict[str, Any], findings: Findings, model: object) -> None:
+    kind = thinking.get("type")
+    if takes_thinking(model, kind) is False:
+        findings.add("thinking-config", "thinking", f"{model} does not accept thinking of type {kind!r}")
+    budget = thinking.get("budget_tokens")
+    if kind == "enabled" and isinstance(budget, int) and budget < _LEAST_BUDGET:
+        findings.add("thinking-config", "thinking.budget_tokens", f"the budget is {budget}, less than {_LEAST_BUDGET}")
+
+
+def _tools(tools: list[Any], findings: Findings) -> None:
+    seen: set[str] = set()
+    for index, tool in enumerate(tools):
+        name = text_key(tool, "name") if isinstance(tool, dict) else None
+        if name is None:
+            continue  # a toolset has no name
+        if name in seen:
+            findings.add("tool-definition", f"tools[{index}]", f"two tools are named {name!r}")
+        seen.add(name)
+        if tool.get("type") not in (None, "custom"):
+            continue
+        if not _TOOL_NAME.fullmatch(name):
+            findings.add("tool-definition", f"tools[{index}]", f"{name!r} is not a valid tool name")
+        if not isinstance(tool.get("input_schema"), dict):
+            findings.add("tool-definition", f"tools[{index}]", f"the tool {name!r} has no input_schema")
+
+
+def check_references(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+    """Check the references to tools: in results of a tool search by the client, and in system messages."""
+    if not isinstance(tools, list):
+        return
+    named = {tool.get("name") for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
+    if len(named) < len(tools):
+        return  # the tool names of an MCP server are unknown
+    changes = [spot for run in runs if run.role == "system" for spot in run.spots if spot.kind in _CHANGES]
+    tools_of = [(spot, tool) for spot in changes if isinstance(tool := spot.block.get("tool"), dict)]
+    if any(kind_of(tool) == "tool_definition" for _, tool in tools_of):
+        return  # so are those of tools that a system message defines
+    for spot, tool in tools_of:
+        name = text_key(tool, "name") if kind_of(tool) == "tool_reference" else None
+        if name is not None and name not in named:
+            findings.add("tool-reference", spot.path, f"it adds or removes an unknown tool {name!r}")
+    for run in () if any(spot.kind == "tool_addition" for spot in changes) else runs:
+        for path, block in with_inner(run):
+            name = text_key(block, "tool_name") if kind_of(block) == "tool_reference" else None
+            if name is not None and name not in named:
+                findings.add("tool-reference", path, f"it refers to an unknown tool {name!r}")
+
+
+_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})

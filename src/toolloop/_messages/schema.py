@@ -1,0 +1,185 @@
+"""Shapes of JSON values, for the table in `blocks`.
+
+A shape is a function. It gets a value and its path, and yields a `Flaw` for each error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from attrs import frozen
+
+from toolloop.machine.values.jsontext import JSON, a_type
+
+_LONGEST_QUOTE = 40
+
+
+@frozen
+class Flaw:
+    """An error in a block.
+
+    Attributes:
+        path: the path of the object in the block, such as `source` or `content[1]`; empty for the block itself.
+        key: the member of that object that is invalid, missing or unknown.
+        rule: the id of the broken rule in `toolloop.history`.
+        text: a description of the error.
+
+    """
+
+    path: str
+    key: str
+    rule: str
+    text: str
+
+
+Shape = Callable[[str, str, JSON], Iterator[Flaw]]  # the path of an object, a key in it, and the value of that key
+Members = Mapping[str, Shape]
+
+
+def named(value: JSON) -> str:
+    """Return the name of a value's JSON type."""
+    if value is None:
+        return "null"
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), f"{a_type(value)}")
+
+
+_NAMES = (
+    (bool, "true or false"),
+    (str, "a string"),
+    (int | float, "a number"),
+    (dict, "an object"),
+    (list, "a list"),
+)
+
+
+def short(value: str) -> str:
+    """Quote a string, shortened."""
+    return repr(value if len(value) <= _LONGEST_QUOTE else f"{value[:_LONGEST_QUOTE]}…")
+
+
+def joined(path: str, key: str) -> str:
+    """Return the path of a member."""
+    return f"{path}.{key}" if path and key else path or key
+
+
+def _wrong_type(path: str, key: str, value: JSON, wanted: str) -> Flaw:
+    return Flaw(path, key, "block-fields", f"{repr(key) if key else 'the block'} is {named(value)}, not {wanted}")
+
+
+def _of_type(kind: type, name: str) -> Shape:
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        if not isinstance(value, kind):
+            yield _wrong_type(path, key, value, name)
+
+    return check
+
+
+STRING = _of_type(str, "a string")
+BOOLEAN = _of_type(bool, "true or false")
+OBJECT = _of_type(dict, "an object")
+
+
+def anything(_path: str, _key: str, _value: JSON) -> Iterator[Flaw]:
+    """Accept any value."""
+    return iter(())
+
+
+def one_of(*values: str) -> Shape:
+    """Accept one of these strings."""
+
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        if not isinstance(value, str):
+            yield _wrong_type(path, key, value, "a string")
+        elif value not in values:
+            yield Flaw(path, key, "block-fields", f"{key!r} is {short(value)}; it may be {', '.join(values)}")
+
+    return check
+
+
+def matching(pattern: str) -> Shape:
+    """Accept a string that fully matches a pattern."""
+    compiled = re.compile(pattern)
+
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        if not isinstance(value, str):
+            yield _wrong_type(path, key, value, "a string")
+        elif not compiled.fullmatch(value):
+            yield Flaw(path, key, "block-fields", f"the {key} {short(value)} does not match {pattern}")
+
+    return check
+
+
+def list_of(inner: Shape) -> Shape:
+    """Accept a list of values of one shape."""
+
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        if not isinstance(value, list):
+            yield _wrong_type(path, key, value, "a list")
+            return
+        for index, item in enumerate(value):
+            yield from inner(path, f"{key}[{index}]", item)
+
+    return check
+
+
+def string_or(inner: Shape) -> Shape:
+    """Accept a string, or a value of another shape."""
+
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        return iter(()) if isinstance(value, str) else inner(path, key, value)
+
+    return check
+
+
+def members(required: Members, optional: Members | None = None, *, name: str | None = None) -> Shape:
+    """Accept an object with only these members. An optional member may be null.
+
+    Args:
+        required: the shapes of the required members.
+        optional: the shapes of the optional members.
+        name: the name of the object in error texts, such as `a text block`; its key if left out.
+
+    """
+    known = {**required, **(optional or {})}
+
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        if not isinstance(value, dict):
+            yield _wrong_type(path, key, value, "an object")
+            return
+        inside, owner = joined(path, key), repr(key) if key else "the block"
+        for missing in (member for member in required if member not in value):
+            yield Flaw(inside, missing, "block-fields", f"{owner} has no {missing!r}")
+        for member, item in value.items():
+            if member not in known:
+                yield Flaw(inside, member, "unknown-key", f"{name or owner} has no key {short(member)}")
+            elif item is not None or member in required:
+                yield from known[member](inside, member, item)
+
+    return check
+
+
+def tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Shape:
+    """Accept an object whose `type` determines its shape.
+
+    Args:
+        shapes: the shapes, by type.
+        unknown: the rule that other types break.
+
+    """
+
+    def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+        if not isinstance(value, dict):
+            yield _wrong_type(path, key, value, "an object")
+            return
+        kind = value.get("type")
+        if isinstance(kind, str) and kind in shapes:
+            yield from shapes[kind](path, key, value)
+            return
+        owner, options = repr(key) if key else "the block", ", ".join(shapes)
+        if isinstance(kind, str):
+            yield Flaw(joined(path, key), "type", unknown, f"{owner} has the type {short(kind)}; it may be {options}")
+        else:
+            yield Flaw(joined(path, key), "type", "block-fields", f"{owner} has no type; it may be {options}")
+
+    return check

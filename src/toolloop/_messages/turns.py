@@ -1,0 +1,165 @@
+"""Check the order of turns, and their first and last blocks: rules 9 to 13, 20, 21, 27, 34, 36."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from toolloop._messages.blocks import MOST_CACHE_MARKS
+from toolloop._messages.models import takes_prefill, takes_system_messages
+from toolloop._messages.reading import (
+    THINKING,
+    Run,
+    after_compaction,
+    content_path,
+    is_directive,
+    is_server_result,
+    is_summary,
+    message_path,
+    role_of,
+    text_key,
+    unanswered_server_calls,
+    with_inner,
+)
+from toolloop._messages.rules import Findings, Level
+
+
+def check_turns(  # noqa: PLR0913 - the parts of a request, by name
+    messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object, tools: Any, thinking: Any
+) -> None:
+    """Check the order of turns, their ends, and the rules that depend on the model and the request."""
+    if runs and runs[0].role == "assistant" and not (runs[0].spots and is_summary(runs[0].spots[0].block)):
+        findings.add("assistant-first", message_path(runs[0].messages[0]), "the history begins with the assistant")
+    for run in runs:
+        if run.role != "system" and not run.spots and not any(messages[number]["content"] for number in run.messages):
+            # Models that accept a prefill may accept an empty one.
+            level: Level | None = "warning" if run is runs[-1] and _may_be_prefill(run, model) else None
+            findings.add("empty-content", content_path(run.messages[0]), f"this {run.role} turn is empty", level=level)
+    _compactions(runs, findings)
+    _ends(runs, findings)
+    _prefill(runs, findings, model=model, thinking=thinking)
+    _system(messages, runs, findings, model=model)
+    _thinking_first(runs, findings, model=model, thinking=thinking)
+    _cache_marks(runs, findings, tools=tools)
+    if tools == []:
+        _no_tools(runs, findings)
+
+
+def _may_be_prefill(run: Run, model: object) -> bool:
+    return run.role == "assistant" and takes_prefill(model) is True
+
+
+def _compactions(runs: list[Run], findings: Findings) -> None:
+    spots = [spot for run in runs for spot in run.spots]
+    for spot in spots[1:]:
+        # Compaction blocks at the start of a reply are not signed, and are legal anywhere.
+        if is_summary(spot.block) and spot.block.get("signature") is not None:
+            findings.add("compaction-place", spot.path, "a signed compaction block is after another block")
+
+
+def _ends(runs: list[Run], findings: Findings) -> None:
+    for run in runs:
+        if run.role == "assistant" and run.spots and run.spots[-1].kind in THINKING:
+            findings.add("thinking-last", run.spots[-1].path, "the assistant turn ends in thinking")
+
+
+def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
+    if not runs or runs[-1].role != "assistant" or not runs[-1].spots:
+        return
+    last = runs[-1].spots[-1]
+    after_server = is_server_result(last.kind)
+    if not (after_server or last.kind in {"text", *THINKING}) or unanswered_server_calls(runs[-1:]):
+        return  # a paused turn is sent back unchanged; the other blocks that may end one are unknown
+    takes = takes_prefill(model)
+    thinks = isinstance(thinking, dict) and text_key(thinking, "type") in ("enabled", "adaptive")
+    if thinks or takes is False:
+        why = "with thinking" if thinks else "to this model"
+        # Every recorded pause ends in a server call. A pause that ends in its result is likely also legal.
+        level: Level | None = "warning" if after_server else None
+        message = f"a request {why} cannot end in an assistant message"
+        findings.add("prefill", message_path(last.message), message, level=level)
+    elif takes and last.kind == "text":
+        text = text_key(last.block, "text") or ""
+        if text.strip() and text != text.rstrip():
+            findings.add("trailing-whitespace", last.path, "the last assistant message ends in whitespace")
+
+
+def _system(messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object) -> None:
+    if takes_system_messages(model) is False:
+        for number, message in enumerate(messages):
+            if is_directive(message) or role_of(message) == "system":
+                findings.add("system-model", message_path(number), f"{model} does not accept system messages")
+    for number, run in enumerate(runs):
+        if run.role != "system":
+            continue
+        first, last = message_path(run.messages[0]), message_path(run.messages[-1])
+        if number == 0:
+            findings.add(
+                "system-place", first, "the history begins with it", remedy="Use the `system` parameter of the request."
+            )
+        elif runs[number - 1].role == "assistant" and not _ends_in_server_result(runs[number - 1]):
+            findings.add("system-place", first, "it follows an assistant message")
+        if number + 1 < len(runs) and runs[number + 1].role == "user":
+            findings.add("system-place", last, "a user message follows it")
+
+
+def _ends_in_server_result(run: Run) -> bool:
+    return bool(run.spots) and is_server_result(run.spots[-1].kind)
+
+
+def _thinking_first(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled" or takes_prefill(model) is None:
+        return
+    turns = [run for run in after_compaction(runs) if run.role != "system"]
+    replies = list(_open_turn(turns))
+    # The model thinks once at the start of a turn, or before each call. Both histories are valid.
+    if replies and not any(_begins_with_thinking(run) for run in replies):
+        findings.add(
+            "thinking-first", message_path(replies[0].messages[0]), "this turn of calls begins without thinking"
+        )
+
+
+def _begins_with_thinking(run: Run) -> bool:
+    # A compaction by the server is first in its reply.
+    return next((kind for kind in run.kinds if kind != "compaction"), None) in THINKING
+
+
+def _open_turn(turns: list[Run]) -> Iterator[Run]:
+    """Yield the assistant runs of the open turn, from the last one back to the last text of the user."""
+    if not turns or turns[-1].role != "user":
+        return
+    for turn in reversed(turns):
+        if turn.role == "assistant":
+            yield turn
+        elif "tool_result" not in turn.kinds:
+            return
+
+
+def _cache_marks(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+    short = False
+    for count, (path, mark) in enumerate(_marks(runs, tools)):
+        if count == MOST_CACHE_MARKS:
+            findings.add("cache-marks", path, f"the request has more than {MOST_CACHE_MARKS} cache marks")
+        if text_key(mark, "ttl") != "1h":
+            short = True
+        elif short:
+            findings.add("cache-marks", path, "a cache mark with a ttl of an hour is after one of five minutes")
+
+
+def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the cache marks in the order of the request. Marks inside a block come before the block's own."""
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
+            yield f"tools[{index}]", mark
+    for run in runs:
+        for path, block in with_inner(run):
+            if isinstance(block, dict) and isinstance(mark := block.get("cache_control"), dict):
+                yield path, mark
+
+
+def _no_tools(runs: list[Run], findings: Findings) -> None:
+    for run in runs:
+        for spot in run.spots:
+            if spot.kind in ("tool_use", "tool_result"):
+                findings.add("no-tools", spot.path, "the history has calls, but the request has no tools")
+                return

@@ -1,0 +1,395 @@
+"""Request parameters: split them into stored and secret ones, and make requests from both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from attrs import define, field, frozen
+
+from toolloop._messages.blocks import MOST_CACHE_MARKS
+from toolloop._messages.reading import is_summary
+from toolloop._messages.rules import RULES, Problem
+from toolloop._requests.prefixes import Prefixes
+from toolloop._requests.thinking import ThinkingFilter, leaves_out, without_thinking
+from toolloop.errors import InvalidHistory
+from toolloop.machine.record.loop import Thread
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain
+from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
+from toolloop.providers.protocol import Request, given
+from toolloop.providers.threads import ThreadedRequest, betas_of, fingerprint, with_beta
+
+_MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
+# The loop reads these parameters, so they must be at the top level.
+_OWNED = frozenset(
+    {
+        "cache_control",
+        "container",
+        "max_tokens",
+        "mcp_servers",
+        "messages",
+        "model",
+        "stream",
+        "system",
+        "thinking",
+        "thread",
+        "tool_choice",
+        "tools",
+    }
+)
+# The parameters of anthropic-sdk 2.12, including its beta interface. Only older models or API versions accept the last
+# four. A test compares them with the SDK. The API refuses any other name; newer parameters go into `extra_body`.
+_KNOWN = OPTION_NAMES | {
+    *("billing_policy", "cache_control", "compaction", "container", "context_management", "diagnostics"),
+    *("fallback_credit_token", "fallbacks", "inference_geo", "max_tokens", "mcp_servers", "messages", "metadata"),
+    *("model", "output_config", "service_tier", "speed", "stop_sequences", "stream", "system", "thinking", "thread"),
+    *("tool_choice", "tools"),
+    *("output_format", "temperature", "top_k", "top_p"),
+}
+# A thread is created with these parameters. A request that continues it must not repeat them.
+_FROZEN = ("system", "tools")
+_CACHE_MARK = b'"cache_control":{'
+_MOST_BYTES = 32 * 1024 * 1024  # per request (source: rule 1 of the Messages API)
+_AROUND = 1024  # bytes for the rest of the body: the key of the messages, a container, `stream`
+_REFUSED = {
+    "stream": "streaming is a way to drive a turn, not a parameter. Remove it, and use handle.stream_turn()",
+    "thread": "the loop keeps the thread. Remove it, and use LoopConfig(threads=True)",
+}
+
+
+@define
+class Secrets:
+    """Parameters that are never part of a state or a snapshot: headers, timeouts, tokens of MCP servers."""
+
+    options: dict[str, Any] = field(factory=dict, repr=False)
+    mcp_tokens: dict[tuple[str, str], str] = field(factory=dict, repr=False)
+
+    def joined(self, other: Secrets) -> Secrets:
+        """Return these merged with others, which take precedence."""
+        return Secrets(self.options | other.options, self.mcp_tokens | other.mcp_tokens)
+
+
+def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
+    """Return the parameters that have a value.
+
+    Raises:
+        TypeError: the parameters are not a mapping.
+        ValueError: the loop sets a parameter itself, or the API has no parameter with that name.
+
+    """
+    if not isinstance(params, Mapping):
+        raise TypeError(f"{asked}: params: expected the keyword arguments of messages.create, got {a_type(params)}")
+    for name, why in _REFUSED.items():
+        if name in params:
+            raise ValueError(f"{asked}: params has {name!r}: {why}")
+    if isinstance(extra := params.get("extra_body"), Mapping) and (owned := _OWNED & extra.keys()):
+        raise ValueError(f"{asked}: extra_body has {', '.join(sorted(owned))}. Pass it as a separate parameter instead")
+    found = given(params)
+    for name in found:
+        if name not in _KNOWN:
+            near = get_close_matches(str(name), _KNOWN, n=1)
+            meant = f"Did you mean {near[0]!r}? " if near else ""
+            raise ValueError(
+                f"{asked}: params has {name!r}, which is not a parameter of messages.create. {meant}Pass a parameter "
+                "that is newer than this library in extra_body"
+            )
+    return found
+
+
+def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
+    """Split parameters into those that are stored, as JSON, and those that are kept only in the process.
+
+    Raises:
+        TypeError: a stored parameter is not JSON; the message has its path.
+
+    """
+    secrets = Secrets({name: value for name, value in params.items() if name in SECRET_OPTIONS})
+    stored = {name: plain(value, f"params[{name!r}]") for name, value in params.items() if name not in SECRET_OPTIONS}
+    for name in ("tools", "mcp_servers"):
+        if not isinstance(stored.get(name), list | None):
+            raise TypeError(f"params[{name!r}]: expected a list, got {a_type(stored[name])}")
+    for server in stored.get("mcp_servers") or ():
+        if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
+            token = server.pop(_MCP_TOKEN)
+            if not isinstance(token, str):
+                raise TypeError(f"the {_MCP_TOKEN} of an MCP server: expected a str, got {a_type(token)}")
+            secrets.mcp_tokens[_server_key(server)] = token
+    return stored, secrets
+
+
+def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozenset[str]:
+    """Return the names of tools that only the parameters define. The caller supplies their results."""
+    named = {tool.get("name") for tool in stored.get("tools") or () if isinstance(tool, dict)}
+    return frozenset(name for name in named if isinstance(name, str)) - frozenset(known)
+
+
+def _with_token(server: JSON, secrets: Secrets) -> JSON:
+    token = secrets.mcp_tokens.get(_server_key(server))
+    return server if token is None else {**server, _MCP_TOKEN: token}
+
+
+def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
+    """Return the key of a server's token: its name and URL."""
+    return str(server.get("name")), str(server.get("url"))
+
+
+def _is_compacted(texts: Sequence[str]) -> bool:
+    """Return whether the last message is a compaction of the API, so that there is nothing to compact."""
+    if not texts or '"compaction"' not in texts[-1]:
+        return False
+    content = decode(texts[-1])["content"]
+    return isinstance(content, list) and bool(content) and is_summary(content[-1])
+
+
+def without_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the parameters for a summary request, without those that only shape an answer.
+
+    Source: the tool runner of anthropic 2.12, which omits the same parameters.
+    """
+    kept = {name: value for name, value in params.items() if name not in _ONLY_OF_ANSWERS}
+    choice, output = kept.get("tool_choice"), kept.get("output_config")
+    if isinstance(choice, Mapping) and choice.get("type") in ("any", "tool"):
+        del kept["tool_choice"]
+    if isinstance(output, Mapping):
+        kept["output_config"] = {name: value for name, value in output.items() if name != "format"}
+    return kept
+
+
+_ONLY_OF_ANSWERS = frozenset({"context_management", "stop_sequences", "output_format"})
+
+
+def _in_container(body: str, container: str) -> str:
+    params = decode(body)
+    given = params.get("container")
+    params["container"] = {**given, "id": container} if isinstance(given, dict) else container
+    return encode(params)
+
+
+@frozen
+class _Prepared:
+    """Stored parameters, ready to be sent.
+
+    Attributes:
+        body: the JSON text, with all tools and tokens.
+        compacting: the body of a request that only compacts; None if the parameters do not enable it.
+        continuing: the body of a request that continues a thread, without the parameters that the thread freezes.
+        frozen: the fingerprint of these parameters.
+        marks, size: the number of cache marks and bytes in the body.
+
+    """
+
+    stored: str
+    body: str
+    compacting: str | None
+    continuing: str
+    frozen: str
+    options: dict[str, Any]
+    leaves_out: bool
+    marks: int
+    size: int
+
+
+class EncodedMessages:
+    """The encoded messages of the last request.
+
+    Attributes:
+        marks: the number of cache marks in its messages.
+        size: the number of bytes of its messages, including a comma for each.
+
+    """
+
+    def __init__(self) -> None:
+        """Start without a request."""
+        # The history, its bytes, and their marks and size. They are replaced together, so an interrupt cannot leave
+        # them inconsistent.
+        self._known: tuple[Chain[str], Chain[bytes], int, int] = (Chain(), Chain(), 0, 0)
+        self.marks, self.size = 0, 0
+
+    def take(self, history: Chain[str], unjoined: Sequence[str] = ()) -> Sequence[bytes]:
+        """Return the bytes of these messages. Do not modify the list."""
+        known, ready, marks, size = self._known
+        new = history.since(known)
+        if new is None:  # the history was replaced
+            new, ready, marks, size = list(history), Chain[bytes](), 0, 0
+        joined, unjoined_bytes = _encode(new), _encode(unjoined)
+        ready = ready.extend(joined)
+        marks, size = marks + _count(joined), size + _length(joined)
+        self._known = history, ready, marks, size
+        self.marks, self.size = marks + _count(unjoined_bytes), size + _length(unjoined_bytes)
+        return [*ready, *unjoined_bytes] if unjoined_bytes else ready
+
+
+def cache_marks(message: bytes) -> int:
+    """Return an upper bound for the number of cache marks in a message or in parameters."""
+    return message.count(_CACHE_MARK)
+
+
+def _encode(texts: Sequence[str]) -> list[bytes]:
+    return [text.encode() for text in texts]
+
+
+def _count(messages: Sequence[bytes]) -> int:
+    return sum(map(cache_marks, messages))
+
+
+def _length(messages: Sequence[bytes]) -> int:
+    return sum(map(len, messages)) + len(messages)
+
+
+class RequestMaker:
+    """Make the requests of a loop. Each message is encoded once; the parameters are encoded again after a change."""
+
+    def __init__(self, definitions: Sequence[JSON], secrets: Secrets) -> None:
+        """Store the definitions of the loop's own tools, which precede those in the parameters, and the secrets."""
+        self.secrets = secrets
+        self._definitions = list(definitions)
+        self._prepared: _Prepared | None = None
+        self._encoded = EncodedMessages()
+        self._filter = ThinkingFilter()
+        self._prefixes = Prefixes()
+
+    def make(  # noqa: PLR0913 - the parts of a loop that a request is made of
+        self,
+        stored: str,
+        messages: Sequence[str],
+        container: str | None = None,
+        *,
+        unjoined: Sequence[str] = (),
+        stale_thinking: int = 0,
+        threads: bool = False,
+        thread: Thread | None = None,
+    ) -> Request:
+        """Return the request for these stored parameters and messages, all JSON texts.
+
+        Args:
+            stored: the parameters without `messages`.
+            messages: the history. If a `Chain` has grown since the last request, only its new messages are processed.
+            unjoined: messages to send after the history. They resume a paused turn, so the server is not asked to
+                compact instead. Neither is it if no message follows its last compaction.
+            stale_thinking: the loop's count; see `leaves_out`.
+            container: the id of the container that runs the code of the open turn. It replaces a container in the
+                parameters; the skills there are kept (source: rule 25 of the Messages API).
+            threads: whether the server should hold the conversation. The request then has only the messages that the
+                server does not hold. A request that only compacts does not use a thread, because it starts a new
+                conversation.
+            thread: the loop's thread.
+
+        Raises:
+            InvalidHistory: the request is larger than the API accepts.
+
+        """
+        prepared, resumes = self._prepare(stored), bool(unjoined)
+        history = messages if isinstance(messages, Chain) else Chain(messages)
+        if stale_thinking and prepared.leaves_out:
+            history, unjoined = self._filter.take(history, unjoined, stale_thinking)
+        encoded = self._encoded.take(history, unjoined)
+        texts = Chain([*history, *unjoined]) if unjoined else history
+        body, part = prepared.body, None
+        if prepared.compacting is not None and not resumes and not _is_compacted(texts):
+            body = prepared.compacting
+        elif threads:
+            part = ThreadedRequest.of(thread, self._prefixes.take(prepared.frozen, history, unjoined))
+            body = prepared.continuing if part is not None and part.continues else body
+        if container is not None:
+            body = _in_container(body, container)
+        if (size := self._encoded.size + prepared.size + _AROUND) > _MOST_BYTES:
+            raise _too_large(size, texts, encoded)
+        if part is None:
+            return Request(body, texts, prepared.options, encoded)
+        body = f'{body[:-1]},"thread":{encode(part.field())}}}'
+        new = slice(part.starts_at, None)
+        return Request(body, texts[new], with_beta(prepared.options), encoded[new], part)
+
+    def may_have_too_many_marks(self) -> bool:
+        """Return whether the last request may have too many cache marks. Then the whole request must be checked."""
+        marks = 0 if self._prepared is None else self._prepared.marks
+        return marks + self._encoded.marks > MOST_CACHE_MARKS
+
+    def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
+        """Replace the secrets of the changed parameters, from the next request on."""
+        for name in changed:
+            self.secrets.options.pop(name, None)
+        if "mcp_servers" in changed:
+            self.secrets.mcp_tokens.clear()
+        self.secrets.options.update(secrets.options)
+        self.secrets.mcp_tokens.update(secrets.mcp_tokens)
+        self._prepared = None
+
+    def parameters(self, stored: str) -> str:
+        """Return the text of the parameters with all tools. It is the same object until they change."""
+        return self._prepare(stored).body
+
+    def given(self, stored: str) -> dict[str, Any]:
+        """Return the parameters as the caller gave them, with the secrets, but without `messages`."""
+        params = decode(stored)
+        if servers := params.get("mcp_servers"):
+            params["mcp_servers"] = [_with_token(server, self.secrets) for server in servers]
+        return {**params, **self.secrets.options}
+
+    def alone(
+        self, params: Mapping[str, JSON], messages: Sequence[str], stale_thinking: int, secrets: Secrets | None = None
+    ) -> Request:
+        """Return a request that is independent of the loop's own requests.
+
+        Args:
+            params: the stored parameters, or others instead.
+            messages: the messages to send.
+            stale_thinking: as for `make`.
+            secrets: the secret parameters; None means those of the loop.
+
+        """
+        secrets = self.secrets if secrets is None else secrets
+        body = {name: value for name, value in params.items() if name not in OPTION_NAMES and name != "compaction"}
+        options = {name: value for name, value in params.items() if name in OPTION_NAMES}
+        texts = without_thinking(messages, stale_thinking if leaves_out(params) else 0)
+        return Request(encode(self._whole(body, secrets)), texts, options | secrets.options)
+
+    def _whole(self, params: Mapping[str, JSON], secrets: Secrets) -> dict[str, JSON]:
+        """Return the parameters with all tools, and with the tokens that are not stored."""
+        whole = dict(params)
+        if tools := [*self._definitions, *(whole.pop("tools", None) or ())]:
+            whole["tools"] = tools
+        if servers := whole.get("mcp_servers"):
+            whole["mcp_servers"] = [_with_token(server, secrets) for server in servers]
+        return whole
+
+    def _prepare(self, stored: str) -> _Prepared:
+        if self._prepared is not None and self._prepared.stored is stored:
+            return self._prepared
+        params = decode(stored)
+        options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES} | self.secrets.options
+        params, compacting = self._whole(params, self.secrets), None
+        if params.get("compaction") is not None:
+            compacting = encode(without_answers(params))
+            del params["compaction"]
+        body = encode(params)
+        raw = body.encode()
+        beside = {name: value for name, value in params.items() if name not in _FROZEN}
+        first = [params.get(name) for name in ("model", *_FROZEN)]
+        self._prepared = _Prepared(
+            stored=stored,
+            body=body,
+            compacting=compacting,
+            continuing=encode(beside),
+            frozen=fingerprint("", encode([*first, betas_of(options)])),
+            options=options,
+            leaves_out=leaves_out(params),
+            marks=cache_marks(raw),
+            size=len(raw) + 1,
+        )
+        return self._prepared
+
+
+def _too_large(size: int, texts: Sequence[str], encoded: Sequence[bytes]) -> InvalidHistory:
+    largest = max(range(len(encoded)), key=lambda index: len(encoded[index]))
+    rule = RULES["request-size"]
+    own = len(encoded[largest])
+    what = f"the request has {size:,} bytes, {own:,} of them in this message; the API accepts {_MOST_BYTES:,}"
+    problem = Problem(f"messages[{largest}]", "request-size", rule.level, what, rule.remedy)
+    return InvalidHistory(
+        f"the next request: the API would refuse it: {problem.path}: {what} [{problem.rule}]. {rule.remedy}",
+        problems=(problem,),
+        messages=[decode(text) for text in texts],
+    )

@@ -1,1 +1,0 @@
-"""The handles, the drivers and the journal."""

@@ -1,0 +1,1 @@
+"""The record of one loop, the tree of them, what happens to it, and what it wants done."""

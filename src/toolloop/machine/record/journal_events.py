@@ -1,0 +1,236 @@
+"""Events: the only input of the machine, and the entries of its journal.
+
+Each event may have two times: `at`, when it happened, in seconds since the epoch; and `seconds`, the active time since
+the last event that has one. The driver measures `seconds`; it is never the difference of two wall clocks. Drivers omit
+both in events that follow from others: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run.
+An event of a loop inside a call has the `path` of that loop: the ids of the calls from the outermost down. Messages,
+inputs and contents are JSON texts.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from toolloop.machine.record.loop import Failure, Thread
+from toolloop.machine.record.replies import Reply
+from toolloop.machine.record.state import State
+from toolloop.machine.values.calls import DecisionRecord, PolicyResult, Result
+from toolloop.machine.values.setup import Limits, Setup
+from toolloop.machine.values.splicing import Splice
+from toolloop.machine.values.usage import IterationUsage
+
+
+@frozen(kw_only=True)
+class Event:
+    """Something that happened."""
+
+    at: float = 0.0
+    seconds: float = 0.0
+    path: tuple[str, ...] = ()
+
+
+@frozen
+class Opened(Event):
+    """A loop was set up: the first event of a journal. With a path, it also starts the call that the loop is inside."""
+
+    setup: Setup
+    messages: tuple[str, ...]
+
+
+@frozen
+class Adopted(Event):
+    """A loop was copied from a snapshot or a fork: the other possible first event of a journal."""
+
+    state: State
+
+
+@frozen
+class Requested(Event):
+    """A request is about to be sent. Recorded before it is sent."""
+
+
+@frozen
+class Replied(Event):
+    """A request was answered.
+
+    Attributes:
+        took: its duration in seconds.
+        thread: the messages that the server holds now; None if the request did not use a thread.
+
+    """
+
+    reply: Reply
+    took: float = 0.0
+    thread: Thread | None = None
+
+
+@frozen
+class RequestFailed(Event):
+    """A request was not answered.
+
+    Attributes:
+        failure: the reason; None if it was cancelled, or if it is repeated without the thread that the server refused.
+        thread: the new state of that thread, with the reason; None if no thread was refused.
+
+    """
+
+    failure: Failure | None = None
+    thread: Thread | None = None
+
+
+@frozen
+class Judged(Event):
+    """The policies judged the calls. A call without a policy result may run.
+
+    Attributes:
+        results: by call id, in the model's order.
+        stop: `stop_when` ended the loop, with `reason`.
+
+    """
+
+    results: tuple[tuple[str, PolicyResult], ...] = ()
+    stop: bool = False
+    reason: str | None = None
+
+
+@frozen
+class Decided(Event):
+    """The caller decided calls: all decisions apply, or none. A call in a nested loop is named by its path: `p1/c1`."""
+
+    decisions: tuple[tuple[str, DecisionRecord], ...]
+
+
+@frozen
+class Started(Event):
+    """A call was started. Recorded before its tool runs. `digest`: the first characters of the call's digest."""
+
+    call_id: str
+    digest: str | None = None
+
+
+@frozen
+class Ended(Event):
+    """A call ended.
+
+    Attributes:
+        result: None if it was cancelled, so that its effects are unknown.
+        took: the duration of the call in seconds.
+        iteration, attempt: the run of the call, both counted from 1, so that a late end is recognized; 0 and 0 mean
+            the run in progress.
+        above: the same for each call in `path`, because ids may repeat.
+        spent: the usage of requests made by loops that the tool itself drove.
+
+    """
+
+    call_id: str
+    result: Result | None
+    took: float = 0.0
+    iteration: int = 0
+    attempt: int = 0
+    above: tuple[tuple[int, int], ...] = ()
+    spent: tuple[IterationUsage, ...] = ()
+
+
+@frozen
+class TurnEnded(Event):
+    """The turn ended: the round closes, calls wait, or a limit was reached."""
+
+
+@frozen
+class Continued(Event):
+    """The caller continued the loop, or retried a failed request. `messages`: injected messages. `by`: who did it."""
+
+    messages: tuple[str, ...] = ()
+    by: str | None = None
+
+
+@frozen
+class Stopped(Event):
+    """The caller stopped the loop. `by`: who, for the record."""
+
+    reason: str | None = None
+    by: str | None = None
+
+
+@frozen
+class HistoryEdited(Event):
+    """The closed history was replaced: by the caller, or by a compaction.
+
+    Attributes:
+        splices: the changes; empty if a compaction changed nothing.
+        strategy: the name of the compaction strategy; None for an edit by the caller.
+        before, after: the estimated tokens of a request, before and after.
+        spent: the usage of the request for a summary.
+        problem: the reason why a compaction changed nothing.
+
+    """
+
+    splices: tuple[Splice, ...] = ()
+    strategy: str | None = None
+    before: int = 0
+    after: int = 0
+    spent: IterationUsage | None = None
+    problem: str | None = None
+
+
+@frozen
+class HistoryTaken(Event):
+    """The caller of a runner edited its history, which replaces the loop's history, open round and pause.
+
+    Attributes:
+        splices: the changes of the closed history.
+        reply: the assistant message with calls at its end, which is the open round; None if there is none.
+        keeps_unjoined: whether unjoined messages before the open reply are kept.
+        rerun: the ids of calls of the round that must run again; their results are dropped.
+
+    """
+
+    splices: tuple[Splice, ...] = ()
+    reply: str | None = None
+    keeps_unjoined: bool = False
+    rerun: tuple[str, ...] = ()
+
+
+@frozen
+class Changed(Event):
+    """The caller changed parameters or limits. `names`: the parameters that were given."""
+
+    params: str | None = None
+    names: tuple[str, ...] = ()
+    limits: Limits | None = None
+
+
+@frozen
+class GrantRevoked(Event):
+    """The caller revoked a grant. `by`: who, for the record."""
+
+    grant_id: str
+    by: str | None = None
+
+
+@frozen
+class FollowedUp(Event):
+    """The caller began another user turn. `replace_last`: it replaces the last one. `by`: who, for the record."""
+
+    messages: tuple[str, ...]
+    replace_last: bool = False
+    by: str | None = None
+
+
+@frozen
+class Woken(Event):
+    """Another driver took the loop over. Calls that were running are interrupted.
+
+    Attributes:
+        setup: the setup of the loop from now on; None if it is unchanged.
+        driver: the new driver, for the record.
+
+    """
+
+    setup: Setup | None = None
+    driver: str | None = None
+
+
+@frozen
+class Ticked(Event):
+    """Time passed."""

@@ -1,0 +1,76 @@
+"""Errors for events that a loop does not accept. They name the caller's own method, not the event."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from toolloop.errors import IllegalCommand, UndecidedCalls
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failed, Loop, Waiting
+
+# The methods by which a caller asks for each event. Only drivers record the other events.
+_ASKED: dict[type[ev.Event], tuple[str, ...]] = {
+    ev.Continued: ("continue_loop()", "inject_and_continue()"),
+    ev.Stopped: ("stop()",),
+    ev.Decided: ("a decision",),
+    ev.HistoryEdited: ("an edit of the history",),
+    ev.Changed: ("update_params()", "extend()"),
+    ev.FollowedUp: ("follow_up()",),
+    ev.GrantRevoked: ("revoking a grant",),
+}
+
+
+def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]:
+    """Return the methods that a caller may call, for a loop whose phase accepts these events."""
+    words = [word for event, words in _ASKED.items() if event in known for word in words]
+    if isinstance(loop.phase, Failed):
+        words[:2] = ["retry()"]
+    elif not isinstance(loop.phase, Waiting) and ev.Continued in known:
+        words[:2] = [injecting(loop)]  # there is no wait to continue; messages are queued
+    if loop.round is None and ev.Decided in known:
+        words.remove("a decision")
+    return (*words, "fork()") if words else ()
+
+
+def injecting(loop: Loop) -> str:
+    """Return the method with which a caller adds messages: that of the waiting `Yielded`, or of the handle."""
+    return "inject_and_continue()" if isinstance(loop.phase, Waiting) else "resume(InjectMessages(...))"
+
+
+def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> IllegalCommand:
+    """Return the error for an event that the phase of a loop does not accept."""
+    phase, asked = type(loop.phase).__name__, _asked(loop, event)
+    return IllegalCommand(
+        f"{asked} is not allowed while the loop is {phase}; allowed now: {', '.join(allowed) or 'nothing'}",
+        state=phase,
+        asked=asked,
+        allowed=allowed,
+    )
+
+
+def _asked(loop: Loop, event: ev.Event) -> str:
+    match event:
+        case ev.Continued(messages=()):
+            return "continue_loop()"
+        case ev.Continued():
+            return injecting(loop)
+        case ev.Changed(limits=None):
+            return "update_params()"
+    return _ASKED.get(type(event), (type(event).__name__,))[-1]
+
+
+def not_possible(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
+    """Return the error for an event that the phase of a loop accepts, but whose content does not fit the loop."""
+    phase, asked = type(loop.phase).__name__, type(event).__name__
+    return IllegalCommand(
+        f"{asked} is not allowed while the loop is {phase}: {why}", state=phase, asked=asked, allowed=()
+    )
+
+
+def undecided_calls(names: tuple[str, ...]) -> UndecidedCalls:
+    """Return the error for a loop that cannot continue before these calls are decided."""
+    return UndecidedCalls(
+        f"the loop cannot continue while calls wait for a decision: {', '.join(names)}. Approve, deny or answer each, "
+        'or set execution="ready" to run the other calls meanwhile',
+        calls=names,
+    )

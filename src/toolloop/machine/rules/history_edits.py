@@ -1,0 +1,112 @@
+"""Replace a history: by an edit, by a compaction, by the server, or by the caller of a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve
+
+from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Waiting
+from toolloop.machine.record.replies import calls_in, ends_in_reply
+from toolloop.machine.rules.calls import is_settled
+from toolloop.machine.rules.thinking import mark_stale
+from toolloop.machine.values.calls import Call, DecisionRecord, Status, same_json
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.splicing import Splice, spliced
+from toolloop.machine.values.stop_reasons import PAUSE
+
+
+def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
+    """Return the loop with another closed history. After a limit it resumes from this history."""
+    messages = Chain(spliced(loop.messages, splices))
+    loop = loop._replace(messages=messages, edited_at=loop.iterations)
+    if isinstance(phase := loop.phase, Finished) and phase.resume_point:
+        point = ResumePoint(len(messages), (), (), loop.queued, None, None)
+        loop = loop._replace(phase=evolve(phase, resume_point=point))
+    return mark_stale(loop, splices[0].start if splices else len(messages))
+
+
+def resumed(loop: Loop, point: ResumePoint) -> Loop:
+    """Return a loop as it was before a limit ended it. The phase is unchanged."""
+    return loop._replace(
+        messages=Chain((*loop.messages[: point.kept], *point.parted)),
+        unjoined=point.unjoined,
+        queued=point.queued,
+        round=point.round,
+        container=point.container,
+    )
+
+
+# --- the server's compaction -----------------------------------------------------------------------------------------
+
+
+def is_compaction(loop: Loop) -> bool:
+    """Return whether the reply is a compaction, asked for by the parameter `compaction`, instead of an answer."""
+    if not isinstance(loop.phase, Judging) or loop.phase.action is not PAUSE or loop.unjoined:
+        return False
+    if '"compaction"' not in loop.setup.params or decode(loop.setup.params).get("compaction") is None:
+        return False
+    return bool(decode(loop.response or "{}").get("stop_reason") == "compaction")
+
+
+def compacted_by_server(loop: Loop) -> Loop:
+    """Replace the whole history with the server's block, and remove the parameter that asked for it.
+
+    A block without content means that the compaction failed; the history is then unchanged (source:
+    `BetaCompactionBlockParam` of anthropic 2.12). The caller asked for the compaction, so it does not count as a pause.
+    """
+    params, reply = decode(loop.setup.params), loop.round.reply if loop.round else None
+    del params["compaction"]
+    setup = evolve(loop.setup, params=encode(params))
+    loop = loop._replace(setup=setup, round=None, container=None, compacted=(), pauses=loop.pauses - 1)
+    if reply and any(block["type"] == "compaction" and block.get("content") for block in decode(reply)["content"]):
+        loop = rewritten(loop, (Splice(0, len(loop.messages), (reply,)),))
+    return loop._replace(phase=Waiting("paused"))
+
+
+# --- the history of a runner's caller --------------------------------------------------------------------------------
+
+
+def known_calls(old: Round, reply: str) -> list[Call]:
+    """Return the calls of a reply; a call that the old round also has keeps its state. Empty if there are none."""
+    blocks = decode(reply)["content"] if ends_in_reply((reply,)) else ()
+    return [_known(old, call) for call in (() if isinstance(blocks, str) else calls_in(blocks))]
+
+
+def _known(old: Round, call: Call) -> Call:
+    known = old.find(call.id)
+    return known if known and known.name == call.name and same_json(known.input, call.input) else call
+
+
+def run_again(calls: Iterable[Call], names: Sequence[str], now: float) -> list[Call]:
+    """Return the calls; those named run again, without their results. Late ends of earlier runs do not count."""
+    decision = DecisionRecord("rerun", at=now)
+    return [_fresh(call._replace(run=call.run + 1, decision=decision)) if call.id in names else call for call in calls]
+
+
+def _fresh(call: Call) -> Call:
+    return call._replace(status=Status.CLEARED, judged=True, why=None, reason=None, result=None, has_loop=False)
+
+
+def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:
+    """Return why a call cannot run again; None if it can."""
+    call = next((call for call in calls if call.id == call_id), None)
+    if call is None:
+        return f"{call_id!r} is not a call of the open round"
+    if call.result is None:
+        return f"the call {call_id!r} has no result yet (it is {call.status}), so it cannot run again"
+    return None if call.started else f"the call {call_id!r} never ran: its result is {call.result.outcome}"
+
+
+def has_joined(round_: Round, before: Sequence[str], after: Sequence[str]) -> bool:
+    """Return whether an edit added this settled round to the history, which may already contain an equal one."""
+    last = next((text for text in reversed(after) if ends_in_reply((text,))), None)
+    joined = last is not None and last == round_.reply and list(after).count(last) > list(before).count(last)
+    return joined and is_settled(round_)
+
+
+def unjoined_before_reply(loop: Loop) -> tuple[str, ...]:
+    """Return the unjoined messages before the open reply. A paused reply is itself the last of them."""
+    is_paused = isinstance(loop.phase, Waiting) and loop.round is None and ends_in_reply(loop.unjoined)
+    return loop.unjoined[:-1] if is_paused else loop.unjoined

@@ -1,0 +1,1 @@
+"""Frozen values and texts that know no loop."""

@@ -1,0 +1,351 @@
+"""The values of a loop: calls, results, decisions, commands. All are frozen; inputs and contents are JSON texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from attrs import field, frozen
+
+from toolloop.machine.values.jsontext import JSON, canonical, decode
+
+
+class Status(StrEnum):
+    """The status of a call."""
+
+    PROPOSED = "proposed"  # the model asked for it; no policy has judged it
+    WAITING = "waiting"  # it waits for a decision of the caller
+    DECIDED = "decided"  # the caller allowed it; it may start once the loop continues
+    CLEARED = "cleared"  # it may start
+    RUNNING = "running"  # it was started
+    SETTLED = "settled"  # it has its one result
+
+
+class Why(StrEnum):
+    """Why a call waits."""
+
+    APPROVAL = "approval"  # it needs approval
+    EXTERNAL = "external"  # its result comes from the caller
+    UNCERTAIN = "uncertain"  # it was started, and its end is unknown
+
+
+class Outcome(StrEnum):
+    """How a call got its result."""
+
+    RETURNED = "returned"
+    FAILED = "failed"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    ANSWERED = "answered"
+    UNKNOWN_TOOL = "unknown_tool"
+    INVALID_INPUT = "invalid_input"
+    NOT_RUN = "not_run"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    UNCERTAIN = "uncertain"
+
+
+@frozen
+class Result:
+    """The one result of a call.
+
+    Attributes:
+        content: the JSON text of a string or of a list of blocks.
+        plain: the text for hosts, if it differs from that of the content.
+        mark: the JSON text of the cache mark of its block.
+        after: the JSON text of a list of blocks that follow the results in the user message.
+
+    """
+
+    content: str
+    is_error: bool = False
+    outcome: Outcome = Outcome.RETURNED
+    plain: str | None = None
+    mark: str | None = None
+    after: str | None = None
+
+    @property
+    def plain_text(self) -> str:
+        """Return the text for hosts."""
+        return text_of_content(decode(self.content)) if self.plain is None else self.plain
+
+
+def text_of_content(content: JSON) -> str:
+    """Return the content of a result as text, with other blocks as their type in brackets."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content)
+
+
+@frozen
+class GrantSpec:
+    """The grant that a person gives with an approval: a `Grant` in the machine's form.
+
+    Attributes:
+        tool: the name of the tool; None means the tool of the call.
+        match: JSON text that the input must match; None means exactly the input of the call.
+        uses: how many later calls may run; None means no limit.
+        expires_at: in seconds since the epoch; None means never.
+
+    """
+
+    tool: str | None = None
+    match: str | None = None
+    uses: int | None = None
+    expires_at: float | None = None
+
+
+@frozen
+class StandingGrant:
+    """A grant that was given: matching calls run without approval. It has either `match` or `exact`.
+
+    Attributes:
+        id: its id, unique in its loop.
+        exact: JSON text of the only input that it covers.
+        uses: how many more calls may run; None means no limit.
+        by, reason, at: who gave it, why, and when.
+        call_id: the id of the call whose approval included it.
+
+    """
+
+    id: str
+    tool: str
+    match: str | None = None
+    exact: str | None = None
+    uses: int | None = None
+    expires_at: float | None = None
+    by: str | None = None
+    reason: str | None = None
+    at: float = 0.0
+    call_id: str = ""
+
+
+@frozen
+class DecisionRecord:
+    """A decision in the machine's form.
+
+    Attributes:
+        kind: `approve`, `deny`, `answer` or `rerun`.
+        content: JSON text: the edited input of an approval, or the content of an answer.
+        digest: the digest of the call that was shown; None binds the decision to the id alone.
+        by_policy: whether a policy decided, not a person.
+        remember: the grant that a person gave with it.
+        grant: the id of the grant that allowed the call without approval.
+
+    """
+
+    kind: Literal["approve", "deny", "answer", "rerun"]
+    content: str | None = None
+    is_error: bool = False
+    by: str | None = None
+    reason: str | None = None
+    digest: str | None = field(default=None, eq=False)
+    at: float = field(default=0.0, eq=False)
+    by_policy: bool = field(default=False, eq=False)
+    remember: GrantSpec | None = field(default=None, eq=False)
+    grant: str | None = field(default=None, eq=False)
+
+    @property
+    def by_person(self) -> bool:
+        """Return whether a person decided this call itself."""
+        return not self.by_policy and self.grant is None
+
+    def same_as(self, other: DecisionRecord) -> bool:
+        """Return whether two decisions have the same kind, input and content. `by` and `reason` may differ."""
+        return (self.kind, self.is_error) == (other.kind, other.is_error) and same_json(self.content, other.content)
+
+
+def same_json(one: str | None, other: str | None) -> bool:
+    """Return whether two JSON texts have the same value. The order of keys does not matter."""
+    if one is None or other is None:
+        return one is other
+    return canonical(decode(one)) == canonical(decode(other))
+
+
+@frozen
+class Wait:
+    """A result of a policy: the call waits for the caller.
+
+    Attributes:
+        fresh: whether to ignore standing grants.
+        expires_in: the limit in seconds; None means the timeout of the setup.
+        preview: a description of the call's effect, for the person who decides.
+
+    """
+
+    why: Why
+    reason: str | None = None
+    fresh: bool = False
+    expires_in: float | None = None
+    preview: str | None = None
+
+
+@frozen
+class Reject:
+    """A result of a policy: the call cannot run, and gets this error text."""
+
+    outcome: Outcome
+    text: str
+
+
+# The result of the policies for a call. A call without one may run.
+PolicyResult = Wait | Reject | DecisionRecord
+
+
+class Call(NamedTuple):  # a named tuple, as `Loop`, because it is copied often
+    """A `tool_use` block, and its state."""
+
+    id: str
+    name: str
+    input: str
+    by_code: bool = False  # made by code execution: its user turn may only contain results
+    toolset: str | None = None  # the toolset of the tool, which the result must name too
+    status: Status = Status.PROPOSED
+    judged: bool = False  # a policy has judged the effective input since it was proposed, edited or woken
+    why: Why | None = None
+    reason: str | None = None  # why a policy asks
+    attempts: int = 0  # how many times it was started
+    edited: str | None = None
+    decision: DecisionRecord | None = None
+    result: Result | None = None
+    expires_at: float | None = None  # the deadline for a decision
+    has_loop: bool = False  # a loop runs inside it
+    preview: str | None = None  # its tool's description of its effect, made when it began to wait
+    run: int = 1  # the number of the run; a runner's caller asked for each one above 1
+
+    @property
+    def started(self) -> bool:
+        """Return whether it was started at least once."""
+        return self.attempts > 0
+
+    @property
+    def effective_input(self) -> str:
+        """Return the JSON text of the input that runs."""
+        return self.input if self.edited is None else self.edited
+
+
+@frozen
+class Grant:
+    """Let later calls run without approval. By default, it covers calls of the same tool with exactly the same input.
+
+    Args:
+        tool: the name of the tool; None means the tool of the call. A grant for another tool needs a `match`.
+        match: the values that the input must have, by key. Other keys are not compared, so `{}` matches any input.
+            Strings may have wildcards: `*` matches one or more characters except slashes and backslashes, `**` matches
+            one or more characters, and `?` matches one character except slashes and backslashes. Wildcards never match
+            a shell's control characters (`; & | < > $ ( )`, backticks, newlines), `%`, or characters that Unicode
+            normalization changes. In the host of an address, they match letters, digits, `-`, `.` and `_`. A string
+            with wildcards never matches a path with `.`, `..` or an empty part. Other values must be equal.
+        uses: how many calls may run; None means no limit.
+        expires_at: an aware datetime; None means never.
+
+    """
+
+    tool: str | None = None
+    match: Mapping[str, JSON] | None = None
+    uses: int | None = None
+    expires_at: datetime | None = None
+
+
+@frozen
+class Approve:
+    """Run the call, with the proposed input or with another.
+
+    Args:
+        input: the input to run instead of the proposed one; None keeps the proposed input.
+        by: who decides, for the record.
+        reason: why, for the record.
+        digest: the digest of the call as it was shown. If the call has changed since, the decision is refused.
+        remember: a grant that lets later matching calls run without approval.
+
+    """
+
+    input: Mapping[str, JSON] | None = None
+    by: str | None = None
+    reason: str | None = None
+    digest: str | None = None
+    remember: Grant | None = None
+
+
+@frozen
+class Deny:
+    """Do not run the call, and send the reason to the model. An uncertain call keeps the outcome `uncertain`."""
+
+    reason: str
+    by: str | None = None
+    digest: str | None = None
+
+
+def _is_given(_answer: object, _attribute: object, content: JSON) -> None:
+    if content is None:
+        raise TypeError('the content of an answer is None; give a string such as "ok", or a list of content blocks')
+
+
+@frozen
+class Answer:
+    """Do not run the call, and use this result. For an uncertain call, it is the result of the run.
+
+    `content` is a string, or a list of content blocks.
+
+    Raises:
+        TypeError: the content is None.
+
+    """
+
+    content: JSON = field(validator=_is_given)
+    is_error: bool = False
+    by: str | None = None
+    digest: str | None = None
+
+
+@frozen
+class Rerun:
+    """Run an uncertain call again, although it may have had its effects already."""
+
+    by: str | None = None
+    digest: str | None = None
+
+
+Decision = Approve | Deny | Answer | Rerun
+
+
+@frozen
+class Ask:
+    """A result of a policy: let the caller decide.
+
+    Args:
+        reason: why it asks; shown with the call.
+        fresh: whether to ask even if an earlier grant covers the call.
+        expires_in: how many seconds the call may wait; None means `LoopConfig.decision_timeout`.
+
+    """
+
+    reason: str | None = None
+    fresh: bool = False
+    expires_in: float | None = None
+
+
+@frozen
+class Continue:
+    """Continue the loop."""
+
+
+@frozen
+class InjectMessages:
+    """Add messages, and continue the loop if it waits for a command. `by`: who sent it, for the record."""
+
+    messages: Sequence[JSON]
+    by: str | None = None
+
+
+@frozen
+class Stop:
+    """End the loop. `by`: who sent it, for the record."""
+
+    reason: str | None = None
+    by: str | None = None
+
+
+Command = Continue | InjectMessages | Stop

@@ -1,0 +1,345 @@
+"""The connections of a PostgreSQL store: a few for each process, and each wait has a time limit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from math import inf
+from queue import Empty, SimpleQueue
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, Final, TypeVar
+from weakref import finalize
+
+from toolloop.errors import StoreError, UnreadableSnapshot
+
+try:
+    import psycopg
+    from psycopg import errors
+    from psycopg.conninfo import conninfo_to_dict
+except ImportError as missing:
+    raise ImportError(
+        f"PostgresStore needs the extra 'postgres' ({missing}): pip install 'toolloop[postgres]'",
+        name=missing.name,
+    ) from None
+
+T = TypeVar("T")
+LOG = logging.getLogger("toolloop")
+
+CHANNEL: Final = "toolloop"  # of NOTIFY
+_CONNECT_SECONDS: Final = 2  # psycopg's least time for opening a connection
+_PULSE = 1.0  # seconds after which a listener checks whether it is still needed
+_CHECK = 10.0  # seconds after which it checks a silent connection
+_QUIET = 0.1  # seconds between two notifications, so that many changes at once cause one
+_LOST = ("08", "57P")  # start of SQLSTATE: the connection failed, or the server is starting up or shutting down
+_PROBLEMS: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
+    (errors.LockNotAvailable, "the loop stayed locked by another connection: try again"),
+    (errors.QueryCanceled, "the server did not finish in time: try again"),
+    (
+        errors.InsufficientPrivilege,
+        "this role lacks a privilege: see `toolloop migrate --help`",
+    ),
+    (errors.ReadOnlySqlTransaction, "it is read-only: connect to the primary (target_session_attrs=read-write)"),
+    (errors.ProgramLimitExceeded, "a value is too long to store"),
+)
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for an answer until a deadline.
+
+    psycopg waits as long as the connection is open, and a network that drops all packets leaves it open.
+
+    Attributes:
+        give_up: the deadline, by `time.monotonic`.
+
+    """
+
+    give_up = inf
+
+    def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        """Drive a generator of psycopg to its end. It is resumed at least every 0.1 seconds."""
+        return super().wait(self._until(gen), *args, **options)
+
+    def _until(self, gen: Any) -> Generator[Any, Any, Any]:
+        ready = None
+        while True:
+            try:
+                wanted = gen.send(ready)
+            except StopIteration as end:
+                return end.value
+            ready = yield wanted
+            if time.monotonic() >= self.give_up:
+                raise psycopg.OperationalError("no answer in time")
+
+
+def rows_of(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    return db.execute(query.encode(), values or None).fetchall()
+
+
+class _Pool:
+    """The connections of one process: permits to open one, and the idle connections."""
+
+    def __init__(self, size: int) -> None:
+        self.pid = os.getpid()
+        self.permits: SimpleQueue[None] = SimpleQueue()
+        self.idle: deque[Connection] = deque()
+        for _ in range(size):
+            self.permits.put(None)
+
+    def pop(self) -> Connection | None:
+        """Return an idle connection, unless the server is known to have closed it."""
+        while self.idle:
+            try:
+                connection = self.idle.pop()
+            except IndexError:
+                break  # another thread took the last one
+            with DefaultSelector() as selector:
+                selector.register(connection, EVENT_READ)
+                if not selector.select(0):  # a message without a request means that the server ends the connection
+                    return connection
+            connection.close()
+        return None
+
+    def close(self) -> None:
+        """Close the idle connections, unless they belong to the parent of this process."""
+        while self.pid == os.getpid() and self.idle:
+            with suppress(IndexError):
+                self.idle.pop().close()
+
+
+class Connections:
+    """Runs functions with a connection. The first call opens one."""
+
+    def __init__(
+        self, url: str, *, size: int, timeout: float, settings: dict[str, str], set_up: Callable[[Connection], None]
+    ) -> None:
+        """Set the server.
+
+        Args:
+            url: as for libpq.
+            size: the maximum number of connections per process, without the one that listens.
+            timeout: the maximum time of a call, in seconds.
+            settings: the settings of each session.
+            set_up: called with each new connection.
+
+        Raises:
+            ValueError: the URL cannot be read.
+
+        """
+        try:
+            self._params: dict[str, Any] = dict(conninfo_to_dict(url))
+        except psycopg.ProgrammingError:
+            raise ValueError(  # without psycopg's error, which shows the password
+                "url is not a PostgreSQL URL; write it like postgresql://user@host:5432/database"
+            ) from None
+        self._size = size
+        self._timeout = timeout
+        self._settings = settings
+        self._set_up = set_up
+        self._begin()
+
+    def __repr__(self) -> str:
+        """Return the address of the server without secrets."""
+        return " ".join(
+            f"{key}={self._params[key]}" for key in ("host", "port", "dbname", "user") if key in self._params
+        )
+
+    def _begin(self) -> None:
+        self._pool = _Pool(self._size)
+        self._listener = _Listener(self._timeout)
+        finalize(self, self._pool.close)
+
+    def close(self) -> None:
+        """Close the connections. The next call opens new ones."""
+        pool = self._pool
+        self._begin()
+        pool.close()
+
+    def _here(self) -> _Pool:
+        if self._pool.pid != os.getpid():  # a forked child must neither use nor close its parent's connections
+            self._begin()
+        return self._pool
+
+    @contextmanager
+    def watch(self, on_change: Callable[[], object]) -> Generator[None, None, None]:
+        """See `stores/optional.py`."""
+        self._here()
+        listener = self._listener
+        listener.add(on_change, self._connect)
+        try:
+            yield
+        finally:
+            listener.remove(on_change)
+
+    def run(self, act: Callable[[Connection], T], *, again: bool = False) -> T:
+        """Run a function with a connection; each statement in it is a transaction.
+
+        Args:
+            act: the function.
+            again: whether it may run a second time, on a new connection, if the answer was lost.
+
+        Raises:
+            StoreError: the server failed or cannot be reached.
+
+        """
+        pool, give_up = self._here(), time.monotonic() + self._timeout
+        permit: list[None] = []
+        try:
+            # In one call, so that a Ctrl-C comes before the permit is taken, or when `finally` can return it.
+            permit.extend(map(pool.permits.get, [True], [self._timeout]))
+            # The rest of the time is for the second try.
+            return self._try(act, pool, give_up - self._timeout / 3 if again else give_up)
+        except Empty:
+            raise StoreError(
+                f"all {self._size} connections of {self!r} stayed in use (gave up after {self._timeout:g} s): "
+                "try again, or pass a larger pool_size to PostgresStore"
+            ) from None
+        except psycopg.OperationalError as error:
+            if not (again and _is_lost(error) and give_up - time.monotonic() >= _CONNECT_SECONDS):
+                raise self._explained(error) from error
+            pool.close()  # the others are lost, too
+            try:
+                return self._try(act, pool, give_up)
+            except psycopg.Error as second:
+                raise self._explained(second) from second
+        except psycopg.Error as error:
+            raise self._explained(error) from error
+        # The arguments were checked, so a stored value has a wrong type, or is too large or too deep.
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise UnreadableSnapshot(f"{self!r} is damaged: {error}. Nothing was changed") from error
+        finally:
+            for each in permit:
+                pool.permits.put(each)
+            if pool is not self._pool:
+                pool.close()  # as `close` did while this one was in use
+
+    def look(self, act: Callable[[Connection], T]) -> T:
+        """Run a function with a connection on which `set_up` was not called.
+
+        Raises:
+            StoreError: the server failed or cannot be reached.
+
+        """
+        try:
+            with self._open(time.monotonic() + self._timeout) as connection:
+                return act(connection)
+        except psycopg.Error as error:
+            raise self._explained(error) from error
+
+    def _try(self, act: Callable[[Connection], T], pool: _Pool, give_up: float) -> T:
+        connection = pool.pop() or self._connect(give_up)
+        connection.give_up = give_up
+        try:
+            result = act(connection)
+        except StoreError:  # a refusal, after an answer
+            pool.idle.append(connection)
+            raise
+        except BaseException:
+            connection.close()  # the server may still run the statement
+            raise
+        pool.idle.append(connection)
+        return result
+
+    def _connect(self, give_up: float) -> Connection:
+        connection = self._open(give_up)
+        try:
+            each = ", ".join(["set_config(%s, %s, false)"] * len(self._settings))
+            connection.execute(f"SELECT {each}".encode(), [text for pair in self._settings.items() for text in pair])
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self, give_up: float) -> Connection:
+        hosts = str(self._params.get("host", "")).count(",") + 1
+        seconds = max(_CONNECT_SECONDS, int((give_up - time.monotonic()) / hosts))
+        params: dict[str, Any] = {
+            "application_name": "toolloop",
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": int(self._timeout * 1000),
+            **self._params,
+            "client_encoding": "utf8",
+            "connect_timeout": seconds,
+        }
+        connection = Connection.connect(autocommit=True, **params)
+        connection.give_up = give_up
+        return connection
+
+    def _explained(self, error: psycopg.Error) -> StoreError:
+        said = (str(error).strip() or type(error).__name__).replace(str(self._params.get("password") or "\0"), "***")
+        problem = next((text for kind, text in _PROBLEMS if isinstance(error, kind)), "")
+        if not problem:
+            problem = "failed" if not _is_lost(error) else "cannot be reached, or the answer was lost: try again"
+        return StoreError(f"{self!r}: {problem} ({said})")
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    """Return whether the connection failed, as opposed to an error that the server answered."""
+    return error.sqlstate is None or error.sqlstate.startswith(_LOST)
+
+
+class _Listener:
+    """Calls functions after changes, from a thread with its own connection, which runs while there are functions."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._watchers: list[Callable[[], object]] = []
+        self._thread: threading.Thread | None = None
+        self._never = threading.Event()
+
+    def add(self, on_change: Callable[[], object], connect: Callable[[float], Connection]) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, args=(connect,), daemon=True)
+                thread.start()
+                self._thread = thread
+            self._watchers.append(on_change)
+
+    def remove(self, on_change: Callable[[], object]) -> None:
+        with self._lock:
+            self._watchers.remove(on_change)
+
+    def _run(self, connect: Callable[[float], Connection]) -> None:
+        while True:
+            with self._lock:
+                if not self._watchers:
+                    self._thread = None
+                    return
+            try:
+                self._listen(connect(time.monotonic() + self._timeout))
+            except Exception:  # noqa: BLE001 - whatever failed, watchers poll the store meanwhile
+                self._never.wait(_PULSE)
+
+    def _listen(self, connection: Connection) -> None:
+        try:
+            connection.execute(f"LISTEN {CHANNEL}")
+            self._tell()  # of changes before the LISTEN
+            checked = time.monotonic()
+            while self._watchers:
+                connection.give_up = inf
+                for _ in connection.notifies(timeout=_PULSE, stop_after=1):
+                    self._tell()
+                    self._never.wait(_QUIET)
+                    checked = time.monotonic()
+                if time.monotonic() - checked > _CHECK:
+                    connection.give_up = time.monotonic() + self._timeout
+                    connection.execute("SELECT 1")
+                    checked = time.monotonic()
+        finally:
+            connection.close()
+
+    def _tell(self) -> None:
+        for on_change in tuple(self._watchers):
+            try:
+                on_change()
+            except Exception:  # the other functions are still called
+                LOG.exception("a function that watches for changes failed")

@@ -1,0 +1,77 @@
+"""The tables of a PostgreSQL store, in their own schema."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolloop.errors import StoreError, UnreadableSnapshot
+from toolloop.stores.postgres.connections import Connection, rows_of
+
+_FORMAT: Final = "toolloop store, format 1"  # the comment of the table `loops`
+_SCHEMA = f"""
+CREATE TABLE toolloop.loops (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    loop_id text COLLATE "C" NOT NULL UNIQUE,
+    rev bigint NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    deadline double precision,
+    pending text NOT NULL,
+    retryable boolean NOT NULL,
+    retry_at double precision,
+    attempts bigint NOT NULL,
+    changed double precision NOT NULL,
+    notified text NOT NULL,
+    created double precision NOT NULL,
+    metadata text NOT NULL,
+    lease_owner text,
+    lease_token bigint,
+    lease_until double precision
+) WITH (fillfactor = 80); -- room for the next version of a row on its page, so that an update leaves the indexes alone
+CREATE INDEX loops_by_status ON toolloop.loops (status);
+CREATE INDEX loops_by_metadata ON toolloop.loops USING gin ((metadata::jsonb) jsonb_path_ops);
+CREATE TABLE toolloop.events (
+    number bigint NOT NULL REFERENCES toolloop.loops (number) ON DELETE CASCADE,
+    seq bigint NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    digest bytea NOT NULL, -- see `_digest`
+    body text NOT NULL,
+    text text,
+    PRIMARY KEY (number, seq),
+    CONSTRAINT events_by_id UNIQUE (number, id)
+);
+CREATE SEQUENCE toolloop.tokens;
+CREATE TABLE toolloop.secrets (is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only), text text NOT NULL);
+COMMENT ON TABLE toolloop.loops IS '{_FORMAT}';
+"""
+
+
+def set_up(db: Connection) -> None:
+    """Check the database, and create the tables if they are missing."""
+    query = "SELECT current_setting('server_encoding'), current_setting('synchronous_commit')"
+    encoding, commit = rows_of(db, query)[0]
+    if encoding != "UTF8":
+        raise StoreError(f"the encoding of the database is {encoding}: create it with ENCODING 'UTF8'")
+    if commit == "off":  # otherwise a crash of the server may lose stored events, and a call may run twice
+        db.execute("SET synchronous_commit = on")
+    if (found := format_of(db)) is None:
+        with db.transaction():
+            db.execute("SELECT pg_advisory_xact_lock(hashtext('toolloop'))")  # one process creates them
+            if (found := format_of(db)) is None:
+                if not rows_of(db, "SELECT 1 FROM pg_namespace WHERE nspname = 'toolloop'"):
+                    db.execute("CREATE SCHEMA toolloop")
+                db.execute(_SCHEMA)
+                found = _FORMAT
+    if found != _FORMAT:
+        raise UnreadableSnapshot(
+            f"the schema toolloop holds {found!r}, but this version of toolloop reads {_FORMAT!r}. Nothing was "
+            "changed. Use the version of toolloop that wrote it, or a newer one"
+        )
+
+
+def format_of(db: Connection) -> str | None:
+    """Return the format of the tables, or None if there are none."""
+    # This reads the catalogue, because `to_regclass` may return a cached answer from before the transaction.
+    query = """SELECT coalesce(obj_description(c.oid, 'pg_class'), 'another table') FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = 'toolloop' AND relname = 'loops'"""
+    rows = rows_of(db, query)
+    return str(rows[0][0]) if rows else None
