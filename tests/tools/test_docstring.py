@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop.tools.signature import read_docstring
+from toolloop.tools.annotations import read_docstring
 
 NUMPY = """One.
 

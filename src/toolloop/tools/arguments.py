@@ -15,9 +15,10 @@ from attrs import frozen
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, with_integers
+from toolloop.tools.annotations import resolve
 from toolloop.tools.class_fields import FieldTypes, default_json
 from toolloop.tools.failures import InvalidInput, path_text, shown
-from toolloop.tools.signature import check_properties, resolve
+from toolloop.tools.signature import check_properties
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError

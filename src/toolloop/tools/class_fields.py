@@ -18,7 +18,7 @@ import attrs
 from attrs import frozen
 
 from toolloop.machine.values.jsontext import JSON, canonical, encode
-from toolloop.tools.signature import is_alias, own_doc, read_docstring, resolve, text_of
+from toolloop.tools.annotations import is_alias, own_doc, read_docstring, resolve, text_of
 
 # An unknown default. `attrs.NOTHING` cannot be used: it is the value of an attrs field without a default.
 _UNKNOWN: Any = object()
