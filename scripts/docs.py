@@ -4,12 +4,13 @@
     python -m scripts.docs --check    change nothing; exit 1 and name the files that are stale
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end of generated part -->`. The pictures of
-`scripts/pictures.py` are generated, too.
+`scripts/pictures.py` are generated, too, and the stubs of the packages that import their names on first use.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from scripts.pictures import PICTURES
 from toolloop.machine import STOP_REASONS, TRANSITIONS
 
 ROOT = Path(__file__).parents[1]
+LAZY = ("toolloop", "toolloop.inbox", "toolloop.stores")
 _PART = re.compile(
     r"(?P<start><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end of generated part -->)", re.DOTALL
 )
@@ -70,6 +72,16 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+def stub(package: str) -> str:
+    """The names of a package as type checkers read them, from the table that it imports them by."""
+    module = vars(importlib.import_module(package))
+    lines = ["# Written by `make docs` from the tables in __init__.py.", ""]
+    lines += [f"from . import {name} as {name}" for name in module.get("_MODULES", ())]
+    lines += [f"from {origin} import {name}" for origin, names in module["_ORIGIN"].items() for name in names]
+    lines += ["", "__version__: str"] if "__version__" in module else []
+    return "\n".join([*lines, "", "__all__ = [", *(f'    "{name}",' for name in module["__all__"]), "]", ""])
+
+
 def renewed(text: str) -> str:
     """A page with its generated parts made anew."""
     return _PART.sub(lambda found: f"{found['start']}\n{PARTS[found['name']]()}\n\n{found['end']}", text)
@@ -84,6 +96,7 @@ def main() -> int:
     pages = sorted([arguments.root / "README.md", *(arguments.root / "docs").rglob("*.md")])
     wanted = {page: renewed(page.read_text(encoding="utf-8")) for page in pages}
     wanted |= {arguments.root / "docs" / "images" / f"{name}.svg": picture() for name, picture in PICTURES.items()}
+    wanted |= {arguments.root / "src" / name.replace(".", "/") / "__init__.pyi": stub(name) for name in LAZY}
     stale = []
     for file, new in wanted.items():
         if not file.exists() or new != file.read_text(encoding="utf-8"):

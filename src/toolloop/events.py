@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import field, frozen
 
+from toolloop._names import deprecated_names
 from toolloop.terminations import Termination
 
 if TYPE_CHECKING:  # this file stands on the lowest floor
@@ -322,3 +323,8 @@ class LoopObserver(Protocol):
 
 
 Observer = Callable[[WatchEvent], object] | LoopObserver
+
+__getattr__ = deprecated_names(
+    __name__,
+    {name: f"toolloop.types:{name}" for name in ("AsyncReplyStream", "AsyncTurnStream", "ReplyStream", "TurnStream")},
+)

@@ -1,26 +1,19 @@
 """Response types for tools, the adapter that turns responses into results, and a filter that shortens results."""
 
-from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
-from toolloop.tools.responses.errors import Unsendable
-from toolloop.tools.responses.filters import TruncateResults
+from toolloop._names import export as _export
+from toolloop.tools.responses.adapter import (
+    AnthropicMessagesToolResponseAdapter as AnthropicMessagesToolResponseAdapter,
+    ToolResponseAdapter as ToolResponseAdapter,
+)
+from toolloop.tools.responses.errors import Unsendable as Unsendable
+from toolloop.tools.responses.filters import TruncateResults as TruncateResults
 from toolloop.tools.responses.types import (
-    EmptyResponse,
-    FileResponse,
-    JsonResponse,
-    LinkResponse,
-    RawOutputs,
-    TextResponse,
+    EmptyResponse as EmptyResponse,
+    FileResponse as FileResponse,
+    JsonResponse as JsonResponse,
+    LinkResponse as LinkResponse,
+    RawOutputs as RawOutputs,
+    TextResponse as TextResponse,
 )
 
-__all__ = [
-    "AnthropicMessagesToolResponseAdapter",
-    "EmptyResponse",
-    "FileResponse",
-    "JsonResponse",
-    "LinkResponse",
-    "RawOutputs",
-    "TextResponse",
-    "ToolResponseAdapter",
-    "TruncateResults",
-    "Unsendable",
-]
+_export(globals())

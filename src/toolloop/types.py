@@ -1,54 +1,31 @@
 """Types in the signatures of the other public modules, for your own annotations."""
 
-from toolloop._drivers.streaming import AsyncTurnStream, TurnStream
-from toolloop._engine.sub_loops import ParamsOf, SubLoop
-from toolloop._handles.asynchronous import OpeningLoop
-from toolloop._interface.config import Opinion, Policy, ResultFilter, StopWhen
-from toolloop._interface.grants import GivenGrant, Grants
-from toolloop._interface.loop_view import ChildView, PendingView, UsageView
-from toolloop._interface.results import Shown, Turn
-from toolloop._requests.params import Secrets
-from toolloop._runner.runners import RunnerParts
-from toolloop._runner.streams import AsyncReplyStream, ReplyStream
-from toolloop.events import LoopObserver, Observer
-from toolloop.machine.values.calls import Command, Decision
-from toolloop.machine.values.jsontext import JSON
-from toolloop.machine.values.setup import Execution, LoopAction
-from toolloop.tools.calls import NeedsApproval, Preview, RecordedDecision
-from toolloop.tools.context import Report
-from toolloop.tools.responses.content import Content
+from toolloop._drivers.streaming import AsyncTurnStream as AsyncTurnStream, TurnStream as TurnStream
+from toolloop._engine.sub_loops import ParamsOf as ParamsOf, SubLoop as SubLoop
+from toolloop._handles.asynchronous import OpeningLoop as OpeningLoop
+from toolloop._interface.config import (
+    Opinion as Opinion,
+    Policy as Policy,
+    ResultFilter as ResultFilter,
+    StopWhen as StopWhen,
+)
+from toolloop._interface.grants import GivenGrant as GivenGrant, Grants as Grants
+from toolloop._interface.loop_view import ChildView as ChildView, PendingView as PendingView, UsageView as UsageView
+from toolloop._interface.results import Shown as Shown, Turn as Turn
+from toolloop._names import export as _export
+from toolloop._requests.params import Secrets as Secrets
+from toolloop._runner.runners import RunnerParts as RunnerParts
+from toolloop._runner.streams import AsyncReplyStream as AsyncReplyStream, ReplyStream as ReplyStream
+from toolloop.events import LoopObserver as LoopObserver, Observer as Observer
+from toolloop.machine.values.calls import Command as Command, Decision as Decision
+from toolloop.machine.values.jsontext import JSON as JSON
+from toolloop.machine.values.setup import Execution as Execution, LoopAction as LoopAction
+from toolloop.tools.calls import (
+    NeedsApproval as NeedsApproval,
+    Preview as Preview,
+    RecordedDecision as RecordedDecision,
+)
+from toolloop.tools.context import Report as Report
+from toolloop.tools.responses.content import Content as Content
 
-__all__ = [
-    "JSON",
-    "AsyncReplyStream",
-    "AsyncTurnStream",
-    "ChildView",
-    "Command",
-    "Content",
-    "Decision",
-    "Execution",
-    "GivenGrant",
-    "Grants",
-    "LoopAction",
-    "LoopObserver",
-    "NeedsApproval",
-    "Observer",
-    "OpeningLoop",
-    "Opinion",
-    "ParamsOf",
-    "PendingView",
-    "Policy",
-    "Preview",
-    "RecordedDecision",
-    "ReplyStream",
-    "Report",
-    "ResultFilter",
-    "RunnerParts",
-    "Secrets",
-    "Shown",
-    "StopWhen",
-    "SubLoop",
-    "Turn",
-    "TurnStream",
-    "UsageView",
-]
+_export(globals())

@@ -11,12 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.benchmarks import __main__ as program
-from tests.benchmarks import peers, rounds, scenario
+from tests.benchmarks import __main__ as program, peers, rounds, scenario
 from tests.benchmarks.conversations import LABELS, Turns
 from tests.benchmarks.measure import cpu_per_turn, hold
-from tests.benchmarks.profile import TURNS as PROFILED
-from tests.benchmarks.profile import by_part, counts
+from tests.benchmarks.profile import TURNS as PROFILED, by_part, counts
 from tests.benchmarks.report import Figure
 from tests.benchmarks.server import serving
 from tests.benchmarks.stored import LOOP, begin, bytes_per_turn, drive

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.examples.terminal import Terminal
 from tests.inbox.support import Desk, desk

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
-from hypothesis import assume, event, given, reject
-from hypothesis import strategies as st
+from hypothesis import assume, event, given, reject, strategies as st
 
 from tests.compaction.signed_histories import SETTINGS, bare_from, larger, long_histories, refusal, requests
 from tests.each import each

@@ -16,8 +16,7 @@ from toolloop.compaction.summarize import Summary
 from toolloop.compaction.tokens import outline_of
 from toolloop.history import estimate_tokens
 from toolloop.providers.scripted import AsyncScriptedProvider, ScriptedProvider
-from toolloop.testing import FakeMessagesAPI, reply
-from toolloop.testing import call as calls
+from toolloop.testing import FakeMessagesAPI, call as calls, reply
 
 PARAMS: dict[str, Any] = {"model": "claude-opus-5-5", "max_tokens": 1000}
 COMPACTED = {"type": "compaction", "content": "So far: little."}

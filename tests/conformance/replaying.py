@@ -11,8 +11,17 @@ import anyio
 from attrs import frozen
 
 from tests.conformance.traffic import Exchange
-from toolloop import AsyncToolLoopHandle, Completed, Error, LoopContext, ToolContext, ToolError, ToolLoopHandle, Yielded
-from toolloop import tool as as_tool
+from toolloop import (
+    AsyncToolLoopHandle,
+    Completed,
+    Error,
+    LoopContext,
+    ToolContext,
+    ToolError,
+    ToolLoopHandle,
+    Yielded,
+    tool as as_tool,
+)
 from toolloop.providers.accumulate import accumulate
 from toolloop.testing import FakeMessagesAPI, verbatim
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from tests.dbos.support import opened, until
 from tests.processes.fork_server import Line, serve
-from tests.processes.programs import TOOLS, model, warm_up
-from tests.processes.programs import Worker as Part
+from tests.processes.programs import TOOLS, Worker as Part, model, warm_up
 from toolloop import LoopContext
 from toolloop.dbos import DurableLoops
 

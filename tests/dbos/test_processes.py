@@ -15,8 +15,7 @@ from attrs import define, field
 from tests.dbos.support import DEADLINE, addresses, opened, until
 from tests.postgres import needs_postgres
 from tests.processes.fork_server import Child, ForkServer
-from tests.processes.programs import CALLS, ONCE, PARAMS, ROUNDS, TOOLS
-from tests.processes.programs import Worker as Part
+from tests.processes.programs import CALLS, ONCE, PARAMS, ROUNDS, TOOLS, Worker as Part
 from toolloop import Answer, Approve, Inbox, LoopContext, SqliteStore, Worker
 from toolloop.dbos import DurableLoops
 from toolloop.stores import PostgresStore

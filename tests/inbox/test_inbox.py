@@ -13,8 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import examples
 from tests.inbox.support import PARAMS, PAY, SEND, Desk, desk

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import examples
 from tests.inbox.support import Desk, desk

@@ -12,8 +12,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 from attrs import evolve
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from starlette.requests import Request
 from starlette.testclient import TestClient
 

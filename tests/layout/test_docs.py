@@ -89,7 +89,7 @@ def test_every_python_block_runs_and_prints_what_it_says(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "no-key-is-needed")
         hidden = {
-            **{name: getattr(testing, name) for name in testing.__all__},
+            **{name: getattr(testing, name) for name in vars(testing)["__all__"]},
             "api": api,
             "doc": doc,
             "fake": lambda *more: answers.extend(more),

@@ -1,4 +1,4 @@
-"""The layers of the package: which folder may import which, what the machine may import, and how long a file may be."""
+"""The rooms of the package: what each holds and imports, what the machine may import, and how long a file may be."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import toolloop
+from scripts.surface import MODULES
 
 SOURCE = Path(toolloop.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-LAYERS = {
-    **dict.fromkeys(("errors", "terminations"), 0),
-    "events": 1,
-    "machine": 2,
-    "_messages": 3,
-    **dict.fromkeys(("tools", "providers", "stores"), 4),
-    "_requests": 5,
-    "compaction": 6,
-    "_interface": 7,
-    "_journal": 8,
-    "_engine": 9,
-    "_drivers": 10,
-    "_handles": 11,
-    **dict.fromkeys(("_runner", "otel", "inbox"), 12),
-    **dict.fromkeys(("_worker", "testing", "_cli"), 13),
-    "dbos": 14,
-}
+# The floors of the package, from the lowest: a room imports only from lower floors.
+FLOORS = (
+    ("_names", "errors", "terminations"),
+    ("events",),
+    ("machine",),
+    ("_messages",),
+    ("tools", "providers", "stores"),
+    ("_requests",),
+    ("compaction",),
+    ("_interface",),
+    ("_journal",),
+    ("_engine",),
+    ("_drivers",),
+    ("_handles",),
+    ("_runner", "otel", "inbox"),
+    ("_worker", "testing", "_cli"),
+    ("dbos",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+ROOMS = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
+# What only names other modules' parts, and so is of no floor.
+DOORS = {"__init__", "__main__", "_pytest", "history", "responses", "types"}
 _SILENT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
@@ -39,10 +45,21 @@ _SILENT = {
 IMPURE = {"time", "random", "threading", "logging", "socket", "os", "uuid", "secrets", "asyncio"}
 
 
-def imports(file: Path, *, at_top: bool = False) -> Iterator[str]:
-    """The modules that a file imports, with the name imported from them. `at_top`: only those loaded with it."""
-    tree = ast.parse(file.read_text())
+def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> Iterator[str]:
+    """The modules that a file imports, with the name imported from them.
+
+    `at_top`: only those loaded with it. `for_types`: also those that only type checkers load.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    left_out = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not for_types
+        for inner in ast.walk(node)
+    }
     for node in tree.body if at_top else ast.walk(tree):
+        if id(node) in left_out:
+            continue
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,26 +71,48 @@ def dotted(file: Path) -> str:
     return ".".join(("toolloop", *file.relative_to(SOURCE).with_suffix("").parts))
 
 
-def test_a_file_imports_only_from_its_own_folder_and_from_lower_layers() -> None:
-    """No folder imports a public module at the top of the package."""
-    for folder, layer in LAYERS.items():
-        for file in (SOURCE / folder).rglob("*.py"):
-            for module in imports(file):
-                root, *below = module.split(".")
-                if root == "toolloop":
-                    assert below[0] in LAYERS, f"{file}: {module} is a public module of the top"
-                    assert below[0] == folder or LAYERS[below[0]] < layer, f"{file}: {module} is not below"
+def room_of(module: str) -> str:
+    """The room, or the file on a floor of its own, that a module of ours is in."""
+    return module.split(".")[1]
 
 
-def test_the_imports_in_a_folder_form_few_layers() -> None:
-    """At most eight, and no circle: each file stands one layer above the highest file of its folder that it imports."""
-    for folder in LAYERS:
-        below: dict[str, set[str]] = {}
-        for file in sorted((SOURCE / folder).rglob("*.py")):
-            if file.name != "__init__.py":
-                below[dotted(file)] = {
-                    each for module in imports(file, at_top=True) for each in (module, module.rpartition(".")[0])
-                }
+def test_all_files_are_on_a_floor() -> None:
+    """Each folder and file at the top of the package, but for those that only hand out names."""
+    tops = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()} - {"__pycache__", "py"}
+    assert {top for top in tops if not top.startswith("py.")} - DOORS == FLOOR.keys()
+
+
+def test_a_file_imports_only_from_its_own_room_and_from_lower_floors() -> None:
+    """No room imports a module at the top of the package that only hands out names."""
+    for file in FILES:
+        room = room_of(dotted(file))
+        if room in DOORS:
+            continue
+        for module in imports(file, for_types=room != "events"):
+            if module.split(".")[0] == "toolloop":
+                below = room_of(module)
+                assert below in FLOOR, f"{file}: {module} only hands out names"
+                assert below == room or FLOOR[below] < FLOOR[room], f"{file}: {module} is not below"
+
+
+def test_errors_ends_and_events_need_only_attrs() -> None:
+    """They define what is public, and load nothing of ours but each other and the way to hand out names."""
+    for name in ("errors", "terminations", "events", "_names"):
+        roots = {module.split(".")[0] for module in imports(SOURCE / f"{name}.py", for_types=False)}
+        assert roots <= sys.stdlib_module_names | {"attrs", "toolloop"}, name
+
+
+def test_a_room_is_small() -> None:
+    """At most fifteen files, and at most six floors of imports between them, without a circle."""
+    for room in ROOMS:
+        files = [file for file in room.glob("*.py") if file.name != "__init__.py"]
+        assert len(files) <= 15, room
+        below = {
+            dotted(file): {
+                each for module in imports(file, at_top=True) for each in (module, module.rpartition(".")[0])
+            }
+            for file in files
+        }
         height: dict[str, int] = {}
         while rest := below.keys() - height.keys():
             ready = {each for each in rest if not below[each] & rest - {each}}
@@ -81,7 +120,41 @@ def test_the_imports_in_a_folder_form_few_layers() -> None:
             height |= {
                 each: 1 + max((height[other] for other in below[each] & height.keys()), default=0) for each in ready
             }
-        assert max(height.values()) <= 8, folder
+        assert max(height.values(), default=0) <= 6, room
+
+
+def test_the_rooms_inside_a_room_do_not_import_each_other_in_a_circle() -> None:
+    """Of two rooms in one, one is above the other; the files beside them are above all, or below all."""
+    for outer in ROOMS:
+        inner = [room for room in ROOMS if room.parent == outer and outer != SOURCE]
+        below = {
+            room: {other for file in room.rglob("*.py") for other in inner if other != room and reaches(file, other)}
+            for room in inner
+        }
+        while free := [room for room, needed in below.items() if not needed & below.keys()]:
+            for room in free:
+                del below[room]
+        assert below == {}
+
+
+def reaches(file: Path, room: Path) -> bool:
+    prefix = ".".join(("toolloop", *room.relative_to(SOURCE).parts, ""))
+    return any(f"{module}.".startswith(prefix) for module in imports(file))
+
+
+def test_each_room_says_what_is_in_it_and_what_may_not_enter() -> None:
+    """In the docstring of its `__init__`: a sentence, and a line that begins with "Not here"."""
+    for room in ROOMS:
+        if room != SOURCE:
+            said = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))) or ""
+            assert re.match(r"[A-Z][^\n]+\.\n(.*\n)*?Not here: [^\n]+\.$", said, re.MULTILINE), room
+
+
+def test_private_rooms_are_private_by_name() -> None:
+    """A folder or file at the top without an underscore is a public module."""
+    public = {name.split(".")[0] for name in MODULES if name}
+    tops = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {top for top in tops if not top.startswith("_")} == public
 
 
 def test_the_machine_is_pure() -> None:

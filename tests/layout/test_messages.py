@@ -20,8 +20,8 @@ from toolloop import (
     ToolLoopHandle,
     ToolRunner,
     Yielded,
+    testing as kit,
 )
-from toolloop import testing as kit
 from toolloop.stores import Store
 from toolloop.types import AsyncReplyStream, AsyncTurnStream, ReplyStream, TurnStream
 

@@ -7,8 +7,7 @@ import threading
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.each import each
 from tests.loop.concurrency import cross

@@ -13,8 +13,7 @@ from tests.loop.concurrency import async_wire, either_kind, run_async, sync_wire
 from tests.loop.support import completed, params, results_in, scene, user
 from toolloop import Completed, Continue, LoopConfig, LoopDetection, Texts, ToolLoopHandle, sub_loop, tool
 from toolloop.events import LoopDetected, LoopFinished, MessageHeld
-from toolloop.terminations import LoopDetected as Circle
-from toolloop.terminations import NaturalEnd
+from toolloop.terminations import LoopDetected as Circle, NaturalEnd
 from toolloop.testing import ScriptedProvider, call, reply
 
 SEARCH = reply(calls=[("search", {"query": "the same"})])

@@ -7,8 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.each import each
 from tests.loop.compaction_stories import Reader, book, reading

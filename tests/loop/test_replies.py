@@ -8,8 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.each import each
 from tests.effort import examples

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.effort import stride
 from tests.loop.concurrency import either_kind

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from attrs import define
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.loop.concurrency import either_kind
 from tests.loop.stepping import assert_sound

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import examples
 from tests.machine import making as m

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from anthropic.types import TextBlock
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import toolloop
 from toolloop.machine.values import jsontext

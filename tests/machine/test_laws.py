@@ -10,8 +10,7 @@ from typing import get_args
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import IS_DEEP, examples
 from tests.machine import making as m

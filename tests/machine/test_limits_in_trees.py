@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.effort import examples
 from tests.machine import making as m

@@ -9,8 +9,7 @@ import unicodedata
 import urllib.parse
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import examples
 from toolloop.machine.rules.grants import matches

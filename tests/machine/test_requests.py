@@ -8,8 +8,7 @@ import pytest
 from anthropic.types import StopReason
 from anthropic.types.beta import BetaStopReason
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.machine import making as m
 from toolloop.errors import IllegalCommand

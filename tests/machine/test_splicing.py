@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.machine import making as m
 from toolloop.errors import IllegalCommand

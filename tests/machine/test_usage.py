@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import astuple, fields
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from toolloop.machine.record.replies import read_reply
 from toolloop.machine.values.usage import Usage

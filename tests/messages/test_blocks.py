@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from toolloop._messages.blocks import (
     IMAGE_TYPES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS, WARNED_REQUESTS
 from tests.messages.bodies import (

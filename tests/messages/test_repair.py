@@ -5,8 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from hypothesis import event, given
-from hypothesis import strategies as st
+from hypothesis import event, given, strategies as st
 from hypothesis.strategies import DrawFn, composite
 
 from tests.messages.bad_requests import BAD_REQUESTS

@@ -8,8 +8,7 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
-from opentelemetry import baggage, context
-from opentelemetry import trace as tracing
+from opentelemetry import baggage, context, trace as tracing
 
 from tests import inside
 from tests.each import each

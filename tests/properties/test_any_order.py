@@ -12,8 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from attrs import frozen
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import examples
 from tests.properties.drawn_programs import timeless

@@ -8,8 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.effort import IS_DEEP, examples
 from tests.properties.drawn_compaction import COMPACTIONS, STRATEGIES, SUMMARIES

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,

@@ -6,8 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE

@@ -9,8 +9,7 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.providers.asking import FACES, KEY, Face, ask, request
 from tests.providers.server import Answer, message, refusal, serving

@@ -8,8 +8,7 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.providers.asking import FACES, HISTORY, KEY, Face, ask, read, request, run
 from tests.providers.events import streamed as events_of

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve, fields
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tests.machine import making as m
 from toolloop.errors import UnreadableSnapshot

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from toolloop.stores.process import describe, standing, this_process
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import event, given
-from hypothesis import strategies as st
+from hypothesis import event, given, strategies as st
 
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS, WARNED_REQUESTS
 from tests.messages.bodies import NEXT

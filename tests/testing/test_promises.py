@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.machine.worlds import World
 from tests.stores import journals as j

@@ -6,8 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS
 from tests.messages.bodies import HI, OPUS, SONNET_4_5, TOOL, assistant, bare, body, call, found, result, system, user

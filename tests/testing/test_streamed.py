@@ -7,8 +7,7 @@ from typing import Any
 
 import anthropic
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.testing.wire import ASK, events, frames, seen
 from toolloop.testing import (

@@ -12,8 +12,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.tools.answering import ADAPTER, BY_CODE, CALL, IMAGES, OF_TOOLSET, PDF, answer

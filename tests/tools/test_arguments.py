@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, NewType, NotRequi
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
 from typing_extensions import TypeAliasType, TypedDict
 

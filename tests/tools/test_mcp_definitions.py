@@ -9,8 +9,7 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.server import Server, ServerRequestContext
-from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
-from mcp.types import Tool as Listed
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, Tool as Listed
 
 from toolloop import Tool
 from toolloop.errors import BadTool

@@ -12,8 +12,7 @@ from typing import Any
 import anyio
 
 from tests.processes.fork_server import Line, serve
-from tests.processes.programs import TOOLS, model, store_of, warm_up
-from tests.processes.programs import Worker as Part
+from tests.processes.programs import TOOLS, Worker as Part, model, store_of, warm_up
 from toolloop import AsyncWorker, LoopContext, Worker
 from toolloop.inbox import InboxCall
 from toolloop.machine.values.jsontext import JSON

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from toolloop._worker.rules import after_failure, due_at
 from toolloop.stores import Head, Lease, StoredLoop

@@ -1,4 +1,7 @@
-"""The command `toolloop`: show stored loops and decide their calls in a terminal."""
+"""The command `toolloop`: show stored loops and decide their calls in a terminal.
+
+Not here: rules of its own; what it shows and decides goes through `toolloop.Inbox`.
+"""
 
 import sys
 from importlib.metadata import version

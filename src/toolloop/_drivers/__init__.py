@@ -1,1 +1,4 @@
-"""Perform the operations of an engine: threads, tasks, waits and streams. Decide nothing."""
+"""Perform the operations of an engine: threads, tasks, waits and streams.
+
+Not here: decisions about which operation comes next.
+"""

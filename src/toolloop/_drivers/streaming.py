@@ -19,6 +19,7 @@ from toolloop._drivers.event_loops import shielded, spawn
 from toolloop._drivers.notifier import AsyncNotifier, Notifier
 from toolloop._engine.in_progress import ActiveTimer
 from toolloop._interface.results import Turn
+from toolloop._names import set_module
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
 
@@ -118,6 +119,7 @@ class Unread:
                 self._gates.popleft().put(None)
 
 
+@set_module("toolloop.types")
 class TurnStream(_Stream):
     """A streamed turn: iterate its events, then read `turn`. `ToolLoopHandle.stream_turn` makes it.
 
@@ -276,6 +278,7 @@ class AsyncUnread:
             gate.set()
 
 
+@set_module("toolloop.types")
 class AsyncTurnStream(_Stream):
     """A streamed turn of an `AsyncToolLoopHandle`: `async for event in stream`.
 

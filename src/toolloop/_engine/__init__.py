@@ -1,1 +1,4 @@
-"""Which operation comes next, and what its end means. Waits for nothing, and performs nothing."""
+"""Decide which operation comes next, and what its end means.
+
+Not here: waiting, threads and tasks.
+"""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from toolloop._engine.questions import Question as Asked
-from toolloop._engine.questions import Questions, ask_each, await_each
+from toolloop._engine.questions import Question as Asked, Questions, ask_each, await_each
 from toolloop._engine.tool_calls import CallRun, Steps
 from toolloop.machine.record.state import Path
 from toolloop.providers.accumulate import Accumulator

@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.loop_params import Beginning, as_registry, begin_with
 from toolloop._messages.reading import is_blank
+from toolloop._names import set_module
 from toolloop._requests.params import Secrets
 from toolloop.errors import BadTool
 from toolloop.machine.record import journal_events as ev
@@ -30,6 +31,7 @@ _DEEPEST = 32
 ParamsOf = Callable[[dict[str, JSON]], Mapping[str, Any]]
 
 
+@set_module("toolloop")
 def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
     name: str,
     description: str,
@@ -91,6 +93,7 @@ def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
     )
 
 
+@set_module("toolloop.types")
 @frozen(eq=False, repr=False, slots=False)
 class SubLoop(Tool[..., Never]):
     """A tool whose calls are loops. `sub_loop` makes it. Only a loop can run it.

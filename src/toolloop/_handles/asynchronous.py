@@ -22,6 +22,7 @@ from toolloop._handles.opening import Here
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.results import Completed, Error, Turn, Yielded
 from toolloop._journal.journal import LOG
+from toolloop._names import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
 from toolloop.stores.protocol import Store
@@ -30,6 +31,7 @@ from toolloop.tools import Context, ToolRegistry
 H = TypeVar("H", bound="AsyncToolLoopHandle")
 
 
+@set_module("toolloop")
 class AsyncToolLoopHandle(HandleBase):
     """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
 
@@ -199,6 +201,7 @@ class AsyncToolLoopHandle(HandleBase):
                 return turn
 
 
+@set_module("toolloop.types")
 class OpeningLoop(Generic[H]):
     """A stored loop that is being opened. Await it for the handle, or use `async with`, which closes the handle."""
 

@@ -18,12 +18,14 @@ from toolloop._handles.opening import Here
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.results import Completed, Error, Turn, Yielded
 from toolloop._journal.journal import LOG
+from toolloop._names import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, ToolRegistry
 
 
+@set_module("toolloop")
 class ToolLoopHandle(HandleBase):
     """A tool-use loop that its caller drives, turn by turn.
 

@@ -11,6 +11,7 @@ from attrs import field, fields, frozen
 from attrs.validators import optional
 
 from toolloop._interface.calls import View
+from toolloop._names import set_module
 from toolloop.compaction.strategy import Strategy
 from toolloop.events import Observer
 from toolloop.machine.values.calls import Answer, Approve, Ask, Deny
@@ -135,6 +136,7 @@ def _how_many(values: Sequence[object]) -> str:
     return f"{len(values)} set"
 
 
+@set_module("toolloop")
 @frozen(kw_only=True)
 class LoopConfig:
     """The configuration of a loop. `None` means no limit.
@@ -241,6 +243,7 @@ class LoopConfig:
         return waits or any(each is not None and is_async(each) for each in given)
 
 
+@set_module("toolloop")
 @frozen
 class LoopContext:
     """The context of a loop: an object for its tools, and its depth.

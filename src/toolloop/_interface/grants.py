@@ -8,10 +8,12 @@ from typing import Any, overload
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
 from toolloop.machine.values.calls import StandingGrant
 from toolloop.machine.values.jsontext import JSON, decode
 
 
+@set_module("toolloop.types")
 @frozen
 class GivenGrant:
     """A grant that was given with an approval.
@@ -66,6 +68,7 @@ def shown(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
     )
 
 
+@set_module("toolloop.types")
 class Grants(Sequence[GivenGrant]):
     """The standing grants, in the order in which they were given."""
 

@@ -7,6 +7,7 @@ from typing import TypedDict
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.heads import names_along, takes
 from toolloop._interface.results import text_of
+from toolloop._names import set_module
 from toolloop.machine.queries import children, status_of
 from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, round_of
 from toolloop.machine.record.state import Path, State
@@ -15,6 +16,7 @@ from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.tools.calls import ToolCall
 
 
+@set_module("toolloop.types")
 class PendingView(TypedDict):
     """A waiting call as JSON: see `ToolCall`.
 
@@ -39,6 +41,7 @@ class PendingView(TypedDict):
     preview: str | None
 
 
+@set_module("toolloop.types")
 class UsageView(TypedDict):
     """The tokens that a loop has used."""
 
@@ -60,6 +63,7 @@ class _OneView(TypedDict):
     left: dict[str, int | float | None]
 
 
+@set_module("toolloop.types")
 class ChildView(_OneView):
     """A nested loop. `path`: the ids down to its call; `name`: the tool of that call. The rest is as in `LoopView`."""
 
@@ -68,6 +72,7 @@ class ChildView(_OneView):
     children: list[ChildView]
 
 
+@set_module("toolloop")
 class LoopView(_OneView):
     """A loop as JSON, for a page, as returned by `handle.view()`.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from attrs import evolve, field, frozen
 
 from toolloop._interface.calls import calls_of, pending_calls
+from toolloop._names import set_module
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
 from toolloop.machine.record.loop import Loop, Waiting, WaitReason
@@ -53,6 +54,7 @@ class Moves:
     look: Callable[[], State | None]
 
 
+@set_module("toolloop")
 class Yielded:
     """The loop has paused; it is your turn. Decide the waiting calls, then give a command.
 
@@ -271,6 +273,7 @@ def _message_of(loop: Loop) -> str:
     return loop.response or "{}"
 
 
+@set_module("toolloop.types")
 class Shown(Protocol):
     """A call as it was shown: a `ToolCall`, or the item of a store or an inbox."""
 
@@ -301,6 +304,7 @@ def text_of(blocks: Sequence[JSON]) -> str | None:
     return "\n".join(texts) if texts else None
 
 
+@set_module("toolloop")
 @frozen
 class Completed:
     """The loop has ended.
@@ -338,6 +342,7 @@ class Completed:
             raise _has_no(self, name, type(self.termination).__name__)
 
 
+@set_module("toolloop")
 @frozen
 class Error:
     """A request failed, or the loop is nested too deeply. `handle.retry()` returns to the point before the request.
@@ -383,6 +388,7 @@ class Error:
             raise _has_no(self, name, type(self.error).__name__)
 
 
+@set_module("toolloop")
 @frozen
 class ToolLoopResult:
     """The result of a loop so far.

@@ -1,1 +1,4 @@
-"""The record of a tree of loops: its state, its store, its lease, and the watch events of each change."""
+"""The record of a tree of loops: its state, its store, its lease, and the watch events of each change.
+
+Not here: starting an operation.
+"""

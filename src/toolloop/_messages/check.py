@@ -12,9 +12,11 @@ from toolloop._messages.reading import after_compaction, message_path, role_of, 
 from toolloop._messages.rules import Findings, Level, Problem
 from toolloop._messages.shape import check_shape
 from toolloop._messages.turns import check_turns
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import well_formed
 
 
+@set_module("toolloop.history")
 def check(messages: Any, *, model: str | None = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
     """Find the problems that would make the API refuse a history, as far as they can be found without the API.
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from toolloop._names import set_module
+
 # `claude-opus-4-8`, `claude-sonnet-4-20250514`, `us.anthropic.claude-haiku-4-5-20251001-v1:0`,
 # `claude-opus-5@20260301`: a number of three or more digits is a date, not a version.
 _NEW: Final = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)", re.ASCII)
@@ -34,6 +36,7 @@ _ALWAYS_THINK: Final = frozenset({"fable", "mythos"})
 _BINDS_FROM: Final = {"fable": (5, 1), "mythos": (5, 1), "opus": (5, 5), "sonnet": (5, 5), "haiku": (5, 5)}
 
 
+@set_module("toolloop.history")
 def takes_prefill(model: object) -> bool | None:
     """Return whether a request to this model may end in an assistant message other than a paused turn.
 
@@ -43,6 +46,7 @@ def takes_prefill(model: object) -> bool | None:
     return None if family is None else family[1] < _NO_PREFILL_FROM
 
 
+@set_module("toolloop.history")
 def takes_system_messages(model: object) -> bool | None:
     """Return whether this model accepts messages of the role `system`.
 
@@ -58,6 +62,7 @@ def takes_system_messages(model: object) -> bool | None:
     return False if version <= _NO_SYSTEM_UP_TO[name] else None
 
 
+@set_module("toolloop.history")
 def binds_thinking(model: object) -> bool | None:
     """Return whether this model binds each thinking block to the system prompt, tools and messages before it.
 

@@ -26,12 +26,14 @@ from toolloop._messages.check import check
 from toolloop._messages.edits import BlockEdit, MessageEdit, Turn, live_turns, take_apart, turns_of
 from toolloop._messages.reading import SERVER_CALLS, THINKING, is_blank, is_server_result, kind_of
 from toolloop._messages.rules import Problem
+from toolloop._names import set_module
 
 NOT_RUN: Final = "This call was not run."
 #: The text for an error result without content.
 NO_WORDS: Final = "The tool failed without a message."
 
 
+@set_module("toolloop.history")
 @frozen
 class Change:
     """A change that `repair` made.
@@ -48,6 +50,7 @@ class Change:
     what: str
 
 
+@set_module("toolloop.history")
 @frozen
 class Repaired:
     """A repaired history.
@@ -64,6 +67,7 @@ class Repaired:
     remaining: tuple[Problem, ...]
 
 
+@set_module("toolloop.history")
 def repair(messages: Sequence[Any]) -> Repaired:
     """Repair a history as far as possible without its author.
 

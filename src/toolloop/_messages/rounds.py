@@ -19,8 +19,10 @@ from toolloop._messages.reading import (
     text_key,
     unanswered_server_calls,
 )
+from toolloop._names import set_module
 
 
+@set_module("toolloop.history")
 def rounds(messages: Sequence[Any]) -> list[list[Any]]:
     """Split a history into the smallest possible parts without splitting a round.
 
@@ -88,6 +90,7 @@ def _ends_of_server_calls(runs: list[Run]) -> dict[int, int]:
     return ends
 
 
+@set_module("toolloop.history")
 def open_server_calls(messages: Sequence[Any]) -> frozenset[str]:
     """Return the ids of `server_tool_use` and `mcp_tool_use` blocks without a later result.
 
@@ -97,6 +100,7 @@ def open_server_calls(messages: Sequence[Any]) -> frozenset[str]:
     return frozenset(unanswered_server_calls(after_compaction(runs_of(messages))))
 
 
+@set_module("toolloop.history")
 def open_code_calls(messages: Sequence[Any]) -> bool:
     """Return whether code execution made calls of the last assistant turn.
 

@@ -10,9 +10,12 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
+
 Level = Literal["error", "warning"]
 
 
+@set_module("toolloop.history")
 @frozen
 class Rule:
     """One rule.
@@ -31,6 +34,7 @@ class Rule:
     level: Level = "error"
 
 
+@set_module("toolloop.history")
 @frozen
 class Problem:
     """A violation of a rule in a history.

@@ -1,1 +1,4 @@
-"""Make model requests from parameters, and from messages that are encoded once."""
+"""Make model requests from parameters, and from messages that are encoded once.
+
+Not here: the history's owner; requests are made from what is passed in.
+"""

@@ -19,6 +19,7 @@ from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.loop_params import missing
 from toolloop._interface.results import ToolLoopResult, Yielded
+from toolloop._names import set_module
 from toolloop._requests.params import check_params
 from toolloop._runner.caller_history import CallerHistory, open_calls
 from toolloop._runner.steps import RunnerSteps, not_possible
@@ -34,6 +35,7 @@ Message = dict[str, JSON]
 Y = TypeVar("Y", default=Message)  # the type of the items of a runner
 
 
+@set_module("toolloop.types")
 class RunnerParts(TypedDict, total=False):
     """The keyword arguments of a runner, except `stream`."""
 
@@ -159,6 +161,7 @@ class RunnerBase:
         self._steps.set_params(params)
 
 
+@set_module("toolloop")
 class ToolRunner(RunnerBase, Generic[Y]):
     """An iterator over the replies of the model: `for message in runner`.
 
@@ -278,6 +281,7 @@ class ToolRunner(RunnerBase, Generic[Y]):
             stream.finish()
 
 
+@set_module("toolloop")
 class AsyncToolRunner(RunnerBase, Generic[Y]):
     """`ToolRunner` for asyncio and trio: `async for message in runner`. `ask` may be async."""
 

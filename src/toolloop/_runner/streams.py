@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from toolloop._drivers.streaming import AsyncTurnStream, AsyncUnread, TurnStream, Unread
 from toolloop._engine.operations import exhaust
+from toolloop._names import set_module
 from toolloop._runner.steps import RunnerSteps, not_possible
 from toolloop.events import WatchEvent
 from toolloop.machine.record.loop import Finished
@@ -81,6 +82,7 @@ class _Reply:
         return f"<{type(self).__name__}: {'over' if self._is_over else 'in progress'}>"
 
 
+@set_module("toolloop.types")
 class ReplyStream(_Reply):
     """A reply while it streams. Iterate its events, which are those of `ToolLoopHandle.stream_turn`.
 
@@ -152,6 +154,7 @@ class ReplyStream(_Reply):
             self._events.__exit__(kind)
 
 
+@set_module("toolloop.types")
 class AsyncReplyStream(_Reply):
     """`ReplyStream` for `AsyncToolRunner`: `async with stream:`, and inside it `async for event in stream`.
 

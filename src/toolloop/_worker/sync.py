@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 from toolloop._drivers.notifier import Notifier
 from toolloop._engine.questions import Questions, ask_each
 from toolloop._handles.sync import ToolLoopHandle
+from toolloop._names import set_module
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
 from toolloop._worker.signals import Signals
 from toolloop.stores.protocol import StoredLoop
 
 
+@set_module("toolloop")
 class Worker(WorkerBase):
     """Drives the loops of a store that can go on without a person.
 

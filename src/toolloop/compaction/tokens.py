@@ -14,6 +14,7 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from toolloop._messages.reading import is_server_result, is_summary, role_of
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
 # Tokens, measured in the recordings: tests/conformance/test_recorded_tokens.py.
@@ -32,6 +33,7 @@ _WORDS: Final = b"abcdefghijklmnopqrstuvwxyz "
 _ASCII: Final = bytes(range(128))
 
 
+@set_module("toolloop.history")
 def estimate_tokens(messages: Any, *, system: Any = None, tools: Any = None) -> int:
     """Estimate the input tokens of a request without sending it. Deterministic; never raises for JSON values.
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from toolloop._drivers.event_loops import in_thread
 from toolloop._interface.results import Shown
+from toolloop._names import set_module
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
 from toolloop.machine.values.calls import Decision
@@ -15,6 +16,7 @@ from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.protocol import Store
 
 
+@set_module("toolloop")
 class AsyncInbox:
     """`Inbox` with async methods. A store operation that has begun is not interrupted by cancellation."""
 

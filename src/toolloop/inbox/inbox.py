@@ -19,6 +19,7 @@ from toolloop._interface.results import Named, Shown, bound
 from toolloop._journal.event_bus import EventBus
 from toolloop._journal.store_access import load_state, safely
 from toolloop._journal.stored_journal import StoredJournal
+from toolloop._names import set_module
 from toolloop.errors import (
     AlreadyDecided,
     BadLink,
@@ -49,6 +50,7 @@ _A_DAY = 86_400.0
 _KINDS = ("approve", "deny", "answer", "rerun")
 
 
+@set_module("toolloop")
 class Inbox:
     """Decide calls in a store without a client, tools or parameters. It never drives a loop.
 

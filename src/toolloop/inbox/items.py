@@ -14,6 +14,7 @@ from typing import overload
 from attrs import field, frozen
 
 from toolloop._interface.loop_view import LoopView
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop
@@ -22,6 +23,7 @@ _ID_LENGTH = 32  # characters
 _Place = tuple[float, float, str, tuple[str, ...]]
 
 
+@set_module("toolloop.inbox")
 class ShownLoop(LoopView):
     """A loop as JSON, for a page: a `LoopView` with additional fields from the store and the journal.
 
@@ -40,6 +42,7 @@ class ShownLoop(LoopView):
     schemas: dict[str, JSON]
 
 
+@set_module("toolloop.inbox")
 @frozen
 class InboxCall:
     """A call waiting for a decision. As a key of `Inbox.decide`, it binds the decision to the call as shown here.
@@ -100,6 +103,7 @@ def notification_id(loop: StoredLoop, call: PendingCall) -> str:
     return sha256(f"{loop.created} {call.why} {call.digest}".encode()).hexdigest()[:_ID_LENGTH]
 
 
+@set_module("toolloop.inbox")
 class InboxPage(Sequence[InboxCall]):
     """A page of waiting calls.
 
@@ -147,6 +151,7 @@ def _from_cursor(cursor: str) -> _Place:
         raise ValueError(f"cursor: expected the `cursor` of a page from pending(), got {cursor[:80]!r}") from error
 
 
+@set_module("toolloop.inbox")
 @frozen
 class HistoryEntry:
     """A command of a person, or a decision of a person or a policy.

@@ -58,8 +58,7 @@ from toolloop.machine.record.loop import (
 )
 from toolloop.machine.record.replies import action_of, assistant_message, drop_unfinished
 from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
-from toolloop.machine.rules import history_edits as edits
-from toolloop.machine.rules import limits
+from toolloop.machine.rules import history_edits as edits, limits
 from toolloop.machine.rules.calls import (
     cleared,
     decide,

@@ -27,8 +27,7 @@ from collections.abc import Iterable
 from attrs import evolve, field, frozen
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.machine import outstanding as effects_of
-from toolloop.machine.machine import proceed, spend, take, wake, with_round
+from toolloop.machine.machine import outstanding as effects_of, proceed, spend, take, wake, with_round
 from toolloop.machine.queries import (
     children,
     inside,

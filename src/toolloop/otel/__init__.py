@@ -1,10 +1,15 @@
-"""OpenTelemetry spans of loops, following the GenAI conventions: `pip install 'toolloop[otel]'`."""
+"""OpenTelemetry spans of loops, following the GenAI conventions: `pip install 'toolloop[otel]'`.
+
+Not here: anything that changes a loop; spans follow from watch events.
+"""
+
+from toolloop._names import export as _export
 
 try:
-    from toolloop.otel.spans import OpenTelemetry
+    from toolloop.otel.spans import OpenTelemetry as OpenTelemetry
 except ImportError as missing:
     raise ImportError(
         f"toolloop.otel needs opentelemetry-api ({missing}): pip install 'toolloop[otel]'", name=missing.name
     ) from missing
 
-__all__ = ["OpenTelemetry"]
+_export(globals())

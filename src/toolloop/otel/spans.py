@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field
-from opentelemetry import context as contexts
-from opentelemetry import trace
+from opentelemetry import context as contexts, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from toolloop.errors import ModelError

@@ -1,38 +1,28 @@
-"""Providers, which answer model requests."""
+"""Providers, which answer model requests.
 
-from toolloop.providers.accumulate import accumulate
-from toolloop.providers.anthropic import AnthropicProvider, AsyncAnthropicProvider, provider_for
-from toolloop.providers.protocol import (
-    OPTION_NAMES,
-    SECRET_OPTIONS,
-    AsyncProvider,
-    AsyncStreamingProvider,
-    Provider,
-    Reply,
-    Request,
-    StreamingProvider,
-    given,
+Not here: the history and the loop; a provider gets a request and returns a reply.
+"""
+
+from toolloop._names import export as _export
+from toolloop.providers.accumulate import accumulate as accumulate
+from toolloop.providers.anthropic import (
+    AnthropicProvider as AnthropicProvider,
+    AsyncAnthropicProvider as AsyncAnthropicProvider,
+    provider_for as provider_for,
 )
-from toolloop.providers.replies import as_sdk
-from toolloop.providers.streaming import AsyncEventStream, EventStream
-from toolloop.providers.threads import ThreadedRequest
+from toolloop.providers.protocol import (
+    OPTION_NAMES as OPTION_NAMES,
+    SECRET_OPTIONS as SECRET_OPTIONS,
+    AsyncProvider as AsyncProvider,
+    AsyncStreamingProvider as AsyncStreamingProvider,
+    Provider as Provider,
+    Reply as Reply,
+    Request as Request,
+    StreamingProvider as StreamingProvider,
+    given as given,
+)
+from toolloop.providers.replies import as_sdk as as_sdk
+from toolloop.providers.streaming import AsyncEventStream as AsyncEventStream, EventStream as EventStream
+from toolloop.providers.threads import ThreadedRequest as ThreadedRequest
 
-__all__ = [
-    "OPTION_NAMES",
-    "SECRET_OPTIONS",
-    "AnthropicProvider",
-    "AsyncAnthropicProvider",
-    "AsyncEventStream",
-    "AsyncProvider",
-    "AsyncStreamingProvider",
-    "EventStream",
-    "Provider",
-    "Reply",
-    "Request",
-    "StreamingProvider",
-    "ThreadedRequest",
-    "accumulate",
-    "as_sdk",
-    "given",
-    "provider_for",
-]
+_export(globals())

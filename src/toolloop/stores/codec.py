@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from toolloop._names import set_module
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
@@ -30,12 +31,14 @@ EVENTS: dict[str, type[ev.Event]] = {kind.__name__: kind for kind in ev.Event.__
 _LONG: Final = {"Replied": ("reply", "message"), "Ended": ("result", "content")}
 
 
+@set_module("toolloop.stores")
 def dump(state: State) -> dict[str, JSON]:
     """Return the snapshot of a state: JSON, `format` first."""
     fields = write(state, State)
     return {"format": FORMAT, "digest": digest_of(fields), **fields}
 
 
+@set_module("toolloop.stores")
 def load(snapshot: Mapping[str, JSON]) -> State:
     """Return the state of a snapshot.
 
@@ -71,6 +74,7 @@ def digest_of(fields: Mapping[str, JSON]) -> str:
     return hashlib.sha256(canonical(with_integers(fields)).encode()).hexdigest()
 
 
+@set_module("toolloop.stores")
 def encode_event(entry_id: str, event: ev.Event) -> Entry:
     """Return an event as an entry of a journal.
 
@@ -95,6 +99,7 @@ def encode_event(entry_id: str, event: ev.Event) -> Entry:
     return Entry(entry_id, encode(fields), text)
 
 
+@set_module("toolloop.stores")
 def decode_event(entry: Entry) -> ev.Event:
     """Return the event of an entry.
 
@@ -123,6 +128,7 @@ def decode_event(entry: Entry) -> ev.Event:
     return cast("ev.Event", read(fields, EVENTS[name], f"the event {name}"))
 
 
+@set_module("toolloop.stores")
 def read_journal(entries: Iterable[Entry]) -> State:
     """Return the state after a whole journal.
 

@@ -11,6 +11,7 @@ from itertools import count, islice
 
 from attrs import define, evolve, field
 
+from toolloop._names import set_module
 from toolloop.errors import StoreError
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
@@ -54,6 +55,7 @@ class _Loop:
         return self.lease is not None and self.lease.token == lease.token
 
 
+@set_module("toolloop")
 class MemoryStore:
     """A store in the memory of this process. Other processes cannot use it; a forked child gets a copy.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import astuple, frozen
 
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
 WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened
@@ -14,6 +15,7 @@ _PREVIEW = 2000  # characters of a preview
 _VALUE = 200  # characters of a value in a shortened input
 
 
+@set_module("toolloop.stores")
 @frozen
 class PendingCall:
     """The summary of a call that waits for a decision.

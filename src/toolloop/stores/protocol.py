@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from attrs import Attribute, evolve, field, frozen
 from attrs.validators import optional
 
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import a_type
 from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_seconds, check_text, check_texts
 from toolloop.stores.pending import PendingCall
@@ -36,6 +37,7 @@ _integer = _checked(check_integer)
 _seconds = _checked(check_seconds)
 
 
+@set_module("toolloop.stores")
 @frozen
 class Entry:
     """One event of a journal.
@@ -52,6 +54,7 @@ class Entry:
     text: str | None = field(default=None, validator=optional(_long_text))
 
 
+@set_module("toolloop.stores")
 @frozen
 class Head:
     """The summary of a loop, which a store returns without reading the journal.
@@ -86,6 +89,7 @@ class Head:
         return evolve(self, attempts=attempts, notified=notified)
 
 
+@set_module("toolloop.stores")
 @frozen
 class Lease:
     """A driver's right to drive a loop, for a limited time.
@@ -107,6 +111,7 @@ class Lease:
     rev: int | None = field(default=None, eq=False, repr=False)
 
 
+@set_module("toolloop.stores")
 @frozen
 class StoredLoop:
     """A loop as `Store.list` and `Store.head` return it.
@@ -161,6 +166,7 @@ class StoredLoop:
         return None
 
 
+@set_module("toolloop.stores")
 @frozen
 class StoredJournal:
     """A journal, or the part of it after a revision.
@@ -246,6 +252,7 @@ def check_store(store: object) -> None:
         raise TypeError(f"store is {a_type(store)}; give a store, such as SqliteStore('loops.db') or MemoryStore()")
 
 
+@set_module("toolloop.stores")
 class Store(Protocol):
     """Keep the journals of loops. Any object with these methods is a store.
 

@@ -1,57 +1,37 @@
-"""The test kit: a fake Messages API over real HTTP, scripted providers, and a conformance suite for stores."""
+"""The test kit: a fake Messages API over real HTTP, scripted providers, and a conformance suite for stores.
 
-from toolloop.providers.scripted import AsyncScript, AsyncScriptedProvider, Script, ScriptedProvider
-from toolloop.testing.api.answers import APIScript
-from toolloop.testing.api.replies import (
-    Block,
-    Delayed,
-    Fault,
-    Verbatim,
-    call,
-    compacted,
-    delayed,
-    dropped,
-    fault,
-    html,
-    reply,
-    server_call,
-    server_result,
-    verbatim,
+Not here: anything that the library needs at run time.
+"""
+
+from toolloop._names import export as _export
+from toolloop.providers.scripted import (
+    AsyncScript as AsyncScript,
+    AsyncScriptedProvider as AsyncScriptedProvider,
+    Script as Script,
+    ScriptedProvider as ScriptedProvider,
 )
-from toolloop.testing.api.server import FakeMessagesAPI, RecordedRequest
-from toolloop.testing.api.streams import RecordedStream, Streamed, streamed
-from toolloop.testing.api.threads import RefuseThread
-from toolloop.testing.crash import Crash, CrashReport, crash_everywhere
-from toolloop.testing.stores.rules import check_store
+from toolloop.testing.api.answers import APIScript as APIScript
+from toolloop.testing.api.replies import (
+    Block as Block,
+    Delayed as Delayed,
+    Dropped as Dropped,
+    Fault as Fault,
+    Verbatim as Verbatim,
+    call as call,
+    compacted as compacted,
+    delayed as delayed,
+    dropped as dropped,
+    fault as fault,
+    html as html,
+    reply as reply,
+    server_call as server_call,
+    server_result as server_result,
+    verbatim as verbatim,
+)
+from toolloop.testing.api.server import FakeMessagesAPI as FakeMessagesAPI, RecordedRequest as RecordedRequest
+from toolloop.testing.api.streams import RecordedStream as RecordedStream, Streamed as Streamed, streamed as streamed
+from toolloop.testing.api.threads import RefuseThread as RefuseThread
+from toolloop.testing.crash import Crash as Crash, CrashReport as CrashReport, crash_everywhere as crash_everywhere
+from toolloop.testing.stores.rules import check_store as check_store
 
-__all__ = [
-    "APIScript",
-    "AsyncScript",
-    "AsyncScriptedProvider",
-    "Block",
-    "Crash",
-    "CrashReport",
-    "Delayed",
-    "FakeMessagesAPI",
-    "Fault",
-    "RecordedRequest",
-    "RecordedStream",
-    "RefuseThread",
-    "Script",
-    "ScriptedProvider",
-    "Streamed",
-    "Verbatim",
-    "call",
-    "check_store",
-    "compacted",
-    "crash_everywhere",
-    "delayed",
-    "dropped",
-    "fault",
-    "html",
-    "reply",
-    "server_call",
-    "server_result",
-    "streamed",
-    "verbatim",
-]
+_export(globals())

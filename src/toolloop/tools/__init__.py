@@ -1,24 +1,16 @@
-"""Tools: functions, their schema and validation, the registry, and their results."""
+"""Tools: functions, their schema and validation, the registry, and their results.
 
-from toolloop.machine.values.setup import ToolEffect
-from toolloop.tools.context import Context, ToolContext
-from toolloop.tools.failures import InvalidInput, ToolError
-from toolloop.tools.function import Tool, tool
-from toolloop.tools.registry import ToolRegistry
-from toolloop.tools.responses.content import content_of
-from toolloop.tools.responses.errors import describe_failure
-from toolloop.tools.sdk_tools import as_tool
+Not here: loops and histories; a tool gets an input and returns a value.
+"""
 
-__all__ = [
-    "Context",
-    "InvalidInput",
-    "Tool",
-    "ToolContext",
-    "ToolEffect",
-    "ToolError",
-    "ToolRegistry",
-    "as_tool",
-    "content_of",
-    "describe_failure",
-    "tool",
-]
+from toolloop._names import export as _export
+from toolloop.machine.values.setup import ToolEffect as ToolEffect
+from toolloop.tools.context import Context as Context, ToolContext as ToolContext
+from toolloop.tools.failures import InvalidInput as InvalidInput, ToolError as ToolError
+from toolloop.tools.function import Tool as Tool, tool as tool
+from toolloop.tools.registry import ToolRegistry as ToolRegistry
+from toolloop.tools.responses.content import content_of as content_of
+from toolloop.tools.responses.errors import describe_failure as describe_failure
+from toolloop.tools.sdk_tools import as_tool as as_tool
+
+_export(globals())

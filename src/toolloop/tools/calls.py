@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 
 from attrs import Factory, field, frozen
 
+from toolloop._names import set_module
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import Ask, Call, Status, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.setup import Setup
 
 
+@set_module("toolloop")
 @frozen
 class ToolResult:
     """The result of a call.
@@ -30,6 +32,7 @@ class ToolResult:
     plain_text: str = field(default=Factory(lambda self: text_of_content(self.content), takes_self=True), repr=False)
 
 
+@set_module("toolloop.types")
 @frozen
 class RecordedDecision:
     """A decision about a call, as recorded.
@@ -53,6 +56,7 @@ class RecordedDecision:
     grant: str | None = None
 
 
+@set_module("toolloop")
 @frozen(eq=False)
 class ToolCall:
     """A snapshot of a call. Each attribute returns a copy.

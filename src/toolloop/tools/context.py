@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
 from toolloop.machine.values.usage import IterationUsage
 
 Report = Callable[[str | None, float | None, float | None], None]
@@ -25,6 +26,7 @@ class Context(Protocol):
         ...
 
 
+@set_module("toolloop")
 @frozen(kw_only=True, eq=False)
 class ToolContext:
     """The value of a parameter annotated `ToolContext`.

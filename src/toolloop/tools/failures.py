@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from toolloop._names import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.values.jsontext import JSON, encode, well_formed
 
@@ -56,6 +57,7 @@ class InvalidInput(ToolLoopError):
         )
 
 
+@set_module("toolloop")
 class ToolError(Exception):
     """Raise it in a tool to return an error result with this content.
 

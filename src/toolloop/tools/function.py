@@ -21,6 +21,7 @@ from typing import (
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, decode, encode, fingerprint
 from toolloop.machine.values.setup import Approval, ToolEffect, ToolFacts
@@ -54,6 +55,7 @@ class Intake(Protocol):
         ...
 
 
+@set_module("toolloop")
 @frozen(eq=False, repr=False, slots=False)
 class Tool(Generic[P, R]):
     """A function that the model may call, made by `tool` or `as_tool`. Calling it calls the function.
@@ -163,6 +165,7 @@ class ToolOptions(TypedDict, total=False):
 def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+@set_module("toolloop")
 def tool(  # noqa: PLR0913 - the API's tool fields
     fn: Callable[P, R] | None = None,
     /,

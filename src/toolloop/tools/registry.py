@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from toolloop._names import set_module
 from toolloop.errors import BadTool
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
 from toolloop.tools.sdk_tools import as_tool
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from toolloop.tools.function import Tool
 
 
+@set_module("toolloop")
 class ToolRegistry:
     """An immutable collection of tools, by name, in the given order.
 

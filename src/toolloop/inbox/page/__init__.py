@@ -1,4 +1,7 @@
-"""The approval page: a small server-rendered web application for a store."""
+"""The approval page: a small server-rendered web application for a store.
+
+Not here: decisions of its own; each form becomes a call of the inbox.
+"""
 
 try:
     from toolloop.inbox.page.app import inbox_app

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from toolloop._names import set_module
 from toolloop.errors import (
     BadLink,
     CallerError,
@@ -52,6 +53,7 @@ _PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette uses the c
 )
 
 
+@set_module("toolloop.inbox")
 def inbox_app(
     store: Store,
     *,

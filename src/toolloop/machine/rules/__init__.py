@@ -1,1 +1,4 @@
-"""The rules of one loop, each a function of it. None knows the table of transitions or the tree."""
+"""The rules of one loop, each a function of it.
+
+Not here: the table of transitions, and the tree.
+"""

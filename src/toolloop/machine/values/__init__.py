@@ -1,1 +1,4 @@
-"""Frozen values and texts that know no loop."""
+"""Frozen values and texts that know no loop.
+
+Not here: anything that has a loop.
+"""

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 
 
@@ -226,6 +227,7 @@ class Call(NamedTuple):  # a named tuple, as `Loop`, because it is copied often
         return self.input if self.edited is None else self.edited
 
 
+@set_module("toolloop")
 @frozen
 class Grant:
     """Let later calls run without approval. By default, it covers calls of the same tool with exactly the same input.
@@ -249,6 +251,7 @@ class Grant:
     expires_at: datetime | None = None
 
 
+@set_module("toolloop")
 @frozen
 class Approve:
     """Run the call, with the proposed input or with another.
@@ -269,6 +272,7 @@ class Approve:
     remember: Grant | None = None
 
 
+@set_module("toolloop")
 @frozen
 class Deny:
     """Do not run the call, and send the reason to the model. An uncertain call keeps the outcome `uncertain`."""
@@ -283,6 +287,7 @@ def _is_given(_answer: object, _attribute: object, content: JSON) -> None:
         raise TypeError('the content of an answer is None; give a string such as "ok", or a list of content blocks')
 
 
+@set_module("toolloop")
 @frozen
 class Answer:
     """Do not run the call, and use this result. For an uncertain call, it is the result of the run.
@@ -300,6 +305,7 @@ class Answer:
     digest: str | None = None
 
 
+@set_module("toolloop")
 @frozen
 class Rerun:
     """Run an uncertain call again, although it may have had its effects already."""
@@ -311,6 +317,7 @@ class Rerun:
 Decision = Approve | Deny | Answer | Rerun
 
 
+@set_module("toolloop")
 @frozen
 class Ask:
     """A result of a policy: let the caller decide.
@@ -327,11 +334,13 @@ class Ask:
     expires_in: float | None = None
 
 
+@set_module("toolloop")
 @frozen
 class Continue:
     """Continue the loop."""
 
 
+@set_module("toolloop")
 @frozen
 class InjectMessages:
     """Add messages, and continue the loop if it waits for a command. `by`: who sent it, for the record."""
@@ -340,6 +349,7 @@ class InjectMessages:
     by: str | None = None
 
 
+@set_module("toolloop")
 @frozen
 class Stop:
     """End the loop. `by`: who sent it, for the record."""

@@ -6,6 +6,8 @@ from typing import Literal
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
+
 Execution = Literal["barrier", "ready"]
 LoopAction = Literal["warn", "stop", "inject_warning"]
 # Whether a tool may run again. A "once" tool must not, because its effects would be repeated.
@@ -14,6 +16,7 @@ ToolEffect = Literal["pure", "keyed", "once"]
 Approval = Literal["never", "predicate", "always"]
 
 
+@set_module("toolloop")
 @frozen
 class Budget:
     """How much a loop may use; None means no limit. All are checked before a request, `tool_calls` also before tools.
@@ -34,6 +37,7 @@ class Budget:
     total_tokens: int | None = None
 
 
+@set_module("toolloop")
 @frozen
 class LoopDetection:
     """Detect a model that repeats the same calls, with the same results, in consecutive rounds.
@@ -61,6 +65,7 @@ class Limits:
     budget: Budget = field(factory=Budget)
 
 
+@set_module("toolloop")
 @frozen
 class Texts:
     """The texts that the model gets. Each is a format string with its own names in braces.

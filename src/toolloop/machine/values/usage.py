@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from attrs import evolve, field, frozen
 
+from toolloop._names import set_module
+
 _MOST = 2**63  # a larger number is not a plausible count
 
 
@@ -25,6 +27,7 @@ def _part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
+@set_module("toolloop")
 @frozen
 class Usage:
     """The tokens and server tools that one or more requests used. A count that the API left out is zero.
@@ -110,6 +113,7 @@ def _plain(usage: Mapping[str, Any]) -> Usage:
     )
 
 
+@set_module("toolloop")
 @frozen
 class IterationUsage:
     """The usage of one answered request.

@@ -1,1 +1,4 @@
-"""The store in a PostgreSQL database."""
+"""The store in a PostgreSQL database.
+
+Not here: rules that the SQLite store needs, too; these are beside the rooms of both.
+"""

@@ -13,6 +13,7 @@ from typing import Any, Self
 from attrs import evolve
 from psycopg.errors import UniqueViolation
 
+from toolloop._names import set_module
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres.connections import CHANNEL, Connection, Connections, rows_of
@@ -32,6 +33,7 @@ _COMPARED = {"notified": "notified::jsonb"}  # so that the order of its keys mak
 _IS_FIRST = "EXISTS (SELECT FROM toolloop.events e WHERE e.number = loops.number AND e.seq = 1 AND e.id = %s)"
 
 
+@set_module("toolloop.stores")
 class PostgresStore:
     """A store in a PostgreSQL database.
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from attrs import evolve
 
+from toolloop._names import set_module
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
@@ -23,6 +24,7 @@ from toolloop.stores.sqlite.file import SqliteFile
 _LAST = 0xFFFFFFFF  # number of an event
 
 
+@set_module("toolloop")
 class SqliteStore:
     """A store in an SQLite file.
 

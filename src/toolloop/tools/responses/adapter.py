@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from toolloop._messages.blocks import BLOCKS, kinds_taken, type_of
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
 from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
 from toolloop.tools.responses.errors import Unsendable, describe_failure
@@ -21,6 +22,7 @@ LOG = logging.getLogger("toolloop.tools")
 _MAX_CHARS = 200_000  # about 50,000 tokens
 
 
+@set_module("toolloop.responses")
 class ToolResponseAdapter(Protocol):
     """Make results from return values. Pass an object with these two methods to `ToolRegistry`."""
 
@@ -40,6 +42,7 @@ class ToolResponseAdapter(Protocol):
         ...
 
 
+@set_module("toolloop.responses")
 class AnthropicMessagesToolResponseAdapter:
     """Make results that the Messages API accepts, from any return value.
 

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import well_formed
 from toolloop.tools.failures import shortened
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run
 
 
+@set_module("toolloop.responses")
 class Unsendable(ValueError):
     """A value that cannot be the content of a result. `str()` is the text for the model."""
 

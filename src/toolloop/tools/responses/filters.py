@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import JSON
 
 _LEAST = 100  # the note alone has about half of these characters
@@ -22,6 +23,7 @@ def _names(_filter: Any, attribute: Any, value: Any) -> None:
         raise ValueError(f"{attribute.name}: expected a list of tool names, or None for all tools, got {value!r}")
 
 
+@set_module("toolloop.responses")
 @frozen
 class TruncateResults:
     """Shorten long texts in results: keep the head and the tail, with a note between them.

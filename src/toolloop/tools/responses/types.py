@@ -14,6 +14,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import instance_of, min_len
 
+from toolloop._names import set_module
 from toolloop.machine.values.jsontext import a_type, well_formed
 
 #: Types of values that are treated as files: a path, or bytes.
@@ -29,6 +30,7 @@ class Response:
     __slots__ = ()
 
 
+@set_module("toolloop.responses")
 @frozen
 class TextResponse(Response):
     """Text, sent unchanged.
@@ -41,6 +43,7 @@ class TextResponse(Response):
     text: str = field(validator=instance_of(str))
 
 
+@set_module("toolloop.responses")
 @frozen
 class JsonResponse(Response):
     """Data, sent as JSON text, even if it is a str or looks like a list of content blocks."""
@@ -52,6 +55,7 @@ def _to_bytes(value: Any) -> Any:
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
+@set_module("toolloop.responses")
 @frozen
 class FileResponse(Response):
     """A file. The model sees jpeg, png, gif, webp, PDF and text; of other files it gets only the name.
@@ -80,6 +84,7 @@ class FileResponse(Response):
         return file_name(self.name, self.mime_type)
 
 
+@set_module("toolloop.responses")
 @frozen
 class LinkResponse(Response):
     """A named URL, sent as JSON text.
@@ -94,6 +99,7 @@ class LinkResponse(Response):
     url: str = field(validator=_TEXT)
 
 
+@set_module("toolloop.responses")
 @frozen
 class EmptyResponse(Response):
     """Success without a value. `None` means the same."""
@@ -105,6 +111,7 @@ def _to_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+@set_module("toolloop.responses")
 @frozen
 class RawOutputs(Response):
     """Content blocks of the Messages API, sent unchanged. The list may also hold strings, files and responses.
