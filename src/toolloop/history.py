@@ -19,7 +19,7 @@ from toolloop._messages.rounds import (
     rounds as rounds,
 )
 from toolloop._messages.rules import RULES as RULES, Level as Level, Problem as Problem, Rule as Rule
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.compaction.tokens import estimate_tokens as estimate_tokens
 
 _export(globals())

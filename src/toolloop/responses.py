@@ -1,6 +1,6 @@
 """Response types for tools, the adapter that turns responses into results, and a filter that shortens results."""
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.tools.responses.adapter import (
     AnthropicMessagesToolResponseAdapter as AnthropicMessagesToolResponseAdapter,
     ToolResponseAdapter as ToolResponseAdapter,

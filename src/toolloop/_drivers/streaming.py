@@ -19,7 +19,7 @@ from toolloop._drivers.event_loops import shielded, spawn
 from toolloop._drivers.notifier import AsyncNotifier, Notifier
 from toolloop._engine.in_progress import ActiveTimer
 from toolloop._interface.results import Turn
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
 

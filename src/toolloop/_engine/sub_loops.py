@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.loop_params import Beginning, as_registry, begin_with
 from toolloop._messages.reading import is_blank
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop._requests.params import Secrets
 from toolloop.errors import BadTool
 from toolloop.machine.record import journal_events as ev

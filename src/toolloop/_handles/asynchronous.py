@@ -22,7 +22,7 @@ from toolloop._handles.opening import Here
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.results import Completed, Error, Turn, Yielded
 from toolloop._journal.journal import LOG
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
 from toolloop.stores.protocol import Store

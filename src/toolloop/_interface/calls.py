@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.queries import driven, open_round
 from toolloop.machine.record.loop import Loop, Round
 from toolloop.machine.record.state import State

@@ -11,7 +11,7 @@ from attrs import field, fields, frozen
 from attrs.validators import optional
 
 from toolloop._interface.calls import View
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.compaction.strategy import Strategy
 from toolloop.events import Observer
 from toolloop.machine.values.calls import Answer, Approve, Ask, Deny

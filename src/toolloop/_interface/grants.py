@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.calls import StandingGrant
 from toolloop.machine.values.jsontext import JSON, decode
 

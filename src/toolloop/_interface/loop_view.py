@@ -7,7 +7,7 @@ from typing import TypedDict
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.heads import names_along, takes
 from toolloop._interface.results import text_of
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.queries import children, status_of
 from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, round_of
 from toolloop.machine.record.state import Path, State

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from attrs import evolve, field, frozen
 
 from toolloop._interface.calls import calls_of, pending_calls
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
 from toolloop.machine.record.loop import Loop, Waiting, WaitReason

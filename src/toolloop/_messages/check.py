@@ -12,7 +12,7 @@ from toolloop._messages.reading import after_compaction, message_path, role_of, 
 from toolloop._messages.rules import Findings, Level, Problem
 from toolloop._messages.shape import check_shape
 from toolloop._messages.turns import check_turns
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import well_formed
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 
 # `claude-opus-4-8`, `claude-sonnet-4-20250514`, `us.anthropic.claude-haiku-4-5-20251001-v1:0`,
 # `claude-opus-5@20260301`: a number of three or more digits is a date, not a version.

@@ -26,7 +26,7 @@ from toolloop._messages.check import check
 from toolloop._messages.edits import BlockEdit, MessageEdit, Turn, live_turns, take_apart, turns_of
 from toolloop._messages.reading import SERVER_CALLS, THINKING, is_blank, is_server_result, kind_of
 from toolloop._messages.rules import Problem
-from toolloop._names import set_module
+from toolloop._public import set_module
 
 NOT_RUN: Final = "This call was not run."
 #: The text for an error result without content.

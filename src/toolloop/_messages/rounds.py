@@ -19,7 +19,7 @@ from toolloop._messages.reading import (
     text_key,
     unanswered_server_calls,
 )
-from toolloop._names import set_module
+from toolloop._public import set_module
 
 
 @set_module("toolloop.history")

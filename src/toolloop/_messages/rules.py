@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 
 Level = Literal["error", "warning"]
 

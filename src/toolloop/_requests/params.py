@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from toolloop._messages.blocks import MOST_CACHE_MARKS
 from toolloop._messages.reading import is_summary
 from toolloop._messages.rules import RULES, Problem
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop._requests.prefixes import Prefixes
 from toolloop._requests.thinking import ThinkingFilter, leaves_out, without_thinking
 from toolloop.errors import InvalidHistory

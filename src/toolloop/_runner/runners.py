@@ -19,7 +19,7 @@ from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.loop_params import missing
 from toolloop._interface.results import ToolLoopResult, Yielded
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop._requests.params import check_params
 from toolloop._runner.caller_history import CallerHistory, open_calls
 from toolloop._runner.steps import RunnerSteps, not_possible

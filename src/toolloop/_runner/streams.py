@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from toolloop._drivers.streaming import AsyncTurnStream, AsyncUnread, TurnStream, Unread
 from toolloop._engine.operations import exhaust
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop._runner.steps import RunnerSteps, not_possible
 from toolloop.events import WatchEvent
 from toolloop.machine.record.loop import Finished

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from toolloop._drivers.event_loops import call_soon, in_thread, only_error
 from toolloop._engine.questions import Question, Questions, await_each
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
 from toolloop._worker.signals import Signals

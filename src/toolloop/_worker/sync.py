@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from toolloop._drivers.notifier import Notifier
 from toolloop._engine.questions import Questions, ask_each
 from toolloop._handles.sync import ToolLoopHandle
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
 from toolloop._worker.signals import Signals

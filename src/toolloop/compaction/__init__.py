@@ -3,7 +3,7 @@
 Not here: changes of a loop; a strategy gets messages and returns messages.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.compaction.drop_rounds import DropRounds as DropRounds
 from toolloop.compaction.mask_results import MaskResults as MaskResults
 from toolloop.compaction.strategy import Edit as Edit, Strategy as Strategy, SummaryFailed as SummaryFailed

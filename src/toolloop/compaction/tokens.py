@@ -14,7 +14,7 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from toolloop._messages.reading import is_server_result, is_summary, role_of
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
 # Tokens, measured in the recordings: tests/conformance/test_recorded_tokens.py.

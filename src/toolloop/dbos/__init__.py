@@ -3,7 +3,7 @@
 Not here: how a loop is driven; `toolloop.Worker` does it.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 
 try:
     from toolloop.dbos.durable_loops import DurableLoops as DurableLoops

@@ -8,7 +8,7 @@ from functools import partial
 
 from toolloop._drivers.event_loops import in_thread
 from toolloop._interface.results import Shown
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
 from toolloop.machine.values.calls import Decision

@@ -19,7 +19,7 @@ from toolloop._interface.results import Named, Shown, bound
 from toolloop._journal.event_bus import EventBus
 from toolloop._journal.store_access import load_state, safely
 from toolloop._journal.stored_journal import StoredJournal
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import (
     AlreadyDecided,
     BadLink,

@@ -14,7 +14,7 @@ from typing import overload
 from attrs import field, frozen
 
 from toolloop._interface.loop_view import LoopView
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop

@@ -3,7 +3,7 @@
 Not here: I/O, clocks, randomness, threads and logging.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.machine.machine import TRANSITIONS as TRANSITIONS, allowed as allowed
 from toolloop.machine.queries import (
     Standing as Standing,

@@ -3,7 +3,7 @@
 Not here: anything that changes a loop; spans follow from watch events.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 
 try:
     from toolloop.otel.spans import OpenTelemetry as OpenTelemetry

@@ -3,7 +3,7 @@
 Not here: the history and the loop; a provider gets a request and returns a reply.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.providers.accumulate import accumulate as accumulate
 from toolloop.providers.anthropic import (
     AnthropicProvider as AnthropicProvider,

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State

@@ -11,7 +11,7 @@ from itertools import count, islice
 
 from attrs import define, evolve, field
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import StoreError
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop

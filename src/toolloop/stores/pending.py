@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import astuple, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
 WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened

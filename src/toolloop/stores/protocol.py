@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from attrs import Attribute, evolve, field, frozen
 from attrs.validators import optional
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import a_type
 from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_seconds, check_text, check_texts
 from toolloop.stores.pending import PendingCall

@@ -3,7 +3,7 @@
 Not here: anything that the library needs at run time.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.providers.scripted import (
     AsyncScript as AsyncScript,
     AsyncScriptedProvider as AsyncScriptedProvider,

@@ -3,7 +3,7 @@
 Not here: loops and histories; a tool gets an input and returns a value.
 """
 
-from toolloop._names import export as _export
+from toolloop._public import export as _export
 from toolloop.machine.values.setup import ToolEffect as ToolEffect
 from toolloop.tools.context import Context as Context, ToolContext as ToolContext
 from toolloop.tools.failures import InvalidInput as InvalidInput, ToolError as ToolError

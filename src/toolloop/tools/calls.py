@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from attrs import Factory, field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import Ask, Call, Status, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.usage import IterationUsage
 
 Report = Callable[[str | None, float | None, float | None], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.values.jsontext import JSON, encode, well_formed
 

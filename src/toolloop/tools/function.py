@@ -21,7 +21,7 @@ from typing import (
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, decode, encode, fingerprint
 from toolloop.machine.values.setup import Approval, ToolEffect, ToolFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
 from toolloop.tools.sdk_tools import as_tool

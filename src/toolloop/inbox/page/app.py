@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.errors import (
     BadLink,
     CallerError,

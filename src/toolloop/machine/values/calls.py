@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 
 

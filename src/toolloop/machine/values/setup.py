@@ -6,7 +6,7 @@ from typing import Literal
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 
 Execution = Literal["barrier", "ready"]
 LoopAction = Literal["warn", "stop", "inject_warning"]

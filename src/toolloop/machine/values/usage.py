@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from attrs import evolve, field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 
 _MOST = 2**63  # a larger number is not a plausible count
 

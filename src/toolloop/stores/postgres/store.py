@@ -13,7 +13,7 @@ from typing import Any, Self
 from attrs import evolve
 from psycopg.errors import UniqueViolation
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres.connections import CHANNEL, Connection, Connections, rows_of

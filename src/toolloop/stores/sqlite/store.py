@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from attrs import evolve
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.stores import arguments, protocol, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from toolloop._messages.blocks import BLOCKS, kinds_taken, type_of
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
 from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
 from toolloop.tools.responses.errors import Unsendable, describe_failure

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import well_formed
 from toolloop.tools.failures import shortened
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON
 
 _LEAST = 100  # the note alone has about half of these characters

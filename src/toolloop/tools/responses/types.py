@@ -14,7 +14,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import instance_of, min_len
 
-from toolloop._names import set_module
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import a_type, well_formed
 
 #: Types of values that are treated as files: a path, or bytes.
