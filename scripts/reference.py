@@ -26,6 +26,7 @@ class Reference(griffe.Extension):
         for path in MODULES:
             module = importlib.import_module(f"{pkg.path}.{path}".rstrip("."))
             found = pkg[path] if path else pkg
+            found.exports = list(module.__all__)  # made when the module is imported, so griffe cannot read them
             for name in module.__all__:
                 value = getattr(module, name)
                 if inspect.isfunction(value) and found.members[name].is_module:
