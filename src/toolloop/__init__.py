@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # The one list of the public names. `make docs` writes the stub, which type checkers read, from it.
 _ORIGIN = {
     "toolloop.machine.values.setup": ("Budget", "LoopDetection", "Texts"),
-    "toolloop.machine.values.usage": ("IterationUsage", "Usage"),
+    "toolloop._usage": ("IterationUsage", "Usage"),
     "toolloop.machine.values.calls": (
         "Answer",
         "Approve",

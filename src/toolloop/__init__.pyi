@@ -18,8 +18,8 @@ from . import types as types
 from toolloop.machine.values.setup import Budget
 from toolloop.machine.values.setup import LoopDetection
 from toolloop.machine.values.setup import Texts
-from toolloop.machine.values.usage import IterationUsage
-from toolloop.machine.values.usage import Usage
+from toolloop._usage import IterationUsage
+from toolloop._usage import Usage
 from toolloop.machine.values.calls import Answer
 from toolloop.machine.values.calls import Approve
 from toolloop.machine.values.calls import Ask

@@ -7,17 +7,16 @@ events, which make up the journal of a loop, are in `toolloop.machine`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import field, frozen
 
 from toolloop._names import deprecated_names
+from toolloop._usage import Usage
 from toolloop.terminations import Termination
 
 if TYPE_CHECKING:  # this file stands on the lowest floor
     from toolloop.machine import Loop, Path, State
-    from toolloop.machine.values.usage import Usage
-    from toolloop.types import JSON
 
 __all__ = [
     "BlocksLeftOut",
@@ -127,7 +126,7 @@ class ThinkingDelta(Delta):
 class CitationDelta(Delta):
     """A citation of the text of its block."""
 
-    citation: JSON
+    citation: Any
 
 
 @frozen

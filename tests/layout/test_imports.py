@@ -33,7 +33,7 @@ UNASKED = (
 )
 # Classes whose annotations name what only type checkers import.
 UNRESOLVED = {
-    *("CitationDelta", "RecordedRequest", "RequestAnswered", "SubLoop", "Tool", "Verbatim", "verbatim"),
+    *("RecordedRequest", "SubLoop", "Tool", "Verbatim", "verbatim"),
 }
 
 

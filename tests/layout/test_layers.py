@@ -18,7 +18,8 @@ SOURCE = Path(toolloop.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 # The floors of the package, from the lowest: a room imports only from lower floors.
 FLOORS = (
-    ("_names", "_public", "errors", "terminations"),
+    ("_names", "_public"),
+    ("_usage", "errors", "terminations"),
     ("events",),
     ("machine",),
     ("_messages",),
@@ -97,7 +98,7 @@ def test_a_file_imports_only_from_its_own_room_and_from_lower_floors() -> None:
 
 def test_errors_ends_and_events_need_only_attrs() -> None:
     """They define what is public, and load nothing of ours but each other and the way to hand out names."""
-    for name in ("errors", "terminations", "events", "_names", "_public"):
+    for name in ("errors", "terminations", "events", "_names", "_public", "_usage"):
         roots = {module.split(".")[0] for module in imports(SOURCE / f"{name}.py", for_types=False)}
         assert roots <= sys.stdlib_module_names | {"attrs", "toolloop"}, name
 

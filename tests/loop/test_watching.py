@@ -19,9 +19,9 @@ from tests.loop.loop_trees import LoopTree, kid, parallel
 from tests.loop.stored import ID, World
 from tests.loop.support import HUNDRED, TOOLS, add, completed, failed, params, yielded
 from toolloop import Approve, AsyncToolLoopHandle, IterationUsage, LoopConfig, ToolContext, ToolLoopHandle, events, tool
+from toolloop._usage import Usage
 from toolloop.errors import ModelError
 from toolloop.events import CallStarted, CallWaiting, RequestStarted, WatchEvent
-from toolloop.machine.values.usage import Usage
 from toolloop.stores.memory import MemoryStore
 from toolloop.terminations import StopCondition
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply

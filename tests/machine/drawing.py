@@ -9,6 +9,7 @@ from typing import Any, Literal
 from attrs import evolve
 
 from tests.machine import making as m
+from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.queries import driven, next_deadline, open_round
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Loop, Thread
@@ -30,7 +31,6 @@ from toolloop.machine.values.calls import (
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Budget, Limits, LoopDetection
 from toolloop.machine.values.stop_reasons import STOP_REASONS
-from toolloop.machine.values.usage import IterationUsage, Usage
 
 STOPS = (*STOP_REASONS, "tool_use", "tool_use", "tool_use", "end_turn", "pause_turn", None, "a_new_reason")
 Kind = Literal["approve", "deny", "answer", "rerun"]

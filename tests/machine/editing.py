@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.machine import making as m
 from tests.machine.drawing import Drawing
+from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import round_of
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.splicing import Splice
-from toolloop.machine.values.usage import IterationUsage, Usage
 
 STRATEGIES = ("mask_results", "drop_rounds", "summarize")
 PARAMS: dict[str, tuple[Any, ...]] = {

@@ -15,6 +15,7 @@ from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.worlds import World
+from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
 from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.record import journal_events as ev
@@ -27,7 +28,6 @@ from toolloop.machine.values.calls import Result, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, LoopDetection, Setup
 from toolloop.machine.values.splicing import Splice
-from toolloop.machine.values.usage import IterationUsage, Usage
 
 # --- edits and compactions -------------------------------------------------------------------------------------------
 

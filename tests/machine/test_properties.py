@@ -14,6 +14,7 @@ from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.worlds import World, lives
 from toolloop._messages.check import check_order
+from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand, UnknownCall
 from toolloop.machine.queries import (
     driven,
@@ -34,7 +35,6 @@ from toolloop.machine.tree import outstanding, step
 from toolloop.machine.values.calls import Call, Outcome, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.stop_reasons import RUN
-from toolloop.machine.values.usage import Usage
 
 
 def open_calls(loop: Loop | None) -> Sequence[Call]:

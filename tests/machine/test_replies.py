@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.machine import making as m
+from toolloop._usage import Usage
 from toolloop.errors import ProtocolError
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Phase
@@ -23,7 +24,6 @@ from toolloop.machine.record.replies import (
 )
 from toolloop.machine.tree import begin
 from toolloop.machine.values.jsontext import decode, encode
-from toolloop.machine.values.usage import Usage
 
 words = st.sampled_from(["type", "text", "id", "name", "input", "caller", "tool_use_id", "content", "category"])
 scalars = st.none() | st.booleans() | st.integers() | st.sampled_from(["text", "tool_use", "server_tool_use", "", "x"])

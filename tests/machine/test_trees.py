@@ -9,6 +9,7 @@ from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
 from tests.machine.worlds import BELOW, EVENTS
+from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import (
     DecisionConflict,
     IllegalCommand,
@@ -24,7 +25,6 @@ from toolloop.machine.tree import outstanding, step
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Status, Wait, Why
 from toolloop.machine.values.setup import Budget, Limits
 from toolloop.machine.values.splicing import Splice
-from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.terminations import Timeout
 
 FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))

@@ -8,8 +8,8 @@ import pytest
 from attrs import astuple, fields
 from hypothesis import given, strategies as st
 
+from toolloop._usage import Usage
 from toolloop.machine.record.replies import read_reply
-from toolloop.machine.values.usage import Usage
 
 NAMES = [part.name for part in fields(Usage)]
 PLAIN = NAMES[:4]

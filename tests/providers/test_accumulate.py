@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from tests.providers.events import START, STOP, block, call, end, streamed
 from tests.providers.server import MESSAGE
+from toolloop._usage import Usage
 from toolloop.errors import ProtocolError
-from toolloop.machine.values.usage import Usage
 from toolloop.providers import accumulate
 
 JSON = st.recursive(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.machine import making as m
 from tests.stores.nested_stories import TWO, Story, asked, at, ran
+from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.values.splicing import Splice
-from toolloop.machine.values.usage import IterationUsage, Usage
 
 THOUGHT = (m.thinking("Grüße \u2028"), m.call("a", "pure"))
 CLOSED: Story = (

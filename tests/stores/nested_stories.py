@@ -7,6 +7,7 @@ import json
 from attrs import evolve
 
 from tests.machine import making as m
+from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failure
 from toolloop.machine.record.replies import read_reply
@@ -14,7 +15,6 @@ from toolloop.machine.tree import fold, fork
 from toolloop.machine.values.calls import DecisionRecord, Result, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Budget, Limits, LoopDetection
-from toolloop.machine.values.usage import IterationUsage, Usage
 
 Story = tuple[ev.Event, ...]
 DONE = Result(encode("done"))

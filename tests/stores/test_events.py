@@ -10,6 +10,7 @@ from attrs import evolve, fields
 from hypothesis import assume, given, strategies as st
 
 from tests.machine import making as m
+from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failure, Thread
@@ -18,7 +19,6 @@ from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Re
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Budget, Limits
 from toolloop.machine.values.splicing import Splice
-from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.stores import Entry
 from toolloop.stores.codec import decode_event, encode_event
 

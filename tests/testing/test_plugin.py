@@ -84,5 +84,7 @@ def test_its_fixtures_serve_a_project(tmp_path: Path) -> None:
 def test_it_loads_no_part_of_the_kit_at_the_start_of_pytest() -> None:
     """Every test run of an environment with toolloop imports it."""
     loaded = loaded_by("import pytest, toolloop._pytest")
-    assert {name for name in loaded if name.startswith("toolloop")} == {"toolloop", "toolloop._pytest"}
+    assert {name for name in loaded if name.startswith("toolloop")} == {
+        *("toolloop", "toolloop._names", "toolloop._pytest"),
+    }
     assert loaded & {"anthropic", "pydantic", "attrs", "attr", "sqlite3"} == set()

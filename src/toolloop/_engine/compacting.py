@@ -17,6 +17,7 @@ from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import all_params
 from toolloop._requests.params import RequestMaker, Secrets, without_answers
 from toolloop._requests.thinking import hangs_on_thinking
+from toolloop._usage import IterationUsage
 from toolloop.compaction.strategy import Edit, Strategy
 from toolloop.compaction.token_counts import TokenCounter
 from toolloop.errors import InvalidHistory, OutsideError
@@ -26,7 +27,6 @@ from toolloop.machine.record.replies import read_reply
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.splicing import common, splices_between
-from toolloop.machine.values.usage import IterationUsage
 from toolloop.providers import OPTION_NAMES
 from toolloop.providers.protocol import Request
 from toolloop.tools import ToolRegistry

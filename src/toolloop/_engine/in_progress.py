@@ -13,6 +13,7 @@ from toolloop._engine.operations import DIGITS, Key, ModelRequest, Operation, Qu
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
 from toolloop._journal.journal import Journal, PendingRecord
+from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
@@ -22,7 +23,6 @@ from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import ends
 from toolloop.machine.tree import outstanding
 from toolloop.machine.values.calls import Call, Result, Status
-from toolloop.machine.values.usage import IterationUsage
 
 # These events follow from others and have no time; it goes with the next event that has one. `Opened` has a time,
 # because the seconds before it do not belong to its loop.

@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import define
 
+from toolloop._usage import IterationUsage
 from toolloop.machine.values.calls import Call, Result
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Setup
-from toolloop.machine.values.usage import IterationUsage
 from toolloop.tools import Tool, ToolContext, ToolRegistry
 from toolloop.tools.context import Report
 from toolloop.tools.function import not_awaitable

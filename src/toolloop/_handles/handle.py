@@ -21,13 +21,13 @@ from toolloop._interface.decisions import said_texts, to_seconds
 from toolloop._interface.grants import Grants, is_over, shown
 from toolloop._interface.loop_view import LoopView, view_of
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded, bound
+from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import Conflict
 from toolloop.machine.queries import Standing, everywhere, next_deadline, status_of
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.setup import Budget
-from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, ToolRegistry
 from toolloop.tools.calls import ToolCall

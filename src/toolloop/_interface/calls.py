@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolloop._public import set_module
+from toolloop._usage import Usage
 from toolloop.machine.queries import driven, open_round
 from toolloop.machine.record.loop import Loop, Round
 from toolloop.machine.record.state import State
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.usage import Usage
 from toolloop.tools.calls import ToolCall, ToolResult
 
 

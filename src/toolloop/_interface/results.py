@@ -9,6 +9,7 @@ from attrs import evolve, field, frozen
 
 from toolloop._interface.calls import calls_of, pending_calls
 from toolloop._public import set_module
+from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
 from toolloop.machine.record.loop import Loop, Waiting, WaitReason
@@ -26,7 +27,6 @@ from toolloop.machine.values.calls import (
     Stop,
 )
 from toolloop.machine.values.jsontext import JSON, a_type, decode
-from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.terminations import Failed, Termination
 from toolloop.tools.calls import ToolCall, ToolResult
 

@@ -13,6 +13,7 @@ from weakref import ref
 
 from attrs import fields
 
+from toolloop._usage import Usage
 from toolloop.events import (
     Compacted,
     Delta,
@@ -24,7 +25,6 @@ from toolloop.events import (
     WatchEvent,
 )
 from toolloop.machine.record.state import Path
-from toolloop.machine.values.usage import Usage
 
 LOG = logging.getLogger("toolloop")
 

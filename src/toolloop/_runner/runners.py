@@ -24,10 +24,10 @@ from toolloop._requests.params import check_params
 from toolloop._runner.caller_history import CallerHistory, open_calls
 from toolloop._runner.steps import RunnerSteps, not_possible
 from toolloop._runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
+from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record.effects import Judge, SendRequest
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, a_type, decode
-from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.tools import Context, ToolRegistry
 from toolloop.tools.calls import ToolCall
 

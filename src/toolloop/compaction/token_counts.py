@@ -8,12 +8,12 @@ from attrs import frozen
 
 from toolloop._messages.reading import SERVER_CALLS, THINKING, is_server_result, kind_of
 from toolloop._requests.thinking import leaves_out
+from toolloop._usage import Usage, iterations_in
 from toolloop.compaction.tokens import Outline, estimate_tokens, message_tokens, outline
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.splicing import common
-from toolloop.machine.values.usage import Usage, iterations_in
 
 
 @frozen

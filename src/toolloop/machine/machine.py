@@ -37,6 +37,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from toolloop._usage import IterationUsage
 from toolloop.errors import ProtocolError
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Effect, EndTurn, Judge, RunCall, SendRequest
@@ -82,7 +83,6 @@ from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.splicing import common, spliced
 from toolloop.machine.values.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
-from toolloop.machine.values.usage import IterationUsage
 from toolloop.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
 
 _NO_ROUND = Round(0, None)

@@ -20,6 +20,7 @@ from attrs import define, field
 from opentelemetry import context as contexts, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
+from toolloop._usage import Usage
 from toolloop.errors import ModelError
 from toolloop.events import (
     CallFinished,
@@ -36,7 +37,6 @@ from toolloop.events import (
 from toolloop.machine.record.loop import Failed, Loop, Round, Waiting, round_of
 from toolloop.machine.record.state import Path
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.usage import Usage
 
 _REQUESTED = {
     "model": "gen_ai.request.model",

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from attrs import field, frozen
 
 from toolloop._public import set_module
-from toolloop.machine.values.usage import IterationUsage
+from toolloop._usage import IterationUsage
 
 Report = Callable[[str | None, float | None, float | None], None]
 

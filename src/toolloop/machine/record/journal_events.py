@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from toolloop._usage import IterationUsage
 from toolloop.machine.record.loop import Failure, Thread
 from toolloop.machine.record.replies import Reply
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import DecisionRecord, PolicyResult, Result
 from toolloop.machine.values.setup import Limits, Setup
 from toolloop.machine.values.splicing import Splice
-from toolloop.machine.values.usage import IterationUsage
 
 
 @frozen(kw_only=True)

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple, overload
 
 from attrs import field, frozen
 
+from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.values.calls import Call, StandingGrant, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.stop_reasons import ReplyAction
-from toolloop.machine.values.usage import IterationUsage, Usage
 from toolloop.terminations import Termination
 
 WaitReason = Literal["decision_required", "tools_executed", "paused"]

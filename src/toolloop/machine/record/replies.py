@@ -15,11 +15,11 @@ from typing import TypeGuard
 
 from attrs import field, frozen
 
+from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import ProtocolError
 from toolloop.machine.values.calls import Call
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.machine.values.stop_reasons import END, PAUSE, RUN, STOP_REASONS, ReplyAction
-from toolloop.machine.values.usage import IterationUsage, Usage
 
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SERVER_WORDS = tuple(f'"{kind}"' for kind in sorted(_SERVER_CALLS))
