@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.machine import making as m
-from toolloop.machine.machine import detected
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.joining import answer_to
+from toolloop.machine.rules.replying import detected
 from toolloop.machine.tree import outstanding, step
 from toolloop.machine.values.calls import Outcome, Result
 from toolloop.machine.values.jsontext import decode, encode

@@ -34,11 +34,11 @@ from toolloop.events import (
     ThreadRefused,
     WatchEvent,
 )
-from toolloop.machine.machine import detected
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Judging, Loop, Round
 from toolloop.machine.record.replies import Reply, acceptable
 from toolloop.machine.record.state import State
+from toolloop.machine.rules.replying import detected
 from toolloop.machine.values.calls import Call, Status
 from toolloop.machine.values.stop_reasons import STOP_REASONS, ReplyAction
 from toolloop.providers.accumulate import Piece

@@ -32,18 +32,15 @@ Limits of the model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve, frozen
 
-from toolloop._usage import IterationUsage
-from toolloop.errors import ProtocolError
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import (
     Failed,
-    Failure,
     Finished,
     Judging,
     Loop,
@@ -57,7 +54,6 @@ from toolloop.machine.record.loop import (
     Waiting,
     round_of,
 )
-from toolloop.machine.record.replies import action_of, assistant_message, drop_unfinished
 from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
 from toolloop.machine.rules import history_edits as edits, limits
 from toolloop.machine.rules.calls import (
@@ -74,21 +70,22 @@ from toolloop.machine.rules.calls import (
     to_judge,
     woken,
 )
+from toolloop.machine.rules.given_history import with_history
 from toolloop.machine.rules.grants import ask_where_gone, remember, satisfy, without_grant
-from toolloop.machine.rules.joining import close_round, end, finish, is_system, join, last_user_turn, settled_and_joined
-from toolloop.machine.rules.repetition import count_round, repeated, warn, without_warning
-from toolloop.machine.rules.thinking import all_messages, mark_stale, same_prefix
+from toolloop.machine.rules.joining import close_round, end, last_user_turn
+from toolloop.machine.rules.repetition import warn
+from toolloop.machine.rules.replying import action_in, conclude, detected, fail, stopped, stops_at, take_reply
+from toolloop.machine.rules.thinking import mark_stale, same_prefix
+from toolloop.machine.rules.turns import proceed, spend, with_round
 from toolloop.machine.values.calls import Call, PolicyResult, Status, Wait
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
-from toolloop.machine.values.splicing import common, spliced
-from toolloop.machine.values.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
-from toolloop.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
+from toolloop.machine.values.stop_reasons import RUN
 
 _NO_ROUND = Round(0, None)
 _ALL_MAY_RUN = ev.Judged()
 
-# --- requests and replies --------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------
 
 
 def send(loop: Loop, event: ev.Requested) -> Loop:
@@ -100,83 +97,17 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
     return loop._replace(phase=Requesting(), stale_thinking=stale)
 
 
-def take_reply(loop: Loop, event: ev.Replied) -> Loop:
-    """Take a reply, as its stop reason requires (`stop_reasons`). Then apply a stop that came during the request."""
-    then = _read(loop, event)
-    asked = loop.phase
-    if isinstance(asked, Requesting) and asked.stopping and not isinstance(then.phase, Finished):
-        return _stopped(then, asked.reason)
-    return then
-
-
-def _read(loop: Loop, event: ev.Replied) -> Loop:
-    reply = event.reply
-    counted: dict[str, Any] = {
-        "usage_log": loop.usage_log.append(reply.entry(loop.iterations + 1, event.took)),
-        "total_usage": loop.total_usage + reply.usage,
-        "iterations": loop.iterations + 1,
-        "turn_iterations": loop.turn_iterations + 1,
-        "thread": event.thread or loop.thread,
-    }
-    try:
-        limits.refuse_too_many_calls(loop, reply)
-        action = action_of(reply)
-    except ProtocolError as error:
-        return loop._replace(phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
-    counted |= {"response": reply.text, "pauses": loop.pauses + 1 if action is PAUSE else 0}
-    if action is REFUSE:
-        why = reply.stop_details or {}
-        kept = join(loop, drop_unfinished(loop.unjoined), **counted)
-        return finish(kept, Refused(why.get("category"), why.get("explanation")))
-    if action is CUT:
-        cut = assistant_message(reply.blocks, calls=False)
-        kept = join(loop, [*loop.unjoined, *([cut] if cut else [])], **counted)
-        return finish(kept, Truncated(str(reply.stop_reason)))
-    text = assistant_message(reply.blocks, ends=action is not PAUSE)
-    round_ = Round(loop.iterations + 1, text, reply.calls())
-    container = reply.container or loop.container  # a reply that resumes a turn may leave it out
-    loop = loop._replace(container=container, round=round_, phase=Judging(action), **counted)
-    return loop if action is RUN or "stop_when" in loop.setup.callables else _conclude(loop)
-
-
-def _action(loop: Loop) -> ReplyAction | None:
-    return loop.phase.action if isinstance(loop.phase, Judging) else None
-
-
-def _conclude(loop: Loop) -> Loop:
-    """Pause or end the loop after a reply without calls."""
-    if edits.is_compaction(loop):
-        return edits.compacted_by_server(loop)
-    if _action(loop) is PAUSE:
-        unjoined = (*loop.unjoined, *([loop.round.reply] if loop.round and loop.round.reply else []))
-        container = loop.container if unjoined else None
-        return loop._replace(unjoined=unjoined, round=None, container=container, phase=Waiting("paused"))
-    queued = without_warning(loop)
-    # The model has not answered queued user messages, so the loop continues. System messages alone do not continue it.
-    is_answered = all(map(is_system, queued))
-    loop = settled_and_joined(loop._replace(queued=queued), phase=Ready())
-    return finish(loop, NaturalEnd()) if is_answered else loop
-
-
-def fail(loop: Loop, event: ev.RequestFailed) -> Loop:
-    """Take the end of a request without a reply. If the caller has stopped the loop meanwhile, it ends."""
-    loop = loop._replace(thread=event.thread or loop.thread)
-    if isinstance(loop.phase, Requesting) and loop.phase.stopping:
-        return end(loop, StopCondition(loop.phase.reason))
-    return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))
-
-
 # --- judging and running ---------------------------------------------------------------------------------------------
 
 
 def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     """Take the results of the policies. A call without a result may run."""
     if event.stop:
-        return _stopped(loop, event.reason)
-    if _action(loop) is not RUN:
-        return _conclude(loop)
+        return stopped(loop, event.reason)
+    if action_in(loop) is not RUN:
+        return conclude(loop)
     if (found := detected(loop)) is not None:
-        if _stops_at(loop, found):
+        if stops_at(loop, found):
             return end(loop, found)
         loop = warn(loop, found)
     results, round_ = dict(event.results), loop.round or _NO_ROUND
@@ -198,18 +129,6 @@ def _judged(loop: Loop, call: Call, result: PolicyResult | None) -> tuple[Loop, 
     """Return the loop after the use of a grant, and the call after the result of its policy."""
     granted = satisfy(loop, call, result) if loop.grants and isinstance(result, Wait) else None
     return granted or (loop, judge(call, result, loop.setup, loop.now))
-
-
-def detected(loop: Loop) -> LoopDetected | None:
-    """Return the repetition by the newest round, which is not judged yet, if it must be reported."""
-    if loop.round is None or _action(loop) is not RUN:
-        return None
-    return repeated(loop.setup.loop_detection, loop.repetition, loop.round.calls)
-
-
-def _stops_at(loop: Loop, found: LoopDetected | None) -> bool:
-    wanted = loop.setup.loop_detection
-    return found is not None and wanted is not None and wanted.action == "stop"
 
 
 def start(loop: Loop, event: ev.Started) -> Loop:
@@ -239,14 +158,6 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
     elif call is None or event.iteration != round_.iteration or not ends(call, event.attempt, event.result):
         return loop
     return with_round(loop, replace_calls(round_, [ended(call, event.result, loop.setup)]))
-
-
-def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] = ()) -> Loop:
-    """Return the loop with more entries in its usage log: of its own requests, or of those inside the call `below`."""
-    for entry in used:
-        entry_here = evolve(entry, path=(*below, *entry.path))
-        loop = loop._replace(usage_log=loop.usage_log.append(entry_here), total_usage=loop.total_usage + entry.usage)
-    return loop
 
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
@@ -304,24 +215,11 @@ def clear_decided(loop: Loop) -> Loop:
     return loop._replace(round=cleared(loop.round))
 
 
-def proceed(loop: Loop) -> Loop:
-    """Continue with the open round, or with a request. Queued messages join now if possible."""
-    if loop.round is not None:
-        return loop._replace(phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
-    if loop.queued and not loop.unjoined:
-        return join(loop, (), phase=Ready())
-    return loop._replace(phase=Ready())
-
-
 def stop(loop: Loop, event: ev.Stopped) -> Loop:
     """Stop the loop. A request in progress is finished first. The first reason counts."""
     if isinstance(loop.phase, Requesting):
         return loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
-    return _stopped(loop, event.reason)
-
-
-def _stopped(loop: Loop, reason: str | None) -> Loop:
-    return end(edits.compacted_by_server(loop) if edits.is_compaction(loop) else loop, StopCondition(reason))
+    return stopped(loop, event.reason)
 
 
 def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
@@ -330,7 +228,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
     After a failure, the failed request is given up.
     """
     if isinstance(loop.phase, Failed):
-        loop = _stopped(loop, None)
+        loop = stopped(loop, None)
     kept = Chain(loop.messages[: last_user_turn(loop.messages)]) if event.replace_last else loop.messages
     return loop._replace(
         messages=kept.extend((*event.messages, *loop.queued)),
@@ -402,34 +300,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
         raise not_possible(loop, event, "the reply is not an assistant message with calls")
     if why := next(filter(None, (edits.why_not_again(call_id, calls) for call_id in event.rerun)), None):
         raise not_possible(loop, event, why)
-    unjoined = edits.unjoined_before_reply(loop) if event.keeps_unjoined else ()
-    after = loop._replace(
-        messages=Chain(spliced(loop.messages, event.splices)),
-        unjoined=unjoined,
-        queued=without_warning(loop),  # the round of a warning is gone, or is judged again
-        container=loop.container if unjoined or any(old.find(call.id) is call for call in calls) else None,
-        compacted=(),
-        edited_at=loop.iterations,
-    )
-    if event.reply:
-        after = _shown(after, Round(loop.iterations, event.reply, edits.run_again(calls, event.rerun, loop.now)))
-    else:
-        if edits.has_joined(old, loop.messages, after.messages):  # it still counts for the detection of repetitions
-            repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)
-            after = after._replace(repetition=repetition, queued=loop.queued)
-        after = proceed(after._replace(round=None))
-    return mark_stale(after, common(all_messages(loop), all_messages(after)))
-
-
-def _shown(loop: Loop, round_: Round) -> Loop:
-    """Return the loop with a round from its caller, in which some calls may not be judged."""
-    running = round_.having(Status.RUNNING)
-    if not (running and isinstance(loop.phase, (Judging, Running))):
-        if round_.having(Status.WAITING):
-            return loop._replace(round=round_, phase=Waiting("decision_required"))
-        round_ = cleared(round_)  # the loop continues from here without another command
-    loop = loop._replace(round=round_)
-    return proceed(loop) if running else loop._replace(phase=Judging())
+    return with_history(loop, event, calls)
 
 
 # --- another driver --------------------------------------------------------------------------------------------------
@@ -447,13 +318,6 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         return loop
     loop = with_round(loop, replace_calls(round_, [woken(call, setup) for call in round_.calls]))
     return proceed(loop) if isinstance(loop.phase, Running) else loop
-
-
-def with_round(loop: Loop, round_: Round) -> Loop:
-    """Return the loop with a new version of the round that `round_of` returns."""
-    if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
-        return loop._replace(phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
-    return loop._replace(round=round_)
 
 
 def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:
@@ -587,7 +451,7 @@ def outstanding(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
 
 
 def _to_judge(loop: Loop) -> Judge:
-    over = _action(loop) is not RUN or _stops_at(loop, detected(loop))
+    over = action_in(loop) is not RUN or stops_at(loop, detected(loop))
     calls = () if over or loop.round is None else loop.round.calls
     stop_when = "stop_when" in loop.setup.callables and all(call.status is Status.PROPOSED for call in calls)
     return Judge(tuple([call.id for call in calls if to_judge(call)]), stop_when)

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from attrs import evolve, field, frozen
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.machine import outstanding as effects_of, proceed, spend, take, wake, with_round
+from toolloop.machine.machine import outstanding as effects_of, take, wake
 from toolloop.machine.queries import (
     children,
     inside,
@@ -49,6 +49,7 @@ from toolloop.machine.rules import limits
 from toolloop.machine.rules.calls import ask_again, replace_calls, startable, unknown_call
 from toolloop.machine.rules.expiry import advance_time
 from toolloop.machine.rules.joining import end
+from toolloop.machine.rules.turns import proceed, spend, with_round
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
 

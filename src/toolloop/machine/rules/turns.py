@@ -1,0 +1,36 @@
+"""Continue a loop with its open round or a request, and count what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from toolloop._usage import IterationUsage
+from toolloop.machine.record.loop import Finished, Judging, Loop, Ready, Round, Running
+from toolloop.machine.rules.calls import to_judge
+from toolloop.machine.rules.joining import join
+
+
+def proceed(loop: Loop) -> Loop:
+    """Continue with the open round, or with a request. Queued messages join now if possible."""
+    if loop.round is not None:
+        return loop._replace(phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
+    if loop.queued and not loop.unjoined:
+        return join(loop, (), phase=Ready())
+    return loop._replace(phase=Ready())
+
+
+def with_round(loop: Loop, round_: Round) -> Loop:
+    """Return the loop with a new version of the round that `round_of` returns."""
+    if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
+        return loop._replace(phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
+    return loop._replace(round=round_)
+
+
+def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] = ()) -> Loop:
+    """Return the loop with more entries in its usage log: of its own requests, or of those inside the call `below`."""
+    for entry in used:
+        entry_here = evolve(entry, path=(*below, *entry.path))
+        loop = loop._replace(usage_log=loop.usage_log.append(entry_here), total_usage=loop.total_usage + entry.usage)
+    return loop
