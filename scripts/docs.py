@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.pictures import PICTURES
+from scripts.rooms import FLOORS, SOURCE, rooms_on, sentences
 from toolloop.machine import STOP_REASONS, TRANSITIONS
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +57,17 @@ def stop_reasons() -> str:
     return "\n".join(lines)
 
 
+def rooms() -> str:
+    """The rooms, from the lowest floor to the top: what is in each, and what may not be."""
+    lines = ["| floor | room | what is in it |", "|---|---|---|"]
+    for floor in range(len(FLOORS)):
+        for room in rooms_on(floor):
+            what, not_here = sentences(room)
+            path = f"{room}/" if (SOURCE / room).is_dir() else f"{room}.py"
+            lines.append(f"| {floor} | `{path}` | {what}{f' Not here: {not_here}' if not_here else ''} |")
+    return "\n".join(lines)
+
+
 def example(name: str) -> str:
     """A program of docs/examples, as it is."""
     source = (ROOT / "docs" / "examples" / f"{name}.py").read_text(encoding="utf-8")
@@ -63,6 +75,7 @@ def example(name: str) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "rooms": rooms,
     "chat-service": partial(example, "chat_service"),
     "celery-loops": partial(example, "celery_loops"),
     "temporal-loops": partial(example, "temporal_loops"),

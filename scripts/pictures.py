@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
+from scripts.rooms import FLOOR, FLOORS, imported_rooms, rooms_on
 from toolloop import machine
 from toolloop.machine import TRANSITIONS
 
@@ -195,9 +196,48 @@ def crash() -> str:
     return svg("Three moments of a crash, and what is known after each", 496, *parts)
 
 
+def rooms() -> str:
+    """Which room imports which. Tinted: the floors below a room, from which alone it may import."""
+    left, top, row = 138, 104, 17
+    column = min(row, (WIDTH - 8 - left) // len(FLOOR))
+    middle = {room: left + column * at + column / 2 for at, room in enumerate(FLOOR)}
+    parts = [
+        f'<text transform="translate({x + 4} {top - 8}) rotate(-90)" class="small">{room}</text>'
+        for room, x in middle.items()
+    ]
+    y = top
+    for floor in range(len(FLOORS)):
+        allowed = column * sum(map(len, FLOORS[:floor]))
+        height = row * len(rooms_on(floor))
+        parts += [
+            f'<rect x="{left}" y="{y}" width="{allowed}" height="{height}" fill="#eef1fb"/>',
+            f'<path d="M8 {y}H{left + column * len(FLOOR)}" stroke="#d5d8e2"/>',
+            text(24, y + 13, str(floor), "small", "end"),
+        ]
+        for room in rooms_on(floor):
+            outer, _, inner = room.partition("/")
+            if inner:
+                parts.append(text(48, y + 13, f"/ {inner}", "small", "start"))
+            else:
+                parts.append(text(34, y + 13, outer, "strong", "start"))
+                parts.append(f'<rect x="{middle[room] - 5.5}" y="{y + 3}" width="11" height="11" fill="#c9cdd8"/>')
+            parts += [
+                f'<circle cx="{middle[each]}" cy="{y + 8.5}" r="{3 if inner else 4.5}" fill="#3f4fa8"/>'
+                for each in imported_rooms(room)
+            ]
+            y += row
+    parts += [
+        text(24, top - 8, "floor", "small", "start"),
+        text(left, y + 24, "A dot: the room of the row imports the room of the column.", "small", "start"),
+        text(left, y + 42, "Tinted: the floors below, from which a room may import.", "small", "start"),
+    ]
+    return svg("Which room imports which: each imports only from the floors below it", y + 56, *parts)
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "way-of-a-call": way_of_a_call,
     "phases": phases,
     "who-decides": who_decides,
     "crash": crash,
+    "rooms": rooms,
 }

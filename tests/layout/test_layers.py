@@ -8,34 +8,14 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import toolloop
+from scripts.rooms import FLOOR, imports
 from scripts.surface import MODULES
 
 SOURCE = Path(toolloop.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-# The floors of the package, from the lowest: a room imports only from lower floors.
-FLOORS = (
-    ("_names", "_public"),
-    ("_usage", "errors", "terminations"),
-    ("events",),
-    ("machine",),
-    ("_messages",),
-    ("tools", "providers", "stores"),
-    ("_requests",),
-    ("compaction",),
-    ("_interface",),
-    ("_journal",),
-    ("_engine",),
-    ("_drivers",),
-    ("_handles",),
-    ("_runner", "otel", "inbox"),
-    ("_worker", "testing", "_cli"),
-    ("dbos",),
-)
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 # What only names other modules' parts, and so is of no floor.
 DOORS = {"__init__", "__main__", "_pytest", "history", "responses", "types"}
@@ -44,28 +24,6 @@ _SILENT = {
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
 }
 IMPURE = {"time", "random", "threading", "logging", "socket", "os", "uuid", "secrets", "asyncio"}
-
-
-def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> Iterator[str]:
-    """The modules that a file imports, with the name imported from them.
-
-    `at_top`: only those loaded with it. `for_types`: also those that only type checkers load.
-    """
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    left_out = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not for_types
-        for inner in ast.walk(node)
-    }
-    for node in tree.body if at_top else ast.walk(tree):
-        if id(node) in left_out:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file} imports relatively"
-            yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
 def dotted(file: Path) -> str:

@@ -1,0 +1,96 @@
+"""The rooms of the package, read from its code: the floor of each, its sentence, and the rooms that it imports.
+
+A room is a folder of `src/toolloop/`, or a file on a floor of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "toolloop"
+# From the lowest: a room imports only from lower floors. `tests/layout/test_layers.py` checks it.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("_names", "_public"),
+    ("_usage", "errors", "terminations"),
+    ("events",),
+    ("machine",),
+    ("_messages",),
+    ("tools", "providers", "stores"),
+    ("_requests",),
+    ("compaction",),
+    ("_interface",),
+    ("_journal",),
+    ("_engine",),
+    ("_drivers",),
+    ("_handles",),
+    ("_runner", "otel", "inbox"),
+    ("_worker", "testing", "_cli"),
+    ("dbos",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+NOT_HERE = "Not here:"
+
+
+def files_of(room: str) -> list[Path]:
+    """Return the files of a room, with those of the rooms inside it."""
+    folder = SOURCE / room
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+
+
+def inside(room: str) -> list[str]:
+    """Return the rooms inside a room, such as `machine/values`."""
+    folders = sorted({file.parent for file in files_of(room)} - {SOURCE, SOURCE / room})
+    return [folder.relative_to(SOURCE).as_posix() for folder in folders]
+
+
+def rooms_on(floor: int) -> list[str]:
+    """Return the rooms on a floor, each followed by those inside it."""
+    return [name for room in FLOORS[floor] for name in (room, *inside(room))]
+
+
+def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> Iterator[str]:
+    """Yield the modules that a file imports, with the name imported from them.
+
+    Args:
+        file: The file to read.
+        at_top: Only those loaded with the file.
+        for_types: Also those that only type checkers read.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in tree.body if at_top else _nodes(tree, for_types=for_types):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise ValueError(f"{file} imports relatively")
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def _nodes(node: ast.AST, *, for_types: bool) -> Iterator[ast.AST]:
+    yield node
+    if not for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child, for_types=for_types)
+
+
+def imported_rooms(room: str) -> list[str]:
+    """Return the rooms that a room, or a room inside one, imports at run time; the lowest floor first."""
+    own = room.partition("/")[0]
+    modules = {module for file in files_of(room) for module in imports(file, for_types=False)}
+    found = {module.split(".")[1] for module in modules if module.startswith("toolloop.")}
+    if strange := found - FLOOR.keys():
+        raise ValueError(f"{room} imports {sorted(strange)}, which are not rooms")
+    return [each for each in FLOOR if each in found - {own}]
+
+
+def sentences(room: str) -> tuple[str, str]:
+    """Return what a docstring says of a room: its first line, and its paragraph on what may not be in it, or ''."""
+    folder = SOURCE / room
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    first, *more = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").splitlines()
+    at = next((at for at, line in enumerate(more) if line.startswith(NOT_HERE)), len(more))
+    refused = " ".join("\n".join(more[at:]).partition("\n\n")[0].split())
+    return first, refused.removeprefix(NOT_HERE).strip()
