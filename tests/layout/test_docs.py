@@ -17,6 +17,7 @@ line, exactly what it prints. A program for another library is a `py` block, whi
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -134,6 +135,29 @@ def test_every_link_within_the_repository_leads_somewhere() -> None:
             assert target.exists(), f"{title(page)} links to {found['target']}"
             if anchor:
                 assert anchor in anchors(target), f"{title(page)} links to {found['target']}"
+
+
+def test_the_places_that_the_design_names_exist() -> None:
+    """Each row of "Where to look" has a file of the package and a function, class or constant in it."""
+    section = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("\n## Where to look\n")[2]
+    rows = re.findall(r"^\| [A-Z][^|]+ \| (.+) \|$", section, re.MULTILINE)
+    assert rows
+    for row in rows:
+        found = re.fullmatch(r"`(?P<file>[\w/]+)\.py: (?P<name>[\w.]+)`", row)
+        assert found, row
+        body = ast.parse((ROOT / "src" / "toolloop" / f"{found['file']}.py").read_text(encoding="utf-8")).body
+        for name in found["name"].split("."):
+            place = next((node for node in body if name in names_of(node)), None)
+            assert place, f"{row}: {name} is not defined there"
+            body = getattr(place, "body", [])
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    """The names that a statement defines."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
