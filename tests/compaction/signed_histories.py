@@ -12,8 +12,8 @@ from tests.messages.bodies import NEXT, TOOLS, assistant, text
 from tests.messages.histories import histories
 from toolloop.history import open_code_calls, open_server_calls
 from toolloop.machine.values.jsontext import decode, encode
-from toolloop.testing.api.api_refusals import Context, Refusal
-from toolloop.testing.api.rules import judge
+from toolloop.testing.api.api_refusals import Refusal, RequestContext
+from toolloop.testing.api.rules import find_broken_rule
 from toolloop.testing.api.signing import Signer
 
 THINKING = {"thinking", "redacted_thinking"}
@@ -32,7 +32,7 @@ def body(messages: list[Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 def refusal(messages: list[Any], settings: dict[str, Any], signer: Signer | None = SIGNER) -> Refusal | None:
     """What the API would say."""
-    return judge(body(messages, settings), Context(), signer)
+    return find_broken_rule(body(messages, settings), RequestContext(), signer)
 
 
 def larger(message: dict[str, Any]) -> dict[str, Any]:

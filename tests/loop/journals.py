@@ -11,7 +11,7 @@ from attrs import define, field
 
 from toolloop._journal.event_bus import EventBus
 from toolloop._journal.lease import DriverLease
-from toolloop._journal.stored_journal import StoredJournal
+from toolloop._journal.shared_journal import SharedJournal
 from toolloop.errors import StoreError
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.replies import Reply, read_reply
@@ -56,16 +56,16 @@ def answer(*calls: str) -> Reply:
 STORY = (answer("pay:t1", "look:t2"), answer("send:t3", "pay:t4"), answer())
 
 
-def new_journal(store: Store, *, defers: bool = False, clock: Callable[[], float] = time.time) -> StoredJournal:
+def new_journal(store: Store, *, defers: bool = False, clock: Callable[[], float] = time.time) -> SharedJournal:
     """The journal of a loop that is not in the store yet."""
     opened = first()
-    return StoredJournal(begin(opened), clock, EventBus(ID), store=store, first=opened, defers=defers)
+    return SharedJournal(begin(opened), clock, EventBus(ID), store=store, first=opened, defers=defers)
 
 
-def open_journal(store: Store, *, defers: bool = False) -> StoredJournal:
+def open_journal(store: Store, *, defers: bool = False) -> SharedJournal:
     """One more journal of the loop that is in the store."""
     found = store.load(ID)
-    return StoredJournal(
+    return SharedJournal(
         read_journal(found.entries), time.time, EventBus(ID), store=store, rev=found.rev, defers=defers
     )
 
@@ -140,7 +140,7 @@ def held(lease: DriverLease) -> Iterator[None]:
 class Driver:
     """A journal with its lease; a test records what a driver would."""
 
-    journal: StoredJournal
+    journal: SharedJournal
     take_over: bool = False
     lease: DriverLease = field(init=False)
     release: Callable[[], None] = lambda: None

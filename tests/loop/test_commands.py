@@ -17,7 +17,7 @@ from tests.machine.worlds import World
 from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, ToolRegistry, tool
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._handles.commands import Commands, Said, read_limits, read_params
-from toolloop._interface.message_edits import Edit
+from toolloop._interface.message_edits import HistoryEdit
 from toolloop._interface.results import Named
 from toolloop._requests.params import Secrets
 from toolloop.errors import (
@@ -215,7 +215,7 @@ def test_a_call_is_named_by_what_is_unique() -> None:
 
 # --- the history -----------------------------------------------------------------------------------------------------
 def edited(state: State, *messages: str, then: Said | None = None) -> ev.HistoryEdited:
-    edit = Edit(state.root.messages, messages)
+    edit = HistoryEdit(state.root.messages, messages)
     return commands_of(state).edit(state, edit, asked="next_turn()", then=then)
 
 

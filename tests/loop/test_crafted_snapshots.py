@@ -17,7 +17,7 @@ from tests.each import each
 from tests.effort import IS_DEEP
 from toolloop import ToolContext, ToolLoopHandle, Yielded, sub_loop, tool
 from toolloop.errors import ToolLoopError, UnreadableSnapshot
-from toolloop.stores.codec import digest_of
+from toolloop.stores.codec import snapshot_digest
 from toolloop.testing import ScriptedProvider, call, reply
 
 GOLDEN = [json.loads(path.read_text("utf-8")) for path in sorted(Path("tests/golden").glob("format-1-*.json"))]
@@ -135,7 +135,7 @@ def sealed(snapshot: Any) -> Any:
         return snapshot
     fields = {name: value for name, value in snapshot.items() if name not in ("format", "digest")}
     try:
-        return {**snapshot, "digest": digest_of(fields)}
+        return {**snapshot, "digest": snapshot_digest(fields)}
     except (ValueError, RecursionError):
         return {**snapshot}
 

@@ -39,7 +39,7 @@ from toolloop import (
     tool,
 )
 from toolloop._engine.engine import Engine
-from toolloop._journal.stored_journal import StoredJournal
+from toolloop._journal.shared_journal import SharedJournal
 from toolloop.stores import Store
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.testing.promises import check_promises
@@ -366,7 +366,7 @@ def test_ctrl_c_at_any_line_where_a_call_starts_ends_or_is_stored_loses_no_resul
         handle = ToolLoopHandle(
             ScriptedProvider(run.answer), params=PARAMS, tools=run.tools, store=store, loop_id="loop"
         )
-        interrupt = Interrupt(number, Engine.launch, Engine.complete, StoredJournal.commit)
+        interrupt = Interrupt(number, Engine.launch, Engine.complete, SharedJournal.commit)
         with interrupt:
             drive(handle, way)
         run.check(drive(handle, way).unwrap().text, store)

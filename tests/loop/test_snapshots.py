@@ -13,7 +13,7 @@ from tests.loop.test_history_edits import ONWARD
 from tests.loop.test_members import PAUSED, STATES, standing
 from toolloop import LoopConfig, LoopContext, Texts, ToolLoopHandle, tool
 from toolloop.errors import MaxDepthExceeded, ModelError, UnreadableSnapshot
-from toolloop.stores.codec import digest_of
+from toolloop.stores.codec import snapshot_digest
 from toolloop.terminations import MaxIterations
 from toolloop.testing import FakeMessagesAPI, call, fault, reply
 
@@ -226,7 +226,7 @@ def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forg
         body = {key: value for key, value in at.handle.snapshot().items() if key not in ("format", "digest")}
         forge(body)
         with pytest.raises(UnreadableSnapshot):
-            ToolLoopHandle.restore({"format": 1, "digest": digest_of(body), **body}, at.api.client(), tools=TOOLS)
+            ToolLoopHandle.restore({"format": 1, "digest": snapshot_digest(body), **body}, at.api.client(), tools=TOOLS)
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state not in ("Judging", "TooDeep")])

@@ -13,7 +13,7 @@ from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.queries import driven, next_deadline, open_round
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Loop, Thread
-from toolloop.machine.record.replies import open_server_calls
+from toolloop.machine.record.replies import server_calls_without_results
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import (
@@ -101,7 +101,7 @@ class Drawing:
 
     def some_blocks(self) -> Iterator[Any]:
         """What a reply may hold: calls, server calls open and closed, thinking, blank text, blocks nobody knows."""
-        for server in sorted(open_server_calls(self.here.unjoined)):
+        for server in sorted(server_calls_without_results(self.here.unjoined)):
             if not self.chance(3):
                 yield m.server_result(server)
         for _ in range(self.rng.choice((0, 0, 1, 1, 2, 3))):

@@ -18,8 +18,8 @@ from toolloop.machine.record.replies import (
     drop_unfinished,
     ends_in_reply,
     ends_in_server_call,
-    open_server_calls,
     read_reply,
+    server_calls_without_results,
     without_open_calls,
 )
 from toolloop.machine.tree import begin
@@ -155,10 +155,10 @@ def test_a_tail_ends_in_a_reply_if_it_is_to_be_resumed() -> None:
 def test_open_server_calls_pair_by_id_across_messages() -> None:
     """A result may come in a later message; a client's result is none; other blocks do not matter."""
     first = said(m.server_call("s1"), m.server_call("s2"), {"type": "mcp_tool_use", "id": "s3"})
-    assert open_server_calls([first]) == {"s1", "s2", "s3"}
-    assert open_server_calls([first, told(result("s2")), said(m.server_result("s1"))]) == {"s2", "s3"}
-    assert open_server_calls([m.user("a server_tool_use is a word"), said(m.text("b"))]) == set()
-    assert open_server_calls([m.user('"server_tool_use"')]) == set()
+    assert server_calls_without_results([first]) == {"s1", "s2", "s3"}
+    assert server_calls_without_results([first, told(result("s2")), said(m.server_result("s1"))]) == {"s2", "s3"}
+    assert server_calls_without_results([m.user("a server_tool_use is a word"), said(m.text("b"))]) == set()
+    assert server_calls_without_results([m.user('"server_tool_use"')]) == set()
 
 
 def test_a_paused_reply_may_end_in_a_server_call() -> None:

@@ -13,8 +13,8 @@ from tests.messages.bodies import NEXT, OPUS, TOOLS
 from tests.messages.histories import broken_histories
 from toolloop._messages.reading import THINKING
 from toolloop.history import NO_WORDS, NOT_RUN, repair
-from toolloop.testing.api.api_refusals import Context
-from toolloop.testing.api.rules import judge
+from toolloop.testing.api.api_refusals import RequestContext
+from toolloop.testing.api.rules import find_broken_rule
 
 Message = dict[str, Any]
 Block = dict[str, Any]
@@ -22,7 +22,7 @@ Block = dict[str, Any]
 
 def is_taken(messages: list[Message]) -> bool:
     body = {"model": OPUS, "max_tokens": 4096, "messages": messages, "tools": TOOLS, "container": "container_1"}
-    return judge(body, Context(), None) is None
+    return find_broken_rule(body, RequestContext(), None) is None
 
 
 def unshared(history: list[Message]) -> list[Message]:

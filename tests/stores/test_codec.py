@@ -14,7 +14,7 @@ from tests.stores.journals import lives
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.stores import FORMAT, dump, load
-from toolloop.stores.codec import digest_of
+from toolloop.stores.codec import snapshot_digest
 
 
 @given(lives(90))
@@ -114,7 +114,7 @@ def fields() -> Any:
 
 def refuse(body: Any, says: str) -> None:
     with pytest.raises(UnreadableSnapshot, match=says):
-        load({"format": FORMAT, "digest": digest_of(body), **body})
+        load({"format": FORMAT, "digest": snapshot_digest(body), **body})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from toolloop.stores.process import describe, standing, this_process
+from toolloop.stores.process import describe_owner, standing, this_process
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
 TELL = (
@@ -74,14 +74,14 @@ def test_what_is_not_certain_is_unknown() -> None:
 def test_any_other_name_is_unknown(name: str) -> None:
     """And is described by itself."""
     assert standing(name) == "unknown"
-    assert describe(name) == name
+    assert describe_owner(name) == name
 
 
 def test_words_after_the_name_are_ignored() -> None:
     """So a driver can say which of a process's drivers it is."""
     assert standing(f"{this_process()} driver 7") == standing(this_process())
     host = json.loads(this_process())["host"]
-    assert describe(f"{this_process()} driver 7") == f"process {os.getpid()} on {host}"
+    assert describe_owner(f"{this_process()} driver 7") == f"process {os.getpid()} on {host}"
 
 
 def test_a_number_that_no_process_can_have_is_not_alive() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS
 from tests.messages.bodies import HI, OPUS, SONNET_4_5, TOOL, assistant, bare, body, call, found, result, system, user
 from tests.testing.asking import Said, judged
-from toolloop.testing.api.api_refusals import Context
-from toolloop.testing.api.rules import judge
+from toolloop.testing.api.api_refusals import RequestContext
+from toolloop.testing.api.rules import find_broken_rule
 from toolloop.testing.api.signing import Signer
 
 CHANGES = "mid-conversation-tool-changes-2026-07-01"
@@ -109,7 +109,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 BODIES = [bad.body for bad in BAD_REQUESTS] + [good for _, good in GOOD_REQUESTS]
-CONTEXT = Context(betas=frozenset({CHANGES, INLINE, "compact-2026-09-04", "context-management-2025-06-27"}))
+CONTEXT = RequestContext(betas=frozenset({CHANGES, INLINE, "compact-2026-09-04", "context-management-2025-06-27"}))
 COMPACTION = {"model": OPUS, "max_tokens": 9, "messages": [HI], "compaction": {"type": "summarize"}}
 
 
@@ -131,12 +131,12 @@ def test_every_damaged_body_gets_an_answer(data: st.DataObject) -> None:
             container[key] = data.draw(JSON)
         else:
             del container[key]
-    said = judge(damaged, CONTEXT, Signer())
+    said = find_broken_rule(damaged, CONTEXT, Signer())
     assert said is None or (said.status >= 400 and said.message)
 
 
 @given(JSON)
 def test_a_body_that_is_not_an_object_is_refused(value: Any) -> None:
-    said = judge(value, Context(), None)
+    said = find_broken_rule(value, RequestContext(), None)
     assert said is not None
     assert said.status == 400

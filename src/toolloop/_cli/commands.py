@@ -207,9 +207,9 @@ def migrate(url: str) -> None:
 @by_option
 def serve(store: Store, host: str, port: int, who: Callable[..., Any] | None, by: str) -> None:
     """Serve the approval page. Without --who, only on this machine, through a link with a token."""
-    from toolloop.inbox.page.serving import serve as serving  # noqa: PLC0415 - of the extra `inbox`
+    from toolloop.inbox.page.serving import serve_page  # noqa: PLC0415 - of the extra `inbox`
 
-    serving(store, host=host, port=port, who=who, name=by, announce=lambda at: click.echo(f"Approve at {at}"))
+    serve_page(store, host=host, port=port, who=who, name=by, announce=lambda at: click.echo(f"Approve at {at}"))
 
 
 def _read(text: str) -> str:

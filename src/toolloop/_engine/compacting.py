@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from toolloop._engine.failures import describe
+from toolloop._engine.failures import describe_error
 from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import all_params
 from toolloop._requests.params import RequestMaker, Secrets, without_answers
@@ -102,7 +102,7 @@ class SummaryRequest:
         spent = None
         try:
             if isinstance(came, Exception):
-                return self._attempt.unchanged(describe(came))
+                return self._attempt.unchanged(describe_error(came))
             if isinstance(came, Mapping):
                 text, request_id = getattr(came, "text", None), getattr(came, "request_id", None)
                 reply = read_reply(came, text=text, request_id=request_id)
@@ -111,7 +111,7 @@ class SummaryRequest:
             else:
                 edit = self._summary.finish_text(came)
         except OutsideError as error:  # there is no reply, or no summary in it
-            return self._attempt.unchanged(describe(error), spent)
+            return self._attempt.unchanged(describe_error(error), spent)
         return self._attempt.edited(edit, loop.messages, spent)
 
 

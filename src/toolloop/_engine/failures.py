@@ -6,7 +6,7 @@ from toolloop.errors import ModelError, OutsideError, ProtocolError
 from toolloop.machine.record.loop import Failure
 
 
-def describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the message of an exception, with its class if it is not an error of toolloop."""
     name = "" if isinstance(error, OutsideError) else f"{type(error).__name__}: "
     try:

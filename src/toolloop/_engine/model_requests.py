@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from toolloop._engine.compacting import SummaryRequest
-from toolloop._engine.failures import describe, failure_of
+from toolloop._engine.failures import describe_error, failure_of
 from toolloop._engine.in_progress import InProgress, one_question
 from toolloop._engine.operations import ModelRequest, Operation
 from toolloop._engine.runtimes import Runtime, Runtimes
@@ -126,7 +126,7 @@ class ModelRequests:
         if isinstance(came, Secrets):
             runtime.requests.secrets, runtime.secrets = came, None
             return
-        what = f"the params function of the sub_loop failed: {describe(came)}"
+        what = f"the params function of the sub_loop failed: {describe_error(came)}"
         problem = ModelError(what, retryable=True)
         problem.__cause__ = came
         self._refuse(path, problem)
@@ -180,7 +180,7 @@ class ModelRequests:
             self._progress.record(ev.RequestFailed(thread=refused, path=path))  # the next effect is a request again
             return
         if not isinstance(error, OutsideError):
-            wrapped = ModelError(f"the provider raised {describe(error)}")
+            wrapped = ModelError(f"the provider raised {describe_error(error)}")
             wrapped.__cause__, error = error, wrapped
         if request.hear is not None:
             error.partial_text = request.read.partial_text or None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from toolloop._engine.questions import Question as Asked, Questions, ask_each, await_each
+from toolloop._engine.questions import FunctionCall, Questions, ask_each, await_each
 from toolloop._engine.tool_calls import CallRun, Steps
 from toolloop.machine.record.state import Path
 from toolloop.providers.accumulate import Accumulator
@@ -99,7 +99,7 @@ class Question:
     finish: Callable[[Any], object]
     give_up: Callable[[], object]
     is_wanted: Callable[[], bool]
-    first: Asked = field(init=False)
+    first: FunctionCall = field(init=False)
     goes_on: Callable[[], bool] = field(init=False)
 
     def perform(self) -> Steps:

@@ -35,7 +35,7 @@ from toolloop.machine.values.calls import (
     Why,
 )
 from toolloop.machine.values.jsontext import a_type, decode, encode, well_formed
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.calls import Preview, ToolCall
 from toolloop.tools.failures import shortened
@@ -114,14 +114,14 @@ class Policies:
             problems = misfit(tool, decode(call.effective_input))
             if problems is None:
                 return None
-            text = say(texts, "invalid_input", name=call.name, problems=problems)
+            text = fill_text(texts, "invalid_input", name=call.name, problems=problems)
             return Reject(Outcome.INVALID_INPUT, text)
         if call.name in external:
             return None
         if call.name in loop.setup.gone:
-            return Reject(Outcome.UNKNOWN_TOOL, say(texts, "tool_gone", name=call.name))
+            return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "tool_gone", name=call.name))
         known = ", ".join(sorted({*self.tools.names, *external})) or "none"
-        return Reject(Outcome.UNKNOWN_TOOL, say(texts, "unknown_tool", name=call.name, known=known))
+        return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "unknown_tool", name=call.name, known=known))
 
     def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
         """Return a decision, an `Ask`, or None to let the call run. A policy that fails asks the caller."""

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from toolloop.tools.function import is_async, not_awaitable
 
 T = TypeVar("T")
-Question = tuple[Callable[..., Any], tuple[Any, ...]]
-Questions = Generator[Question, Any, T]
+FunctionCall = tuple[Callable[..., Any], tuple[Any, ...]]
+Questions = Generator[FunctionCall, Any, T]
 
 
 class NotAwaitedError(Exception):
@@ -24,7 +24,7 @@ def _always() -> bool:
     return True
 
 
-def ask_each(questions: Questions[T], first: Question | None = None, goes_on: Callable[[], bool] = _always) -> T:
+def ask_each(questions: Questions[T], first: FunctionCall | None = None, goes_on: Callable[[], bool] = _always) -> T:
     """Answer each question by calling its function.
 
     Args:
@@ -74,7 +74,7 @@ def perform_each(questions: Questions[T]) -> Generator[None, None, T]:
 
 
 async def await_each(
-    questions: Questions[T], first: Question | None = None, goes_on: Callable[[], bool] = _always
+    questions: Questions[T], first: FunctionCall | None = None, goes_on: Callable[[], bool] = _always
 ) -> T:
     """Answer each question as `ask_each` does, and await the functions that are declared async."""
     try:
@@ -94,7 +94,7 @@ async def await_each(
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return not_awaitable(function(*arguments), name_of(function))
+    return not_awaitable(function(*arguments), function_name(function))
 
 
 async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -105,9 +105,9 @@ async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
 
     """
     value = function(*arguments)
-    return await value if is_async(function) else not_awaitable(value, name_of(function))
+    return await value if is_async(function) else not_awaitable(value, function_name(function))
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def function_name(function: Callable[..., Any]) -> str:
     """Return the name of a callable, for an error."""
     return str(getattr(function, "__qualname__", type(function).__name__))

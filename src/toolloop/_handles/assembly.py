@@ -22,7 +22,7 @@ from toolloop._handles.waking import WakeUp
 from toolloop._journal.event_bus import EventBus
 from toolloop._journal.journal import LOG, Journal
 from toolloop._journal.lease import DriverLease
-from toolloop._journal.stored_journal import StoredJournal
+from toolloop._journal.shared_journal import SharedJournal
 from toolloop.errors import Conflict, StoreError
 from toolloop.machine.queries import under_way
 from toolloop.machine.record.journal_events import Woken
@@ -158,7 +158,7 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
     if parts.store is None:
         journal = Journal(parts.state, here.clock, bus)
     else:
-        stored = StoredJournal(
+        stored = SharedJournal(
             parts.state,
             here.clock,
             bus,

@@ -10,7 +10,7 @@ from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call
 
 
-def joined(path: Path) -> str:
+def join_path(path: Path) -> str:
     """Return the name of a call: its path, joined with slashes."""
     return "/".join(path)
 
@@ -26,13 +26,13 @@ def found(state: State, named: Named) -> Path:
         return named
     call_id = named.rpartition("/")[2]
     open_calls = [(*path, call_id) for path, loop in driven(state) if open_call(loop, call_id)]
-    having = [path for path in open_calls if named in (call_id, joined(path), f"/{joined(path)}")]
+    having = [path for path in open_calls if named in (call_id, join_path(path), f"/{join_path(path)}")]
     if len(having) > 1:
-        names = ", ".join(f"/{joined(each)}" for each in having)
+        names = ", ".join(f"/{join_path(each)}" for each in having)
         raise UnknownCall(
             f"the call name {named!r} is ambiguous. Give one of the paths {names}, or the ToolCall that was shown",
             call=named,
-            known=tuple(map(joined, having)),
+            known=tuple(map(join_path, having)),
         )
     return having[0] if having else (named,)
 

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from toolloop._engine.policies import misfit
 from toolloop._engine.runtimes import ToolsOfLoops
-from toolloop._handles.call_names import found, joined, open_call
+from toolloop._handles.call_names import found, join_path, open_call
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import (
     already_closed,
@@ -29,7 +29,7 @@ from toolloop._interface.decisions import (
     to_record,
 )
 from toolloop._interface.loop_params import all_params, check_request
-from toolloop._interface.message_edits import Edit, explained, landing, outgoing, refuse_lost_pause, stale_edit
+from toolloop._interface.message_edits import HistoryEdit, explained, landing, outgoing, refuse_lost_pause, stale_edit
 from toolloop._interface.results import Named
 from toolloop._messages.blocks import RESULT_KINDS
 from toolloop._requests.params import Secrets, check_params, split
@@ -122,7 +122,7 @@ class Commands:
             return None
         if open_round(state.root) is None:
             path = found(state, decisions[0][0])
-            raise already_closed(state.root, joined(path), path[0]) or nothing_waits(joined(path), state.root)
+            raise already_closed(state.root, join_path(path), path[0]) or nothing_waits(join_path(path), state.root)
         now = self._now()
         try:
             records = [self._record_of(state, named, decision, now) for named, decision in decisions]
@@ -139,7 +139,7 @@ class Commands:
         path = found(state, named)
         loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
         call = None if loop is None else open_call(loop, path[-1])
-        name, kinds = joined(path), RESULT_KINDS if call is None else kinds_for(call)
+        name, kinds = join_path(path), RESULT_KINDS if call is None else kinds_for(call)
         if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
             raise closed
         known = None
@@ -163,7 +163,7 @@ class Commands:
     def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
         """Revoke a grant. `grant_id`: as in `handle.grants`."""
         standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
-        named = (each for each in standing if joined((*each[0], each[1])) == grant_id)
+        named = (each for each in standing if join_path((*each[0], each[1])) == grant_id)
         path, name = next(named, ((), grant_id))
         return ev.GrantRevoked(name, None if by is None else well_formed(by), at=self._now(), path=path)
 
@@ -304,7 +304,7 @@ class Commands:
 
     # --- the history -----------------------------------------------------------------------------------------------
 
-    def edit(self, state: State, edit: Edit, *, asked: str, then: Said | None = None) -> ev.HistoryEdited:
+    def edit(self, state: State, edit: HistoryEdit, *, asked: str, then: Said | None = None) -> ev.HistoryEdited:
         """Replace the closed history with the caller's edit.
 
         Args:

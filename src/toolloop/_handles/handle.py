@@ -18,7 +18,7 @@ from toolloop._handles.turns import Driving, Turns
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import said_texts, to_seconds
-from toolloop._interface.grants import Grants, is_over, shown
+from toolloop._interface.grants import Grants, given_grant, has_expired
 from toolloop._interface.loop_view import LoopView, view_of
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded, bound
 from toolloop._usage import IterationUsage, Usage
@@ -199,8 +199,8 @@ class HandleBase:
         """The standing grants: calls that they cover run without approval. `grants.revoke(...)` revokes one."""
         state, now = self.state, self._journal.now()
         given = ((path, grant) for path, loop in everywhere(state) for grant in loop.grants)
-        standing = ((path, grant) for path, grant in given if grant.uses != 0 and not is_over(grant, now))
-        return Grants([shown(path, grant) for path, grant in standing], self._issuer.revoke)
+        standing = ((path, grant) for path, grant in given if grant.uses != 0 and not has_expired(grant, now))
+        return Grants([given_grant(path, grant) for path, grant in standing], self._issuer.revoke)
 
     def messages_mut(self) -> list[JSON]:
         """Return the closed history as a list to edit in place: the same list until the next command or `next_turn()`.

@@ -26,7 +26,7 @@ from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.stores.arguments import check_metadata
-from toolloop.stores.protocol import Store, check_store
+from toolloop.stores.protocol import Store, require_store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
 
@@ -120,7 +120,7 @@ def new_loop(
     """
     check_parts(here.config, here.context, loop_id=loop_id)
     if store is not None:
-        check_store(store)
+        require_store(store)
     begins = begin_with(params, here.tools, asked=asked)
     messages = begins.messages or ()
     if messages:  # else `follow_up` begins it later
@@ -148,7 +148,7 @@ def restored(
     from toolloop.stores.codec import load  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
     if store is not None:
-        check_store(store)
+        require_store(store)
     opened = LoopParts(load(snapshot), here, Secrets(), store)
     parts, state = _opened(opened, params, on_drift=on_drift, asked="restore()"), opened.state
     if under_way(state):
@@ -177,7 +177,7 @@ def loaded(  # noqa: PLR0913 - the parts of a loop that are not stored
         StoreError: the store failed.
 
     """
-    check_store(store)
+    require_store(store)
     kept = check_metadata(metadata)
     try:
         state, journal = load_state(store, loop_id)

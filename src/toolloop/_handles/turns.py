@@ -13,7 +13,7 @@ from toolloop._engine.questions import Questions
 from toolloop._handles.issuing import ENDED, CommandIssuer
 from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded, text_of
 from toolloop._journal.journal import Journal
-from toolloop._journal.lease import Steps, is_on_its_way
+from toolloop._journal.lease import StepsOrTask, is_on_its_way
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
@@ -21,7 +21,7 @@ from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, Waitin
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.jsontext import decode
 
-S = TypeVar("S", bound=Steps)
+S = TypeVar("S", bound=StepsOrTask)
 
 
 class Turns:
@@ -205,7 +205,7 @@ class Driving:
     def __init__(self, journal: Journal) -> None:
         """Start without a turn."""
         self._journal = journal
-        self._steps: weakref.ref[Steps] | None = None
+        self._steps: weakref.ref[StepsOrTask] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -215,12 +215,12 @@ class Driving:
 
     def steps(self, turning: Callable[..., S], *arguments: Any) -> S:
         """Return the generator or coroutine of a turn. `turning` makes it, and gets a reference to it for `begin`."""
-        own: list[weakref.ref[Steps]] = []
+        own: list[weakref.ref[StepsOrTask]] = []
         steps = turning(own, *arguments)
         own.append(weakref.ref(steps))
         return steps
 
-    def begin(self, own: list[weakref.ref[Steps]], *, asked: str, state: str) -> None:
+    def begin(self, own: list[weakref.ref[StepsOrTask]], *, asked: str, state: str) -> None:
         """Begin to drive. The generator or coroutine itself calls this.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from attrs import asdict, evolve, field, frozen
 
 from toolloop._engine.runtimes import Runtime
-from toolloop._interface.drift import changes, open_calls
+from toolloop._interface.drift import changes, tools_with_open_calls
 from toolloop._interface.loop_params import check_request
 from toolloop.errors import BadTool, Drift
 from toolloop.machine.record.state import State
@@ -48,7 +48,7 @@ class WakeUp:
         new = runtime.setup(evolve(old, **given))
         if new == old:
             return None
-        found = [] if self.on_drift == "accept" else changes(old, new, open_calls(state))
+        found = [] if self.on_drift == "accept" else changes(old, new, tools_with_open_calls(state))
         if refused := tuple(change.text for change in found if change.is_unsafe or self.on_drift == "strict"):
             raise Drift(
                 f"the loop was stored with a different configuration: {'; '.join(refused)}. "

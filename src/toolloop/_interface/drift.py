@@ -19,7 +19,7 @@ _COMPARED = {"tools", "gone", "callables", "params", "limits"}  # compared part 
 
 
 @frozen
-class Change:
+class Difference:
     """A difference.
 
     Attributes:
@@ -33,7 +33,7 @@ class Change:
     is_unsafe: bool = False
 
 
-def open_calls(state: State) -> set[str]:
+def tools_with_open_calls(state: State) -> set[str]:
     """Return the names of the tools with open calls. In a nested loop, the names of the outer tools precede them."""
     names: dict[Path, str] = {(): ""}
     for path, loop in everywhere(state):
@@ -44,13 +44,13 @@ def open_calls(state: State) -> set[str]:
     return set(names.values())
 
 
-def changes(old: Setup, new: Setup, still_open: Collection[str] = ()) -> Iterator[Change]:
-    """Yield the differences. `still_open`: see `open_calls`."""
+def changes(old: Setup, new: Setup, still_open: Collection[str] = ()) -> Iterator[Difference]:
+    """Yield the differences. `still_open`: see `tools_with_open_calls`."""
     yield from _of_loop(old, new, "", still_open)
     params = [{name: canonical(value) for name, value in decode(each.params).items()} for each in (old, new)]
-    yield from (Change(f"parameter {name!r} changed") for name in _differing(*params))
+    yield from (Difference(f"parameter {name!r} changed") for name in _differing(*params))
     config = [{**asdict(each, recurse=False), **asdict(each.limits, recurse=False)} for each in (old, new)]
-    yield from (Change(f"config.{name} changed") for name in _differing(*config) if name not in _COMPARED)
+    yield from (Difference(f"config.{name} changed") for name in _differing(*config) if name not in _COMPARED)
 
 
 def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -59,38 +59,38 @@ def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 def _of_loop(
     old: Setup | LoopFacts, new: Setup | LoopFacts, within: str, still_open: Collection[str]
-) -> Iterator[Change]:
+) -> Iterator[Difference]:
     """Yield the differences in tools and callables, including those of nested loops."""
     place = f" of tool {within[:-1]!r}" if within else ""
     for name in sorted(old.callables - new.callables):
-        yield Change(f"config.{name}{place} is missing", is_unsafe=name == "on_tool_call")
-    yield from (Change(f"config.{name}{place} is new") for name in sorted(new.callables - old.callables))
+        yield Difference(f"config.{name}{place} is missing", is_unsafe=name == "on_tool_call")
+    yield from (Difference(f"config.{name}{place} is new") for name in sorted(new.callables - old.callables))
     then, now = ({within + facts.name: facts for facts in each.tools} for each in (old, new))
     for name, was in then.items():
         if name in now:
             yield from _of_tool(was, now[name], name, still_open)
         else:
-            yield Change(f"tool {name!r} is missing", is_unsafe=name in still_open)
-    yield from (Change(f"tool {name!r} is new") for name in now if name not in then)
+            yield Difference(f"tool {name!r} is missing", is_unsafe=name in still_open)
+    yield from (Difference(f"tool {name!r} is new") for name in now if name not in then)
 
 
-def _of_tool(was: ToolFacts, now: ToolFacts, name: str, still_open: Collection[str]) -> Iterator[Change]:
+def _of_tool(was: ToolFacts, now: ToolFacts, name: str, still_open: Collection[str]) -> Iterator[Difference]:
     tool, is_open = f"of tool {name!r}", name in still_open
     if _shape(was) != _shape(now):
-        yield Change(f"the schema {tool} changed", is_unsafe=is_open)
+        yield Difference(f"the schema {tool} changed", is_unsafe=is_open)
     elif was.digest != now.digest:
-        yield Change(f"the definition {tool} changed")
+        yield Difference(f"the definition {tool} changed")
     if was.approval != now.approval:
         is_weaker = _STRICTNESS.index(now.approval) < _STRICTNESS.index(was.approval)
-        yield Change(f"the approval {tool} changed from {was.approval} to {now.approval}", is_unsafe=is_weaker)
+        yield Difference(f"the approval {tool} changed from {was.approval} to {now.approval}", is_unsafe=is_weaker)
     if was.effect != now.effect:
-        yield Change(f"the effect {tool} changed from {was.effect} to {now.effect}", is_unsafe=True)
+        yield Difference(f"the effect {tool} changed from {was.effect} to {now.effect}", is_unsafe=True)
     if was.inside is not None and now.inside is not None:
         if was.inside.params != now.inside.params:
-            yield Change(f"the parameters {tool} changed")
+            yield Difference(f"the parameters {tool} changed")
         yield from _of_loop(was.inside, now.inside, f"{name}/", still_open)
     elif was.inside is not now.inside:
-        yield Change(f"the nested loop {tool} is {'new' if was.inside is None else 'missing'}", is_unsafe=is_open)
+        yield Difference(f"the nested loop {tool} is {'new' if was.inside is None else 'missing'}", is_unsafe=is_open)
 
 
 def _shape(facts: ToolFacts) -> str:

@@ -46,12 +46,12 @@ class GivenGrant:
     path: tuple[str, ...] = ()
 
 
-def is_over(grant: StandingGrant, now: float) -> bool:
+def has_expired(grant: StandingGrant, now: float) -> bool:
     """Return whether a grant has expired."""
     return grant.expires_at is not None and grant.expires_at <= now
 
 
-def shown(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
+def given_grant(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
     """Return a grant of the loop at a path, as callers see it."""
     return GivenGrant(
         id="/".join((*path, grant.id)),

@@ -8,7 +8,7 @@ from toolloop.machine.record.loop import Failed, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import TAKES
 from toolloop.machine.values.calls import Why
-from toolloop.stores.pending import PendingCall, preview_of, shortened
+from toolloop.stores.pending import PendingCall, preview_of, shorten_input
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
 
@@ -39,7 +39,7 @@ def head_of(state: State, now: float, *, is_handed_over: bool, attempts: int | N
     )
 
 
-def takes(call: ToolCall) -> tuple[str, ...]:
+def accepted_decisions(call: ToolCall) -> tuple[str, ...]:
     """Return the decisions that a waiting call accepts."""
     return TAKES[Why(call.why or Why.APPROVAL)]
 
@@ -52,13 +52,13 @@ def names_along(state: State, path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pending(state: State, call: ToolCall) -> PendingCall:
-    text, is_shortened = shortened(call.effective_input_text)
+    text, is_shortened = shorten_input(call.effective_input_text)
     preview, is_cut = preview_of(call.preview)
     return PendingCall(
         path=call.path,
         names=names_along(state, call.path),
         why=call.why or "",
-        takes=takes(call),
+        takes=accepted_decisions(call),
         digest=call.digest,
         reason=call.reason,
         expires_at=None if call.expires_at is None else call.expires_at.timestamp(),

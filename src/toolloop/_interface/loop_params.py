@@ -64,14 +64,14 @@ def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str)
     given = check_params(params, asked=asked)
     for name in ("model", "max_tokens"):
         if name not in given:
-            raise missing(name)
+            raise missing_parameter(name)
     messages = to_texts(given.pop("messages")) if "messages" in given else None
     stored, secrets = split(given)
     check_request(stored, registry.definitions(), asked=asked)
     return Beginning(stored, secrets, messages)
 
 
-def missing(name: str) -> ValueError:
+def missing_parameter(name: str) -> ValueError:
     """Return the error for a parameter that every loop needs."""
     return ValueError(f"params has no {name!r}. Pass the keyword arguments of messages.create")
 

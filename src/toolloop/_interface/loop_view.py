@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from toolloop._interface.calls import pending_calls
-from toolloop._interface.heads import names_along, takes
+from toolloop._interface.heads import accepted_decisions, names_along
 from toolloop._interface.results import text_of
 from toolloop._public import set_module
 from toolloop.machine.queries import children, status_of
@@ -160,7 +160,7 @@ def _of_call(state: State, call: ToolCall) -> PendingView:
         "path": list(call.path),
         "name": call.name,
         "names": [*names_along(state, call.path)],
-        "takes": [*takes(call)],
+        "takes": [*accepted_decisions(call)],
         "input": call.effective_input,
         "why": call.why,
         "reason": call.reason,

@@ -63,7 +63,7 @@ for _name in _CHANGES.split():
 
 
 @frozen
-class Edit:
+class HistoryEdit:
     """An edit of a closed history by the caller. `base`: the history before it."""
 
     base: Chain[str]
@@ -112,7 +112,7 @@ class MessageEdits:
         texts = self._texts() if self._is_current(loop) else loop.messages
         return tuple(map(decode, texts))
 
-    def edit(self, loop: Loop) -> Edit | None:
+    def edit(self, loop: Loop) -> HistoryEdit | None:
         """Return the caller's edit of the closed history of a loop; None if it is unchanged.
 
         Raises:
@@ -124,14 +124,14 @@ class MessageEdits:
             return None
         if self._is_current(loop):
             texts = self._texts()
-            return None if texts == tuple(self._base) else Edit(self._base, texts)
+            return None if texts == tuple(self._base) else HistoryEdit(self._base, texts)
         was_edited = self._list != list(map(decode, self._base))
         self.taken()
         if was_edited:
             raise stale_edit("the loop has continued elsewhere, and the edit of its history belongs to an earlier wait")
         return None
 
-    def settle(self, loop: Loop, edit: Edit) -> None:
+    def settle(self, loop: Loop, edit: HistoryEdit) -> None:
         """Record that an edit was applied. The list stays valid for this wait, unless others changed the history."""
         if tuple(loop.messages) == edit.messages:
             self._base = loop.messages

@@ -28,7 +28,7 @@ from toolloop.machine.record.state import Path
 
 LOG = logging.getLogger("toolloop")
 
-Observer = Any  # its methods are looked up on its class
+CalledObserver = Any  # its methods are looked up on its class
 _NOTHING = nullcontext()
 
 # Only these texts of events are logged: names and ids. A new field is not logged until it is listed here.
@@ -61,7 +61,7 @@ class EventBus:
 
     def __init__(self, loop_id: str) -> None:
         """Deliver events to the log alone, until `connect` names the observers."""
-        self.reader: Observer | None = None
+        self.reader: CalledObserver | None = None
         self._extra = {"loop_id": loop_id}
         self._observers = _Observers(loop_id)
         self._since: list[WatchEvent] = []
@@ -72,7 +72,7 @@ class EventBus:
         self._busy = threading.RLock()  # held by the delivering thread
         self._put_off: deque[Callable[[], None]] = deque()
 
-    def connect(self, source: Source, audience: Callable[[Path], Sequence[Observer]]) -> None:
+    def connect(self, source: Source, audience: Callable[[Path], Sequence[CalledObserver]]) -> None:
         """Deliver events to observers from now on.
 
         Args:
@@ -199,10 +199,10 @@ class _Observers:
     """
 
     def __init__(self, loop_id: str) -> None:
-        self.audience: Callable[[Path], Sequence[Observer]] = lambda _: ()
+        self.audience: Callable[[Path], Sequence[CalledObserver]] = lambda _: ()
         self.source: Callable[[], Source | None] = lambda: None
         self._loop_id = loop_id
-        self._watchers: dict[int, tuple[Observer, Observer | None]] = {}
+        self._watchers: dict[int, tuple[CalledObserver, CalledObserver | None]] = {}
 
     def tell(self, event: WatchEvent) -> None:
         if not self.audience(event.path):  # most loops have none
@@ -239,8 +239,8 @@ class _Observers:
                 with self._guarded():
                     watcher.close()
 
-    def _of(self, path: Path) -> Iterator[Observer]:
-        told: list[Observer] = []
+    def _of(self, path: Path) -> Iterator[CalledObserver]:
+        told: list[CalledObserver] = []
         for observer in self.audience(path):
             if not hasattr(type(observer), "for_loop"):
                 yield observer
@@ -249,7 +249,7 @@ class _Observers:
                 if (watcher := self._watcher(observer, path)) is not None:
                     yield watcher
 
-    def _watcher(self, observer: Any, path: Path) -> Observer | None:
+    def _watcher(self, observer: Any, path: Path) -> CalledObserver | None:
         """Return an observer's watcher for this tree of loops. `for_loop` is called once."""
         known = self._watchers.get(id(observer))
         if known is None:
@@ -260,7 +260,7 @@ class _Observers:
             known = self._watchers.setdefault(id(observer), (observer, watcher))
         return known[1]
 
-    def _observes(self, observer: Observer, path: Path) -> bool:
+    def _observes(self, observer: CalledObserver, path: Path) -> bool:
         return any(each is observer for each in self.audience(path))
 
     @contextmanager

@@ -43,7 +43,7 @@ LOG = logging.getLogger("toolloop")
 Kind = Literal["fact", "command", "step"]
 # A command of the caller: a function of the state that returns the event, or None to do nothing. It may raise a
 # `CallerError`. It is evaluated again on every state on which it is recorded.
-Command = Callable[[State], "ev.Event | None"]
+MakeEvent = Callable[[State], "ev.Event | None"]
 
 _STEPS = (ev.Requested, ev.Started, ev.Opened, ev.TurnEnded)
 _LENGTH = 8  # characters of the digest in the id of an end, six bits each; short, because a store keeps each id twice
@@ -70,7 +70,7 @@ class PendingRecord:
     event: ev.Event
     kind: Kind
     id: str = ""
-    command: Command | None = None
+    command: MakeEvent | None = None
     firm: bool = False
     lease: Lease | None = None
     stored: bool = False
@@ -158,9 +158,9 @@ class Journal:
             seen = watch(before, event, after)
             self.state, self.turn = after, self.turn + is_new_turn(before, after)
             self.bus.note(seen)
-            return PendingRecord(event, kind or kind_of(event), id or "", stored=True)
+            return PendingRecord(event, kind or record_kind(event), id or "", stored=True)
 
-    def say(self, command: Command, *, firm: bool = True) -> None:
+    def say(self, command: MakeEvent, *, firm: bool = True) -> None:
         """Record a command of the caller.
 
         Args:
@@ -212,7 +212,7 @@ def read_clock(clock: Callable[[], float], *, otherwise: float) -> float:
     return otherwise
 
 
-def kind_of(event: ev.Event) -> Kind:
+def record_kind(event: ev.Event) -> Kind:
     """Return the kind of an event, by its class: how to handle it on a conflict."""
     return "step" if isinstance(event, _STEPS) else "fact"
 

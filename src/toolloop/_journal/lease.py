@@ -24,14 +24,14 @@ from functools import partial
 from typing import Any
 
 from toolloop._journal.journal import LOG
+from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import safely
-from toolloop._journal.stored_journal import StoredJournal
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
 from toolloop.stores.optional import lease_seconds, now_at
-from toolloop.stores.process import describe, standing, this_process
+from toolloop.stores.process import describe_owner, standing, this_process
 from toolloop.stores.protocol import Lease
 
-Steps = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+StepsOrTask = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
 _RENEWALS = 3  # in the time of a lease
 _LOOK_EVERY = 2.0
@@ -55,13 +55,13 @@ class DriverLease:
 
     """
 
-    def __init__(self, journal: StoredJournal, *, take_over: bool = False) -> None:
+    def __init__(self, journal: SharedJournal, *, take_over: bool = False) -> None:
         """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
         self.in_use: Callable[[], bool] = bool
         self._journal = journal
         self._take_over = take_over
         self._name = uuid.uuid4().hex[:12]
-        self._holders: list[weakref.ref[Steps]] = []  # each one is removed when it is deallocated
+        self._holders: list[weakref.ref[StepsOrTask]] = []  # each one is removed when it is deallocated
         self._lease: Lease | None = None  # the one in the store, as far as known
         # By `time.monotonic`: the clock of this machine may be set, and the store may have its own.
         self._renew_at = 0.0
@@ -86,7 +86,7 @@ class DriverLease:
         holders = [holder() for holder in tuple(self._holders)]  # a copy, because an item may be removed at any moment
         return sum(steps is not None and is_on_its_way(steps) for steps in holders)
 
-    def keep(self, steps: Steps) -> None:
+    def keep(self, steps: StepsOrTask) -> None:
         """Keep the lease, once it is taken, while a generator or coroutine is open."""
         self._holders.append(weakref.ref(steps, self._holders.remove))
 
@@ -186,7 +186,7 @@ class DriverLease:
         self._renew_at = time.monotonic() + lease_seconds(self._journal.store) / _RENEWALS
 
 
-def is_on_its_way(steps: Steps) -> bool:
+def is_on_its_way(steps: StepsOrTask) -> bool:
     """Return whether a generator or coroutine has begun and has not ended."""
     if inspect.isgenerator(steps):
         return inspect.getgeneratorstate(steps) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
@@ -229,7 +229,7 @@ def renew_all() -> None:
 def _refused(held: Conflict, owner: str, until: float) -> Conflict:
     moment = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
     return Conflict(
-        f"the loop {held.loop_id!r} is being driven by {describe(owner.rpartition(' ')[0])}, with a lease until "
+        f"the loop {held.loop_id!r} is being driven by {describe_owner(owner.rpartition(' ')[0])}, with a lease until "
         f"{moment}. You can still decide its calls. Retry when that driver has finished, or pass take_over=True if you "
         "are sure that it never will",
         loop_id=held.loop_id,

@@ -20,7 +20,7 @@ from toolloop._messages.schema import (
     Members,
     Shape,
     anything,
-    joined,
+    join_key,
     list_of,
     matching,
     members,
@@ -88,7 +88,7 @@ def _file(*media_types: str) -> Shape:
         yield from shape(path, key, value)
         data, declared = value.get("data"), value.get("media_type")
         if isinstance(data, str):
-            yield from _base64(joined(path, key), data, declared if declared in media_types else None)
+            yield from _base64(join_key(path, key), data, declared if declared in media_types else None)
 
     return check
 
@@ -176,7 +176,7 @@ _ADDED: Final = {**_REFERENCES, "tool_definition": members({"type": STRING, "def
 def _only_mark(path: str, key: str, value: JSON) -> Iterator[Flaw]:
     """Accept any block, and check only its cache mark: the API wrote the rest."""
     if value.get("cache_control") is not None:
-        yield from _MARK(joined(path, key), "cache_control", value["cache_control"])
+        yield from _MARK(join_key(path, key), "cache_control", value["cache_control"])
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

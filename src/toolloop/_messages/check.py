@@ -9,7 +9,7 @@ from typing import Any
 from toolloop._messages.pairing import check_open_calls, check_pairing
 from toolloop._messages.parameters import check_parameters, check_references
 from toolloop._messages.reading import after_compaction, message_path, role_of, runs_of
-from toolloop._messages.rules import Findings, Level, Problem
+from toolloop._messages.rules import Level, Problem, Problems
 from toolloop._messages.shape import check_shape
 from toolloop._messages.turns import check_turns
 from toolloop._public import set_module
@@ -34,7 +34,7 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
         problems of level `error`. If a message is not JSON, shapes and order are not checked.
 
     """
-    findings = Findings()
+    findings = Problems()
     check_parameters(findings, model=model, tools=tools, thinking=thinking)
     if not isinstance(messages, (list, tuple)):
         check_shape(messages, findings)
@@ -45,7 +45,7 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
     return findings.problems
 
 
-def _as_json(messages: Sequence[Any], findings: Findings) -> list[Any] | None:
+def _as_json(messages: Sequence[Any], findings: Problems) -> list[Any] | None:
     """Return the messages as the API receives them; None if one of them is not JSON."""
     plain = []
     for number, message in enumerate(messages):
@@ -64,7 +64,7 @@ def _as_json(messages: Sequence[Any], findings: Findings) -> list[Any] | None:
 
 def check_order(messages: list[Any], *, model: Any = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
     """Check the order of messages and blocks, and that each call has its result."""
-    findings = Findings()
+    findings = Problems()
     runs = runs_of(messages)
     live = after_compaction(runs)
     check_pairing(live, findings)

@@ -58,7 +58,7 @@ class MessageEdit:
 
 
 @frozen
-class Turn:
+class MessageGroup:
     """Adjacent messages of one role, and the positions of their blocks that still count."""
 
     role: str
@@ -84,25 +84,25 @@ def take_apart(number: int, message: Any) -> MessageEdit:
     return MessageEdit(message_path(number), message, role, parts)
 
 
-def turns_of(edits: list[MessageEdit]) -> list[Turn]:
+def turns_of(edits: list[MessageEdit]) -> list[MessageGroup]:
     """Return the turns of a history, as the API merges them."""
-    turns: list[Turn] = []
+    turns: list[MessageGroup] = []
     for edit in edits:
         if edit.role is None:
             continue
         if not turns or turns[-1].role != edit.role:
-            turns.append(Turn(edit.role, [], []))
+            turns.append(MessageGroup(edit.role, [], []))
         turns[-1].edits.append(edit)
         turns[-1].places.extend((edit, part) for part in edit.parts)
     return turns
 
 
-def live_turns(edits: list[MessageEdit]) -> list[Turn]:
+def live_turns(edits: list[MessageEdit]) -> list[MessageGroup]:
     """Return the turns from the last compaction block on. Calls before it are not paired."""
     turns = turns_of(edits)
     for number in range(len(turns) - 1, -1, -1):
         turn = turns[number]
         for index in range(len(turn.places) - 1, -1, -1):
             if is_summary(turn.places[index][1].block):
-                return [Turn(turn.role, turn.edits, turn.places[index:]), *turns[number + 1 :]]
+                return [MessageGroup(turn.role, turn.edits, turn.places[index:]), *turns[number + 1 :]]
     return turns

@@ -23,20 +23,20 @@ from toolloop._messages.reading import (
     text_key,
     unanswered_server_calls,
 )
-from toolloop._messages.rules import Findings
+from toolloop._messages.rules import Problems
 
 
 @frozen
 class _Walk:
     """The state of the walk: the calls without a result, and all ids of calls and server calls so far."""
 
-    findings: Findings
+    findings: Problems
     pending: dict[str, Spot] = field(factory=dict)
     used: set[str] = field(factory=set)
     server: set[str] = field(factory=set)
 
 
-def check_pairing(runs: list[Run], findings: Findings) -> None:
+def check_pairing(runs: list[Run], findings: Problems) -> None:
     """Check that each call has exactly one result, in the right place."""
     walk = _Walk(findings)
     for run in runs:
@@ -56,7 +56,7 @@ def check_pairing(runs: list[Run], findings: Findings) -> None:
     _server_calls(runs, findings)
 
 
-def check_open_calls(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+def check_open_calls(runs: list[Run], findings: Problems, *, tools: Any) -> None:
     """Check that the request has the tool of each open server call. `tools` is None if unknown."""
     if not isinstance(tools, list):
         return
@@ -132,7 +132,7 @@ def _results(run: Run, walk: _Walk) -> None:
     _report_unanswered(walk, "in the user message after it")
 
 
-def _content(call: Block, spot: Spot, findings: Findings) -> None:
+def _content(call: Block, spot: Spot, findings: Problems) -> None:
     """Check the toolset and the content of a result against its call."""
     wanted, given = text_key(call, "toolset_name"), text_key(spot.block, "toolset_name")
     if wanted != given:
@@ -160,7 +160,7 @@ def _orphan(call: str, spot: Spot, walk: _Walk) -> None:
     walk.findings.add("orphan-result", spot.path, message)
 
 
-def _server_calls(runs: list[Run], findings: Findings) -> None:
+def _server_calls(runs: list[Run], findings: Problems) -> None:
     closing = last_closing_run(runs)
     for call, (number, spot) in unanswered_server_calls(runs).items():
         if number < closing:

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from toolloop._messages.models import takes_thinking
 from toolloop._messages.reading import Run, kind_of, text_key, with_inner
-from toolloop._messages.rules import Findings
+from toolloop._messages.rules import Problems
 
 _LEAST_BUDGET: Final = 1024
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def check_parameters(findings: Findings, *, model: object, tools: Any, thinking: Any) -> None:
+def check_parameters(findings: Problems, *, model: object, tools: Any, thinking: Any) -> None:
     """Check the `thinking` parameter against the model, and the definitions of the tools."""
     if isinstance(thinking, dict):
         _thinking(thinking, findings, model)
@@ -21,7 +21,7 @@ def check_parameters(findings: Findings, *, model: object, tools: Any, thinking:
         _tools(tools, findings)
 
 
-def _thinking(thinking: dict[str, Any], findings: Findings, model: object) -> None:
+def _thinking(thinking: dict[str, Any], findings: Problems, model: object) -> None:
     kind = thinking.get("type")
     if takes_thinking(model, kind) is False:
         findings.add("thinking-config", "thinking", f"{model} does not accept thinking of type {kind!r}")
@@ -30,7 +30,7 @@ def _thinking(thinking: dict[str, Any], findings: Findings, model: object) -> No
         findings.add("thinking-config", "thinking.budget_tokens", f"the budget is {budget}, less than {_LEAST_BUDGET}")
 
 
-def _tools(tools: list[Any], findings: Findings) -> None:
+def _tools(tools: list[Any], findings: Problems) -> None:
     seen: set[str] = set()
     for index, tool in enumerate(tools):
         name = text_key(tool, "name") if isinstance(tool, dict) else None
@@ -47,7 +47,7 @@ def _tools(tools: list[Any], findings: Findings) -> None:
             findings.add("tool-definition", f"tools[{index}]", f"the tool {name!r} has no input_schema")
 
 
-def check_references(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None:
     """Check the references to tools: in results of a tool search by the client, and in system messages."""
     if not isinstance(tools, list):
         return

@@ -23,7 +23,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from toolloop._messages.check import check
-from toolloop._messages.edits import BlockEdit, MessageEdit, Turn, live_turns, take_apart, turns_of
+from toolloop._messages.edits import BlockEdit, MessageEdit, MessageGroup, live_turns, take_apart, turns_of
 from toolloop._messages.reading import SERVER_CALLS, THINKING, is_blank, is_server_result, kind_of
 from toolloop._messages.rules import Problem
 from toolloop._public import set_module
@@ -242,7 +242,7 @@ class _Repair:
             for call in calls
         ]
 
-    def _repair_user_turn(self, turn: Turn, calls: dict[str, BlockEdit]) -> None:
+    def _repair_user_turn(self, turn: MessageGroup, calls: dict[str, BlockEdit]) -> None:
         """Drop results without a call, add missing results, and move all results to the front."""
         answered: set[str] = set()
         unwanted: dict[BlockEdit, str] = {}
@@ -275,7 +275,7 @@ class _Repair:
         return BlockEdit(part.path, block if call.toolset is None else {**block, "toolset_name": call.toolset})
 
     def _results_to_the_front(
-        self, places: list[tuple[MessageEdit, BlockEdit]], turn: Turn, missing: list[BlockEdit]
+        self, places: list[tuple[MessageEdit, BlockEdit]], turn: MessageGroup, missing: list[BlockEdit]
     ) -> None:
         front = next((at for at, (_, part) in enumerate(places) if part.kind != "tool_result"), len(places))
         late = {part: "results-first" for _, part in places[front:] if part.kind == "tool_result"}
@@ -306,7 +306,7 @@ class _Repair:
         self._take(self.edits, unpaired)
 
 
-def _calls(turn: Turn | None) -> dict[str, BlockEdit]:
+def _calls(turn: MessageGroup | None) -> dict[str, BlockEdit]:
     """Return the calls of an assistant turn by id: the first of two with the same id."""
     calls: dict[str, BlockEdit] = {}
     for _, part in turn.places if turn else ():

@@ -56,7 +56,7 @@ class Problem:
 
 
 @frozen
-class Findings:
+class Problems:
     """Collect the problems that are found."""
 
     problems: list[Problem] = field(factory=list)

@@ -58,7 +58,7 @@ def short(value: str) -> str:
     return repr(value if len(value) <= _LONGEST_QUOTE else f"{value[:_LONGEST_QUOTE]}…")
 
 
-def joined(path: str, key: str) -> str:
+def join_key(path: str, key: str) -> str:
     """Return the path of a member."""
     return f"{path}.{key}" if path and key else path or key
 
@@ -147,7 +147,7 @@ def members(required: Members, optional: Members | None = None, *, name: str | N
         if not isinstance(value, dict):
             yield _wrong_type(path, key, value, "an object")
             return
-        inside, owner = joined(path, key), repr(key) if key else "the block"
+        inside, owner = join_key(path, key), repr(key) if key else "the block"
         for missing in (member for member in required if member not in value):
             yield Flaw(inside, missing, "block-fields", f"{owner} has no {missing!r}")
         for member, item in value.items():
@@ -178,8 +178,8 @@ def tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Sha
             return
         owner, options = repr(key) if key else "the block", ", ".join(shapes)
         if isinstance(kind, str):
-            yield Flaw(joined(path, key), "type", unknown, f"{owner} has the type {short(kind)}; it may be {options}")
+            yield Flaw(join_key(path, key), "type", unknown, f"{owner} has the type {short(kind)}; it may be {options}")
         else:
-            yield Flaw(joined(path, key), "type", "block-fields", f"{owner} has no type; it may be {options}")
+            yield Flaw(join_key(path, key), "type", "block-fields", f"{owner} has no type; it may be {options}")
 
     return check

@@ -14,7 +14,7 @@ from toolloop._messages.reading import (
     kind_of,
     message_path,
 )
-from toolloop._messages.rules import Findings, Level
+from toolloop._messages.rules import Level, Problems
 from toolloop._messages.schema import anything, members, named, one_of
 
 MAX_MESSAGES: Final = 100_000
@@ -31,7 +31,7 @@ _MESSAGES: Final = {
 _IN_ERRORS: Final = kinds_in("error")
 
 
-def check_shape(messages: Any, findings: Findings) -> None:
+def check_shape(messages: Any, findings: Problems) -> None:
     """Check each message by itself."""
     if not isinstance(messages, (list, tuple)):
         findings.add("message-shape", "messages", f"the messages are {named(messages)}, not a list")
@@ -44,7 +44,7 @@ def check_shape(messages: Any, findings: Findings) -> None:
         _message(number, message, findings)
 
 
-def _message(number: int, message: Any, findings: Findings) -> None:
+def _message(number: int, message: Any, findings: Problems) -> None:
     path = message_path(number)
     if not isinstance(message, dict):
         findings.add("message-shape", path, f"the message is {named(message)}, not an object")
@@ -62,7 +62,7 @@ def _message(number: int, message: Any, findings: Findings) -> None:
             _content(number, role, message.get("content"), findings)
 
 
-def _content(number: int, role: str, content: Any, findings: Findings) -> None:
+def _content(number: int, role: str, content: Any, findings: Problems) -> None:
     path = content_path(number)
     if isinstance(content, str):
         if is_blank(content):
@@ -78,7 +78,7 @@ def _content(number: int, role: str, content: Any, findings: Findings) -> None:
         _block(f"{path}[{index}]", role, block, findings)
 
 
-def _block(path: str, role: str, block: Any, findings: Findings) -> None:
+def _block(path: str, role: str, block: Any, findings: Problems) -> None:
     kind = kind_of(block)
     if kind is None:
         findings.add("block-shape", path, f"the block is {named(block)} without a type")
@@ -97,7 +97,7 @@ def _block(path: str, role: str, block: Any, findings: Findings) -> None:
         findings.add("compaction-content", path, "the content of the compaction block is an empty string")
 
 
-def _members(path: str, role: str, kind: str, block: Block, findings: Findings) -> None:
+def _members(path: str, role: str, kind: str, block: Block, findings: Problems) -> None:
     for flaw in type_of(kind).shape(path, "", block):
         findings.add(flaw.rule, flaw.path, flaw.text, level=_level(flaw.rule, flaw.key, role))
     if kind not in BLOCKS:
@@ -111,7 +111,7 @@ def _level(rule: str, key: str, role: str) -> Level | None:
     return "warning" if is_newer else None
 
 
-def _result(path: str, role: str, block: Block, findings: Findings) -> None:
+def _result(path: str, role: str, block: Block, findings: Problems) -> None:
     """Check the content of a result without looking at its call."""
     content, failed = block.get("content"), block.get("is_error") is True
     # The SDK sends null for a tool that returned nothing, so null is treated as absent.

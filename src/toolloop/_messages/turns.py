@@ -21,11 +21,11 @@ from toolloop._messages.reading import (
     unanswered_server_calls,
     with_inner,
 )
-from toolloop._messages.rules import Findings, Level
+from toolloop._messages.rules import Level, Problems
 
 
 def check_turns(  # noqa: PLR0913 - the parts of a request, by name
-    messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object, tools: Any, thinking: Any
+    messages: Sequence[Any], runs: list[Run], findings: Problems, *, model: object, tools: Any, thinking: Any
 ) -> None:
     """Check the order of turns, their ends, and the rules that depend on the model and the request."""
     if runs and runs[0].role == "assistant" and not (runs[0].spots and is_summary(runs[0].spots[0].block)):
@@ -49,7 +49,7 @@ def _may_be_prefill(run: Run, model: object) -> bool:
     return run.role == "assistant" and takes_prefill(model) is True
 
 
-def _compactions(runs: list[Run], findings: Findings) -> None:
+def _compactions(runs: list[Run], findings: Problems) -> None:
     spots = [spot for run in runs for spot in run.spots]
     for spot in spots[1:]:
         # Compaction blocks at the start of a reply are not signed, and are legal anywhere.
@@ -57,13 +57,13 @@ def _compactions(runs: list[Run], findings: Findings) -> None:
             findings.add("compaction-place", spot.path, "a signed compaction block is after another block")
 
 
-def _ends(runs: list[Run], findings: Findings) -> None:
+def _ends(runs: list[Run], findings: Problems) -> None:
     for run in runs:
         if run.role == "assistant" and run.spots and run.spots[-1].kind in THINKING:
             findings.add("thinking-last", run.spots[-1].path, "the assistant turn ends in thinking")
 
 
-def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
+def _prefill(runs: list[Run], findings: Problems, *, model: object, thinking: Any) -> None:
     if not runs or runs[-1].role != "assistant" or not runs[-1].spots:
         return
     last = runs[-1].spots[-1]
@@ -84,7 +84,7 @@ def _prefill(runs: list[Run], findings: Findings, *, model: object, thinking: An
             findings.add("trailing-whitespace", last.path, "the last assistant message ends in whitespace")
 
 
-def _system(messages: Sequence[Any], runs: list[Run], findings: Findings, *, model: object) -> None:
+def _system(messages: Sequence[Any], runs: list[Run], findings: Problems, *, model: object) -> None:
     if takes_system_messages(model) is False:
         for number, message in enumerate(messages):
             if is_directive(message) or role_of(message) == "system":
@@ -107,7 +107,7 @@ def _ends_in_server_result(run: Run) -> bool:
     return bool(run.spots) and is_server_result(run.spots[-1].kind)
 
 
-def _thinking_first(runs: list[Run], findings: Findings, *, model: object, thinking: Any) -> None:
+def _thinking_first(runs: list[Run], findings: Problems, *, model: object, thinking: Any) -> None:
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled" or takes_prefill(model) is None:
         return
     turns = [run for run in after_compaction(runs) if run.role != "system"]
@@ -135,7 +135,7 @@ def _open_turn(turns: list[Run]) -> Iterator[Run]:
             return
 
 
-def _cache_marks(runs: list[Run], findings: Findings, *, tools: Any) -> None:
+def _cache_marks(runs: list[Run], findings: Problems, *, tools: Any) -> None:
     short = False
     for count, (path, mark) in enumerate(_marks(runs, tools)):
         if count == MOST_CACHE_MARKS:
@@ -157,7 +157,7 @@ def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield path, mark
 
 
-def _no_tools(runs: list[Run], findings: Findings) -> None:
+def _no_tools(runs: list[Run], findings: Problems) -> None:
     for run in runs:
         for spot in run.spots:
             if spot.kind in ("tool_use", "tool_result"):

@@ -20,7 +20,7 @@ from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.protocol import Request, given
-from toolloop.providers.threads import ThreadedRequest, betas_of, fingerprint, with_beta
+from toolloop.providers.threads import ThreadedRequest, betas_of, conversation_fingerprint, with_beta
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
 # The loop reads these parameters, so they must be at the top level.
@@ -375,7 +375,7 @@ class RequestMaker:
             body=body,
             compacting=compacting,
             continuing=encode(beside),
-            frozen=fingerprint("", encode([*first, betas_of(options)])),
+            frozen=conversation_fingerprint("", encode([*first, betas_of(options)])),
             options=options,
             leaves_out=leaves_out(params),
             marks=cache_marks(raw),

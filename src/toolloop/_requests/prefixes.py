@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from toolloop.machine.values.chain import Chain
-from toolloop.providers.threads import fingerprint
+from toolloop.providers.threads import conversation_fingerprint
 
 
 class Prefixes:
@@ -35,4 +35,4 @@ class Prefixes:
 
 
 def _after(before: str, texts: Iterable[str]) -> list[str]:
-    return list(accumulate(texts, fingerprint, initial=before))
+    return list(accumulate(texts, conversation_fingerprint, initial=before))

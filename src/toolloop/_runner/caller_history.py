@@ -11,7 +11,7 @@ from toolloop._interface.decisions import to_texts
 from toolloop.errors import ProtocolError
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Loop, Round
-from toolloop.machine.record.replies import ends_in_reply, open_server_calls, read_reply
+from toolloop.machine.record.replies import ends_in_reply, read_reply, server_calls_without_results
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.history_edits import unjoined_before_reply
 from toolloop.machine.rules.joining import answer_to
@@ -20,7 +20,7 @@ from toolloop.machine.values.calls import Call
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.splicing import splices_between
 
-Texts = tuple[str, ...]
+MessageTexts = tuple[str, ...]
 
 
 @define
@@ -35,22 +35,22 @@ class CallerHistory:
 
     """
 
-    edited: Texts | None = None
+    edited: MessageTexts | None = None
     is_tuned: bool = False
-    _stands: Texts | None = None  # the caller's history of a loop that has ended
+    _stands: MessageTexts | None = None  # the caller's history of a loop that has ended
     _asked: Loop | None = None  # the loop when the shown reply was requested
     _seen: Loop | None = None  # the loop with the shown reply
-    _marks: Texts = ()  # a history with one of these texts contains the shown reply
+    _marks: MessageTexts = ()  # a history with one of these texts contains the shown reply
     _joined: dict[str, str] = field(factory=dict)  # each reply as it joined the history, by its text as yielded
     _ended: frozenset[str] = frozenset()  # the ids of the calls in the reply that ended the loop; they do not run
 
     @property
-    def base(self) -> Texts | None:
+    def base(self) -> MessageTexts | None:
         """The history that the caller sees without changes; None means the loop's history."""
         return self._stands if self._asked is None else (*self._asked.messages, *self._asked.unjoined)
 
     @property
-    def kept(self) -> Texts | None:
+    def kept(self) -> MessageTexts | None:
         """The history that is used without changes, with the shown reply; None means the loop's history."""
         return None if self._seen is None else tuple(all_messages(self._seen))
 
@@ -75,30 +75,30 @@ class CallerHistory:
             self._joined[canonical({"role": "assistant", "content": reply["content"]})] = last
             self._marks = (last, *(f'"id":{encode(name)}' for name in ids))
 
-    def shown(self, loop: Loop) -> Texts:
+    def shown(self, loop: Loop) -> MessageTexts:
         """Return the history as the caller sees it. The reply joins when the body ends."""
         return self._unchanged(loop) if self.edited is None else self.edited
 
-    def change(self, loop: Loop, texts: Texts) -> None:
+    def change(self, loop: Loop, texts: MessageTexts) -> None:
         """Store the caller's history. An equal history is not a change, unless it was changed before."""
         is_changed = self.edited is not None or texts != self._unchanged(loop)
         self.edited = texts if is_changed else None
 
-    def with_reply(self, loop: Loop) -> Texts:
+    def with_reply(self, loop: Loop) -> MessageTexts:
         """Return the history with the shown reply, unless the caller left the reply out."""
         kept = self.kept if self.edited is None else None
         return self.shown(loop) if kept is None else kept
 
-    def leaves_out(self, texts: Texts) -> bool:
+    def leaves_out(self, texts: MessageTexts) -> bool:
         """Return whether the shown reply is missing from a history, also with edited inputs."""
         return bool(self._marks) and not any(mark in text for text in texts for mark in self._marks)
 
-    def over(self, base: Texts | None = None) -> None:
+    def over(self, base: MessageTexts | None = None) -> None:
         """End the body. `base` is the caller's history of a loop that has ended."""
         self._stands, self._asked, self._seen = base, None, None
         self.edited, self.is_tuned, self._marks = None, False, ()
 
-    def to_texts(self, messages: Any) -> Texts:
+    def to_texts(self, messages: Any) -> MessageTexts:
         """Return messages as JSON texts, with each reply in the form in which it joins the history.
 
         Raises:
@@ -108,7 +108,7 @@ class CallerHistory:
         sent_back = [_as_sent_back(decode(text)) for text in to_texts(messages)]
         return tuple(self._joined.get(canonical(message)) or encode(message) for message in sent_back)
 
-    def without_ended(self, loop: Loop, texts: Texts) -> Texts:
+    def without_ended(self, loop: Loop, texts: MessageTexts) -> MessageTexts:
         """Return the history with the calls of the reply that ended the loop answered as not run."""
         end = len(texts)
         while end and not ends_in_reply(texts[end - 1 : end]):
@@ -119,12 +119,12 @@ class CallerHistory:
         round_ = settle_open(Round(0, texts[end - 1], calls), loop.setup.texts)
         return (*texts[:end], answer_to(loop, round_), *texts[end:])
 
-    def _unchanged(self, loop: Loop) -> Texts:
+    def _unchanged(self, loop: Loop) -> MessageTexts:
         base = self.base
         return tuple(all_messages(loop)) if base is None else base
 
 
-def taking(loop: Loop, texts: Texts, at: float) -> ev.HistoryTaken:
+def taking(loop: Loop, texts: MessageTexts, at: float) -> ev.HistoryTaken:
     """Return the event that makes these messages the history of a loop. The calls at the end are open."""
     reply = texts[-1] if open_calls(texts) else None
     closed = texts if reply is None else texts[:-1]
@@ -133,7 +133,7 @@ def taking(loop: Loop, texts: Texts, at: float) -> ev.HistoryTaken:
     return ev.HistoryTaken(() if keeps else splices_between(old, closed), reply, keeps, at=at)
 
 
-def end_of_pause(texts: Texts) -> int:
+def end_of_pause(texts: MessageTexts) -> int:
     """Return the length of a history up to a reply that only a resumption may follow, else the whole length.
 
     Such a reply has an open server call and no client call.
@@ -142,7 +142,7 @@ def end_of_pause(texts: Texts) -> int:
     while end and not ends_in_reply(texts[end - 1 : end]):
         end -= 1
     reply = texts[max(0, end - 1) : end]
-    return end if open_server_calls(reply) and not open_calls(reply) else len(texts)
+    return end if server_calls_without_results(reply) and not open_calls(reply) else len(texts)
 
 
 def open_at_limit(phase: Finished) -> list[str]:
@@ -154,7 +154,7 @@ def open_at_limit(phase: Finished) -> list[str]:
     reply = () if point.round is None or point.round.reply is None else (point.round.reply,)
     asked = (*point.unjoined, *reply)
     names = {block["id"]: block["name"] for text in asked for block in decode(text)["content"] if "name" in block}
-    return [*calls, *(names[name] for name in sorted(open_server_calls(asked)))]
+    return [*calls, *(names[name] for name in sorted(server_calls_without_results(asked)))]
 
 
 def open_calls(texts: Sequence[str]) -> tuple[Call, ...]:

@@ -17,12 +17,12 @@ from toolloop._handles.handle import CallKey
 from toolloop._handles.opening import Here, new_loop
 from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.loop_params import missing
+from toolloop._interface.loop_params import missing_parameter
 from toolloop._interface.results import ToolLoopResult, Yielded
 from toolloop._public import set_module
 from toolloop._requests.params import check_params
 from toolloop._runner.caller_history import CallerHistory, open_calls
-from toolloop._runner.steps import RunnerSteps, not_possible
+from toolloop._runner.steps import RunnerSteps, runner_refusal
 from toolloop._runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record.effects import Judge, SendRequest
@@ -70,7 +70,7 @@ class RunnerBase:
             raise TypeError(f"ask: expected a callable that takes a Yielded, or None, got {a_type(ask)}")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
         if not check_params(params, asked=asked).get("messages"):
-            raise missing("messages")
+            raise missing_parameter("messages")
         texts = CallerHistory().to_texts(params["messages"])
         closed = texts[:-1] if open_calls(texts) else texts
         given = {**params, "messages": [decode(text) for text in closed]}
@@ -133,7 +133,9 @@ class RunnerBase:
                 "decide(): no call is waiting for a decision. Calls can wait after the body of the loop, in the next "
                 "step, or in generate_tool_response()"
             )
-            raise not_possible(text, self._steps.phase, "decide()", "iterating the runner", "generate_tool_response()")
+            raise runner_refusal(
+                text, self._steps.phase, "decide()", "iterating the runner", "generate_tool_response()"
+            )
         self._steps.handle.decide(decisions)
 
     def append_messages(self, *messages: Any) -> None:

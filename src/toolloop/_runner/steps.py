@@ -16,12 +16,12 @@ from toolloop._engine.questions import Questions
 from toolloop._handles.assembly import Assembly
 from toolloop._handles.handle import HandleBase
 from toolloop._interface.decisions import refuse_invalid, refuse_last_word
-from toolloop._interface.loop_params import all_params, begin_with, missing
+from toolloop._interface.loop_params import all_params, begin_with, missing_parameter
 from toolloop._interface.message_edits import outgoing
 from toolloop._interface.results import Yielded
 from toolloop._journal.journal import LOG
 from toolloop._requests.params import Secrets
-from toolloop._runner.caller_history import CallerHistory, Texts, end_of_pause, open_at_limit, open_calls, taking
+from toolloop._runner.caller_history import CallerHistory, MessageTexts, end_of_pause, open_at_limit, open_calls, taking
 from toolloop.errors import IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.machine.queries import open_round
 from toolloop.machine.record import journal_events as ev
@@ -108,7 +108,7 @@ class RunnerSteps:
     ) -> None:
         if self._busy.locked():
             may = ("params", "pending", "decide()")
-            raise not_possible(f"{asked}: the runner is busy. {how}", self.phase, asked, *may)
+            raise runner_refusal(f"{asked}: the runner is busy. {how}", self.phase, asked, *may)
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of requests, with the history as the caller sees it."""
@@ -134,7 +134,7 @@ class RunnerSteps:
         if not isinstance(given, Mapping):
             raise TypeError(f"{asked}: expected a mapping, or a function that returns one, got {a_type(given)}")
         if "messages" not in given:
-            raise missing("messages")
+            raise missing_parameter("messages")
         texts = self.history.to_texts(given["messages"])
         rest = {name: value for name, value in given.items() if name != "messages"}
         begins = begin_with(rest, self.assembly.parts.here.tools, asked=asked)
@@ -191,7 +191,7 @@ class RunnerSteps:
         settled = [call.id for call in calls if call.id in again and call.status is Status.SETTLED]
         if why := next(filter(None, (why_not_again(name, calls) for name in settled)), None):
             text = f"{_RETRY}: {why}. Append a result yourself instead"
-            raise not_possible(text, self.phase, _RETRY, "generate_tool_response()", "append_messages()")
+            raise runner_refusal(text, self.phase, _RETRY, "generate_tool_response()", "append_messages()")
         yield from self._settle()
         if settled:
             journal, rerun = self.assembly.journal, tuple(settled)
@@ -292,7 +292,7 @@ class RunnerSteps:
             )
         history.over(texts if stands and (is_changed or history.kept is None) else None)
 
-    def _take_and_hold(self, texts: Texts) -> None:
+    def _take_and_hold(self, texts: MessageTexts) -> None:
         """Adopt a history. Messages after an open server call are queued until a reply closes that turn."""
         end = end_of_pause(texts)
         self.take(texts[:end])
@@ -300,7 +300,7 @@ class RunnerSteps:
             self._retry()
             self.handle.resume(InjectMessages([decode(text) for text in held]))
 
-    def take(self, texts: Texts) -> None:
+    def take(self, texts: MessageTexts) -> None:
         """Make the loop adopt a history that differs from its own. The calls at its end are the open round."""
         journal, history = self.assembly.journal, self.history
         with journal.lock:
@@ -372,6 +372,6 @@ def _by_name(stored: Mapping[str, JSON], secrets: Secrets) -> dict[str, Any]:
     return {**stored, **secrets.options, "mcp_servers": (stored.get("mcp_servers"), secrets.mcp_tokens)}
 
 
-def not_possible(text: str, state: str, asked: str, *allowed: str) -> IllegalCommand:
+def runner_refusal(text: str, state: str, asked: str, *allowed: str) -> IllegalCommand:
     """Return the error for a command that a runner does not accept now."""
     return IllegalCommand(text, state=state, asked=asked, allowed=allowed)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from toolloop._drivers.streaming import AsyncTurnStream, AsyncUnread, TurnStream, Unread
 from toolloop._engine.operations import exhaust
 from toolloop._public import set_module
-from toolloop._runner.steps import RunnerSteps, not_possible
+from toolloop._runner.steps import RunnerSteps, runner_refusal
 from toolloop.events import WatchEvent
 from toolloop.machine.record.loop import Finished
 from toolloop.machine.values.jsontext import JSON
@@ -75,8 +75,8 @@ class _Reply:
         if self._final is not None:
             return self._final
         if isinstance(self._steps.loop.phase, Finished):
-            raise not_possible(_ENDED, "streaming", "get_final_message()", "into_result()")
-        raise not_possible(_UNENDED, "streaming", "get_final_message()", "iterating the runner")
+            raise runner_refusal(_ENDED, "streaming", "get_final_message()", "into_result()")
+        raise runner_refusal(_UNENDED, "streaming", "get_final_message()", "iterating the runner")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {'over' if self._is_over else 'in progress'}>"
@@ -185,7 +185,7 @@ class AsyncReplyStream(_Reply):
         if self._is_over:
             raise StopAsyncIteration
         if not self._is_open:
-            raise not_possible(_OUTSIDE, "streaming", _READING, "async with stream", "get_final_message()")
+            raise runner_refusal(_OUTSIDE, "streaming", _READING, "async with stream", "get_final_message()")
         with self._steps.at_work(_READING):
             self._steps.send()
             try:
@@ -225,7 +225,7 @@ class AsyncReplyStream(_Reply):
         """
         if self._is_open:
             text = "`async with stream:` is already open. Read the events there"
-            raise not_possible(text, "streaming", "async with stream", "reading it")
+            raise runner_refusal(text, "streaming", "async with stream", "reading it")
         self._is_open = not self._is_over
         return self
 

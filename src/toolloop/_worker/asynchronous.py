@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolloop._drivers.event_loops import call_soon, in_thread, only_error
-from toolloop._engine.questions import Question, Questions, await_each
+from toolloop._engine.questions import FunctionCall, Questions, await_each
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop._public import set_module
 from toolloop._worker.base import Until, WorkerBase
@@ -50,7 +50,7 @@ class AsyncWorker(WorkerBase):
                 await await_each(self._on_and_on(jobs))
         signals.pass_on()
 
-    def _blocking(self, work: Callable[..., Any], *arguments: Any) -> Question:
+    def _blocking(self, work: Callable[..., Any], *arguments: Any) -> FunctionCall:
         return in_thread, (partial(work, *arguments),)
 
     async def drive(self, loop_id: str, until: Callable[[], bool] | None = None) -> StoredLoop:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
-from toolloop._engine.questions import Question, Questions
+from toolloop._engine.questions import FunctionCall, Questions
 from toolloop._handles.opening import Here
 from toolloop._interface.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig
 from toolloop._worker.desk import LOG, POLL, Agenda, Desk
@@ -17,7 +17,7 @@ from toolloop.inbox.items import InboxCall
 from toolloop.machine.values.jsontext import a_type
 from toolloop.providers import provider_for
 from toolloop.stores.arguments import check_integer
-from toolloop.stores.protocol import Store, StoredLoop, check_store
+from toolloop.stores.protocol import Store, StoredLoop, require_store
 from toolloop.tools import Context, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
 
@@ -70,7 +70,7 @@ class WorkerBase(ABC):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Check the arguments, without driving a loop. See `Worker`."""
-        check_store(store)
+        require_store(store)
         check_integer("concurrency", concurrency, least=1)
         check_integer("max_attempts", max_attempts, least=1)
         provider_for(provider, is_async=self._is_async)
@@ -91,7 +91,7 @@ class WorkerBase(ABC):
 
     # --- its work, as generators of questions: see `questions` -------------------------------------------------------
 
-    def _blocking(self, work: Callable[..., Any], *arguments: Any) -> Question:
+    def _blocking(self, work: Callable[..., Any], *arguments: Any) -> FunctionCall:
         """Return the question for a function that blocks on the store."""
         return work, arguments
 

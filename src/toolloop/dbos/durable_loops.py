@@ -25,7 +25,7 @@ from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.machine.values.calls import Decision
 from toolloop.providers.scripted import ScriptedProvider
 from toolloop.stores.arguments import check_seconds
-from toolloop.stores.protocol import Store, StoredLoop, check_store
+from toolloop.stores.protocol import Store, StoredLoop, require_store
 from toolloop.tools import Context, ToolRegistry
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class DurableLoops:
         config: LoopConfig | None = None,
         sweep_every: float = 10.0,
     ) -> None:
-        check_store(store)
+        require_store(store)
         check_seconds("sweep_every", sweep_every)
         if sweep_every <= 0:
             raise ValueError(f"sweep_every is {sweep_every}; give more than 0 seconds")

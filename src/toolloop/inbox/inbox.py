@@ -17,8 +17,8 @@ from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
 from toolloop._interface.results import Named, Shown, bound
 from toolloop._journal.event_bus import EventBus
+from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import load_state, safely
-from toolloop._journal.stored_journal import StoredJournal
 from toolloop._public import set_module
 from toolloop.errors import (
     AlreadyDecided,
@@ -42,7 +42,7 @@ from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, a_type, decode
 from toolloop.stores.arguments import check_integer, check_seconds, check_text
 from toolloop.stores.pending import PendingCall
-from toolloop.stores.protocol import Store, check_store
+from toolloop.stores.protocol import Store, require_store
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
 _ALL = 2**62
@@ -66,7 +66,7 @@ class Inbox:
             clock: seconds since the epoch.
 
         """
-        check_store(store)
+        require_store(store)
         if secret is not None:
             check_text("secret", secret)
         self._store = store
@@ -318,7 +318,7 @@ class Inbox:
         found = stored.entries[0].id
         if first_id not in (None, found):
             raise LoopNotFound(f"the loop {loop_id!r} was deleted and created again", loop_id=loop_id)
-        journal = StoredJournal(
+        journal = SharedJournal(
             state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
         )
         commands = Commands(StoredTools(state), journal.now)

@@ -31,7 +31,7 @@ from toolloop.machine.rules.expiry import expire
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
 from toolloop.machine.values.jsontext import decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import NaturalEnd, Refused, StopCondition
 
 Standing = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
@@ -135,7 +135,7 @@ def runs_calls(loop: Loop) -> bool:
 def room_for_requests(state: State, path: Path) -> int | None:
     """Return how many more requests the loop at `path` allows inside its calls; None means no limit."""
     in_progress = sum(isinstance(each.phase, Requesting) for _, each in inside(state, path))
-    return limits.room_for_requests(state.loops[path], in_progress)
+    return limits.requests_left(state.loops[path], in_progress)
 
 
 def status_of(state: State, *, is_handed_over: bool = True) -> Standing:
@@ -219,8 +219,8 @@ def answer_of(loop: Loop, texts: Texts) -> Result:
     if chosen and text:
         return Result(encode(text))
     if text:
-        return _error(say(texts, "cut_short", reason=_reason(loop), text=text))
-    silent = say(texts, "no_answer", reason=_reason(loop))
+        return _error(fill_text(texts, "cut_short", reason=_reason(loop), text=text))
+    silent = fill_text(texts, "no_answer", reason=_reason(loop))
     return Result(encode(silent)) if chosen else _error(silent)
 
 

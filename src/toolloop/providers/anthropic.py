@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from toolloop.machine.values.jsontext import a_type, plain
 from toolloop.providers.failures import outside_errors
-from toolloop.providers.replies import built_reply, read_reply
+from toolloop.providers.replies import built_reply, parse_response
 from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments
 from toolloop.providers.streaming import AsyncEventStream, EventStream, RawEvents, async_whole, whole
 from toolloop.providers.threads import sets_betas
@@ -155,7 +155,7 @@ def _read(answer: Any) -> Reply:
 
     response = getattr(answer, "http_response", answer)
     # Middleware may return a message of its own.
-    return read_reply(response) if isinstance(response, httpx2.Response) else built_reply(plain(answer), None)
+    return parse_response(response) if isinstance(response, httpx2.Response) else built_reply(plain(answer), None)
 
 
 @overload

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SHOWN = 200  # characters of an unreadable reply
 
 
-def read_reply(response: httpx2.Response) -> Reply:
+def parse_response(response: httpx2.Response) -> Reply:
     """Return the reply in a response with status 200, whose body is already read.
 
     Raises:

@@ -14,9 +14,9 @@ from typing import Any
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.providers.protocol import Request
 
-Answer = Mapping[str, JSON] | BaseException
-Script = Iterable[Answer] | Callable[[dict[str, JSON]], Answer]
-AsyncScript = Iterable[Answer] | Callable[[dict[str, JSON]], Answer | Awaitable[Answer]]
+ScriptedAnswer = Mapping[str, JSON] | BaseException
+Script = Iterable[ScriptedAnswer] | Callable[[dict[str, JSON]], ScriptedAnswer]
+AsyncScript = Iterable[ScriptedAnswer] | Callable[[dict[str, JSON]], ScriptedAnswer | Awaitable[ScriptedAnswer]]
 
 _USE_PREFIXES = {"tool_use": "toolu", "server_tool_use": "srvtoolu", "mcp_tool_use": "mcptoolu"}
 _SEALS = {"thinking": "signature", "redacted_thinking": "data"}

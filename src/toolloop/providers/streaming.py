@@ -10,7 +10,7 @@ from toolloop.machine.values.jsontext import JSON
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.failures import outside_errors
 from toolloop.providers.protocol import Reply
-from toolloop.providers.replies import built_reply, read_reply, request_id_of
+from toolloop.providers.replies import built_reply, parse_response, request_id_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -68,7 +68,7 @@ class EventStream:
                     yield from stream
                 else:
                     response.read()
-                    yield read_reply(response)
+                    yield parse_response(response)
 
 
 class AsyncEventStream:
@@ -128,7 +128,7 @@ class AsyncEventStream:
             return await _next(begun)
         await response.aread()
         self._is_over = True
-        return read_reply(response)
+        return parse_response(response)
 
 
 class RawEvents:

@@ -30,7 +30,7 @@ _REPEATED = frozenset({_NOT_FOUND, _MISMATCH})
 _NOTHING = Thread(None, 0, "")  # no conversation has this fingerprint
 
 
-def fingerprint(before: str, text: str) -> str:
+def conversation_fingerprint(before: str, text: str) -> str:
     """Return the fingerprint of a conversation with one more message. `before` is the fingerprint without it."""
     digest = hashlib.blake2b(before.encode(), digest_size=16)
     digest.update(text.encode())
@@ -93,7 +93,7 @@ class ThreadedRequest:
             return _NOTHING
         text = encode({"role": "assistant", "content": reply.get("content")})
         refused = self.known.refused if self.known is not None and not self.continues else None
-        return Thread(message_id, self.sent + 1, fingerprint(self.fingerprint, text), refused)
+        return Thread(message_id, self.sent + 1, conversation_fingerprint(self.fingerprint, text), refused)
 
     def refused(self, error: BaseException | None) -> Thread | None:
         """Return the thread after an error; None if the error does not refuse the thread.

@@ -69,7 +69,7 @@ def preview_of(text: str | None) -> tuple[str | None, bool]:
     return f"{text[:_PREVIEW]}…", True
 
 
-def shortened(text: str) -> tuple[str, bool]:
+def shorten_input(text: str) -> tuple[str, bool]:
     """Return an input as JSON of limited size, and whether it was shortened.
 
     Long values are cut to the beginning of their text. The last members are left out if the rest is still too long.

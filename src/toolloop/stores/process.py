@@ -51,7 +51,7 @@ def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
     return "alive" if name["start"] == _start(now) and not _is_zombie(now) else "gone"
 
 
-def describe(owner: str) -> str:
+def describe_owner(owner: str) -> str:
     """Return an owner as a short text for people."""
     name = _parts(owner)
     return f"process {name['pid']} on {name['host']}" if {"pid", "host"} <= name.keys() else owner

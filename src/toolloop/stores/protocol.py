@@ -239,7 +239,7 @@ def _check_entries(entries: object) -> None:
         ids.add(entry.id)
 
 
-def check_store(store: object) -> None:
+def require_store(store: object) -> None:
     """Refuse an object without the methods of a store, such as a path.
 
     Raises:

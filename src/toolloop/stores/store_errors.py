@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from toolloop.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
-from toolloop.stores.process import describe
+from toolloop.stores.process import describe_owner
 from toolloop.stores.protocol import Lease
 
 
@@ -72,7 +72,7 @@ def lost(loop_id: str, lease: Lease | None) -> Conflict:
 
 
 def _holder(lease: Lease) -> str:
-    return f"{describe(lease.owner)} until {_time(lease.until)}"
+    return f"{describe_owner(lease.owner)} until {_time(lease.until)}"
 
 
 def _time(seconds: float) -> str:

@@ -29,7 +29,7 @@ def is_alias(annotation: object) -> bool:
     return type(annotation).__name__ == "TypeAliasType"
 
 
-def text_of(annotation: Any) -> str | None:
+def annotated_text(annotation: Any) -> str | None:
     """Return the text of `Annotated[..., "text"]`."""
     if typing.get_origin(annotation) is not Annotated:
         return None

@@ -18,7 +18,7 @@ import attrs
 from attrs import frozen
 
 from toolloop.machine.values.jsontext import JSON, canonical, encode
-from toolloop.tools.annotations import is_alias, own_doc, read_docstring, resolve, text_of
+from toolloop.tools.annotations import annotated_text, is_alias, own_doc, read_docstring, resolve
 
 # An unknown default. `attrs.NOTHING` cannot be used: it is the value of an attrs field without a default.
 _UNKNOWN: Any = object()
@@ -111,7 +111,7 @@ class FieldTypes:
         self._open, opened = set(), self._open  # an alias that recurs in a field ends at this class
         for field in fields(kind, self._hints(kind)):
             annotation = _substituted(field.annotation, meant)
-            text = text_of(annotation) or field.text or texts.get(field.name)
+            text = annotated_text(annotation) or field.text or texts.get(field.name)
             about = Field(description=text, json_schema_extra=_described(field.default))
             annotations[field.name] = Annotated[self.map(annotation), about]
             required |= {field.name} if field.required else set()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from attrs import frozen
 
 from toolloop.errors import BadTool
-from toolloop.tools.annotations import is_alias, own_doc, resolve, text_of
+from toolloop.tools.annotations import annotated_text, is_alias, own_doc, resolve
 from toolloop.tools.context import ToolContext
 
 if typing.TYPE_CHECKING:
@@ -117,7 +117,7 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
             contexts.append(parameter.name)
             continue
         parameters.append(parameter.replace(annotation=annotation))
-        if text := text_of(annotation):
+        if text := annotated_text(annotation):
             texts[parameter.name] = text
     # Only classes and aliases are kept, because annotations in a class refer to nothing else.
     classes = {key: value for key, value in local.items() if isinstance(value, type) or is_alias(value)}

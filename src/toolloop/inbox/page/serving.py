@@ -62,7 +62,7 @@ class TokenLogin:
         return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
 
-def serve(  # noqa: PLR0913 - the options of the command
+def serve_page(  # noqa: PLR0913 - the options of the command
     store: Store, *, host: str, port: int, who: Who | None, name: str, announce: Callable[[str], None]
 ) -> None:
     """Serve the page of a store until it is interrupted.

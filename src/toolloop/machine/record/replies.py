@@ -213,7 +213,7 @@ def acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
     return kept
 
 
-def ended(messages: Sequence[str]) -> list[str]:
+def close_paused(messages: Sequence[str]) -> list[str]:
     """Return the messages of a finished turn. If a paused reply is last, the thinking at its end is left out."""
     kept = list(messages)
     while ends_in_reply(kept):
@@ -236,7 +236,7 @@ def ends_in_server_call(message: str) -> bool:
     return bool(blocks) and blocks[-1]["type"] in _SERVER_CALLS
 
 
-def open_server_calls(messages: Iterable[str]) -> set[str]:
+def server_calls_without_results(messages: Iterable[str]) -> set[str]:
     """Return the ids of the server calls without a result in these messages."""
     texts = list(messages)
     if not any(word in text for text in texts for word in _SERVER_WORDS):  # the usual case, without decoding
@@ -263,7 +263,7 @@ def without_open_calls(messages: Sequence[str]) -> list[str]:
     """Return the messages without calls that only a resumption may follow, and without messages left empty by that."""
     if not any(word in text for text in messages for word in _RESUMED):  # the usual case, without decoding
         return list(messages)
-    kept = _without(messages, open_server_calls(messages))
+    kept = _without(messages, server_calls_without_results(messages))
     while lost := _answered_code_calls(kept):
         kept = _without(kept, lost)
     return kept

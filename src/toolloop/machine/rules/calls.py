@@ -25,7 +25,7 @@ from toolloop.machine.values.calls import (
 )
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.setup import Setup, Texts
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 
 LATEST = 253_402_300_799.0  # the latest time of a datetime, in the year 9999
 
@@ -70,7 +70,7 @@ def judge(  # noqa: PLR0911 - one return for each result
             call = call._replace(status=Status.WAITING, why=result.why, reason=result.reason, decision=None)
             return call._replace(expires_at=deadline(setup, now, result.expires_in), preview=result.preview)
         case Reject() if call.started:
-            text = say(texts, "uncertain", reason="it could not be run again")
+            text = fill_text(texts, "uncertain", reason="it could not be run again")
             return settle(call, error_result(text, Outcome.UNCERTAIN))
         case Reject():
             return settle(call, error_result(result.text, result.outcome))
@@ -263,9 +263,9 @@ def _settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
     if decision.kind == "answer":
         result = Result(decision.content or encode(""), decision.is_error, Outcome.ANSWERED)
     elif call.started:
-        result = error_result(say(texts, "uncertain", reason=decision.reason), Outcome.UNCERTAIN)
+        result = error_result(fill_text(texts, "uncertain", reason=decision.reason), Outcome.UNCERTAIN)
     else:
-        result = error_result(say(texts, "denied", reason=decision.reason), Outcome.DENIED)
+        result = error_result(fill_text(texts, "denied", reason=decision.reason), Outcome.DENIED)
     return settle(call, result)._replace(decision=decision)
 
 
@@ -305,7 +305,7 @@ def ended(call: Call, result: Result | None, setup: Setup) -> Call:
     if result is not None:
         return settle(call, result)
     if setup.repeatable(call.name):
-        return settle(call, error_result(say(setup.texts, "cancelled"), Outcome.CANCELLED))
+        return settle(call, error_result(fill_text(setup.texts, "cancelled"), Outcome.CANCELLED))
     return mark_interrupted(call, setup)
 
 
@@ -328,10 +328,10 @@ def _settle_open(call: Call, texts: Texts) -> Call:
     if call.status is Status.SETTLED:
         return call
     if call.status is Status.RUNNING:
-        return settle(call, error_result(say(texts, "cancelled"), Outcome.CANCELLED))
+        return settle(call, error_result(fill_text(texts, "cancelled"), Outcome.CANCELLED))
     if call.started:
-        return settle(call, error_result(say(texts, "uncertain", reason="the loop stopped"), Outcome.UNCERTAIN))
-    return settle(call, error_result(say(texts, "not_run"), Outcome.NOT_RUN))
+        return settle(call, error_result(fill_text(texts, "uncertain", reason="the loop stopped"), Outcome.UNCERTAIN))
+    return settle(call, error_result(fill_text(texts, "not_run"), Outcome.NOT_RUN))
 
 
 # --- other drivers and copies ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from toolloop.machine.rules.calls import error_result, replace_calls, settle
 from toolloop.machine.rules.grants import ask_where_gone
 from toolloop.machine.values.calls import Call, Outcome, Status
 from toolloop.machine.values.setup import Texts
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 
 
 def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
@@ -37,7 +37,7 @@ def is_expired(call: Call, now: float) -> bool:
 
 def _expired(call: Call, texts: Texts) -> Call:
     if call.started:  # it ran once, was interrupted, and waits for the decision whether to run again
-        text = say(texts, "uncertain", reason="no decision on a rerun arrived in time")
+        text = fill_text(texts, "uncertain", reason="no decision on a rerun arrived in time")
     else:
-        text = say(texts, "expired")
+        text = fill_text(texts, "expired")
     return settle(call, error_result(text, Outcome.EXPIRED))

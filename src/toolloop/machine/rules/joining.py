@@ -8,7 +8,12 @@ from typing import Any
 from attrs import evolve
 
 from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Waiting
-from toolloop.machine.record.replies import drop_unfinished, ended, open_server_calls, without_open_calls
+from toolloop.machine.record.replies import (
+    close_paused,
+    drop_unfinished,
+    server_calls_without_results,
+    without_open_calls,
+)
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.repetition import count_round
 from toolloop.machine.values.calls import Call, Result
@@ -16,7 +21,7 @@ from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.stop_reasons import PAUSE
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import LIMITS, Termination
 
 # A note may be added to a result of these kinds of blocks. The API does not accept text beside other kinds.
@@ -64,7 +69,7 @@ def answer_to(loop: Loop, round_: Round) -> str:
 
 def stays_unjoined(asked: Sequence[str], round_: Round) -> bool:
     """Return whether only results may follow a round, because code made its calls or a server call is open."""
-    return any(call.by_code for call in round_.calls) or bool(open_server_calls(asked))
+    return any(call.by_code for call in round_.calls) or bool(server_calls_without_results(asked))
 
 
 def _without_marks(text: str) -> str:
@@ -87,7 +92,7 @@ def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
 
     The open round, the unjoined messages and the container are cleared. `changes`: new values of other fields.
     """
-    history = loop.messages.extend(ended(without_open_calls(messages)))
+    history = loop.messages.extend(close_paused(without_open_calls(messages)))
     if loop.queued:
         history, last = _part_system(history)
         history = history.extend((*loop.queued, *last))
@@ -161,7 +166,7 @@ def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
     results, notes = [], []
     for call, result in [(call, call.result) for call in round_.calls if call.result is not None]:
         if call.edited is not None and call.started:
-            note = {"type": "text", "text": say(texts, "edited", id=call.id, name=call.name, input=call.edited)}
+            note = {"type": "text", "text": fill_text(texts, "edited", id=call.id, name=call.name, input=call.edited)}
             content = decode(result.content)
             inside = [{"type": "text", "text": content}] if isinstance(content, str) else content
             if all(block["type"] in _TAKES_TEXT for block in inside):

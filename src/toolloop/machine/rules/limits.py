@@ -85,7 +85,7 @@ def room_for_tools(loop: Loop) -> int | None:
     return None if limit is None else max(0, limit - len(loop.started))
 
 
-def room_for_requests(loop: Loop, in_progress: int) -> int | None:
+def requests_left(loop: Loop, in_progress: int) -> int | None:
     """Return how many more requests the budget allows inside the calls of a loop; None means no limit.
 
     Args:

@@ -15,7 +15,7 @@ from toolloop.machine.record.loop import Loop, Repetition
 from toolloop.machine.values.calls import Call, Status
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.setup import LoopDetection
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import LoopDetected
 
 
@@ -50,7 +50,7 @@ def warn(loop: Loop, found: LoopDetected) -> Loop:
     wanted = loop.setup.loop_detection
     if wanted is None or wanted.action != "inject_warning":
         return loop
-    text = say(loop.setup.texts, "loop_warning", name=found.tool_name, count=found.count)
+    text = fill_text(loop.setup.texts, "loop_warning", name=found.tool_name, count=found.count)
     warning = f'{{"role":"user","content":{encode(text)}}}'
     queued = (warning, *without_warning(loop))
     return loop._replace(queued=queued, repetition=evolve(loop.repetition, warning=warning))

@@ -25,7 +25,7 @@ PLACES: dict[str, dict[str, str]] = {
 }
 
 
-def say(texts: Texts, which: str, /, **places: object) -> str:
+def fill_text(texts: Texts, which: str, /, **places: object) -> str:
     """Return one of the texts, filled in. Return the default text if it is blank or cannot be filled in."""
     try:
         text: str = getattr(texts, which).format(**places)

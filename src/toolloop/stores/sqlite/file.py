@@ -17,7 +17,7 @@ from toolloop.errors import StoreError, UnreadableSnapshot
 
 T = TypeVar("T")
 
-FORMAT: Final = 1  # SQLite's user_version
+FILE_FORMAT: Final = 1  # SQLite's user_version
 APPLICATION_ID: Final = int.from_bytes(b"tlop")
 
 _SCHEMA = (
@@ -57,7 +57,7 @@ _SCHEMA = (
         SELECT loop_id, place & 0xffffffff AS seq, id, body, text
         FROM loops JOIN events ON place BETWEEN (number << 32) AND (number << 32 | 0xffffffff) ORDER BY place""",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {FORMAT}",
+    f"PRAGMA user_version = {FILE_FORMAT}",
 )
 _FULL = 2  # of PRAGMA synchronous
 _PAGE_SIZE = 8192  # with SQLite's default of 4096, events of about 1 KB leave an eighth of the file unused
@@ -306,10 +306,10 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
             f"{path} is an SQLite database of another program (application_id {owner}). It was not changed. Give the "
             "store its own file"
         )
-    if version != FORMAT:
+    if version != FILE_FORMAT:
         raise UnreadableSnapshot(
-            f"{path} is a store of format {version}, but this version of toolloop reads format {FORMAT}. It was not "
-            "changed. Use the version of toolloop that wrote it, or a newer one"
+            f"{path} is a store of format {version}, but this version of toolloop reads format {FILE_FORMAT}. It was "
+            "not changed. Use the version of toolloop that wrote it, or a newer one"
         )
     return False
 

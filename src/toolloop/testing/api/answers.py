@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from toolloop.testing.api.signing import Memory, Signer
     from toolloop.testing.api.threads import Threads
 
-Answer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
-APIScript = Iterable[Answer] | Callable[[dict[str, Any]], Answer]
+APIAnswer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
+APIScript = Iterable[APIAnswer] | Callable[[dict[str, Any]], APIAnswer]
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream; charset=utf-8"
@@ -79,7 +79,7 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - see above
             return _error(asked.id, 500, "api_error", f"the script raised {error!r}", _NO_RETRY), []
 
-    def _ready(self, answer: Answer | None, asked: Incoming) -> Answered | None:
+    def _ready(self, answer: APIAnswer | None, asked: Incoming) -> Answered | None:
         match answer:
             case None:
                 text = f"the script has run out: there is no answer for {asked.id}"

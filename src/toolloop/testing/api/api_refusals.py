@@ -36,7 +36,7 @@ class Refusal:
 
 
 @frozen
-class Context:
+class RequestContext:
     """The headers of a request, and the server's memory of its own replies.
 
     Args:

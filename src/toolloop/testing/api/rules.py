@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from toolloop._messages.check import check
 from toolloop._messages.models import takes_thinking
 from toolloop._messages.rounds import open_code_calls, open_server_calls
-from toolloop.testing.api.api_refusals import NEWEST_VERSION, Context, Refusal
-from toolloop.testing.api.shapes import Path, mismatches
-from toolloop.testing.api.signing import blocks_of
+from toolloop.testing.api.api_refusals import NEWEST_VERSION, Refusal, RequestContext
+from toolloop.testing.api.shapes import JSONPath, mismatches
+from toolloop.testing.api.signing import content_blocks
 
 if TYPE_CHECKING:
     from toolloop._messages.rules import Problem
@@ -34,7 +34,7 @@ _ERROR_CODES = {"compaction-place": "compaction_block_misplaced", "tool-referenc
 _REPLY_ONLY = ("context_management", "stop_sequences", "output_format")
 
 
-def judge(body: Any, context: Context, signer: Signer | None) -> Refusal | None:
+def find_broken_rule(body: Any, context: RequestContext, signer: Signer | None) -> Refusal | None:
     """Return the first broken rule, which the API would report, or None if it accepts the request.
 
     Args:
@@ -64,7 +64,7 @@ def _unencodable(body: Any) -> Refusal | None:
     return None
 
 
-def _misshapen(body: Any, context: Context) -> Refusal | None:
+def _misshapen(body: Any, context: RequestContext) -> Refusal | None:
     if isinstance(body, dict) and context.version < NEWEST_VERSION:
         body = {name: value for name, value in body.items() if name not in _SAMPLING}
     for path, message in mismatches(body, context):
@@ -73,7 +73,7 @@ def _misshapen(body: Any, context: Context) -> Refusal | None:
     return None
 
 
-def _is_own(body: dict[str, Any], path: Path, context: Context) -> bool:
+def _is_own(body: dict[str, Any], path: JSONPath, context: RequestContext) -> bool:
     """Return whether the path is inside a block that the server itself sent, including new keys and types."""
     match path:
         case ("messages", int(number), "content", int(place), *_):
@@ -116,14 +116,16 @@ def _forces_a_tool(body: dict[str, Any]) -> bool:
     return (body.get("tool_choice") or {}).get("type") in {"any", "tool"}
 
 
-def _compaction(body: dict[str, Any], context: Context) -> Refusal | None:
+def _compaction(body: dict[str, Any], context: RequestContext) -> Refusal | None:
     """Check that a request for a compaction has content to summarize, and asks for nothing else (rule 36)."""
     given = [name for name in _REPLY_ONLY if body.get(name)]
     given += ["tool_choice"] if _forces_a_tool(body) else []
     given += ["output_config.format"] if (body.get("output_config") or {}).get("format") else []
     if given:
         return Refusal(f"compaction: cannot be combined with `{given[0]}`")
-    spoken = [block for each in body["messages"] if each["role"] != "system" for block in blocks_of(each["content"])]
+    spoken = [
+        block for each in body["messages"] if each["role"] != "system" for block in content_blocks(each["content"])
+    ]
     if all(block["type"] == "compaction" for block in spoken):
         text = "messages: there is no `user` or `assistant` content to summarize"
         return Refusal(text, error_code="compaction_nothing_to_summarize")
@@ -133,12 +135,14 @@ def _compaction(body: dict[str, Any], context: Context) -> Refusal | None:
     return None
 
 
-def _is_paused(body: dict[str, Any], context: Context) -> bool:
+def _is_paused(body: dict[str, Any], context: RequestContext) -> bool:
     last = itertools.takewhile(lambda message: message["role"] == "assistant", reversed(body["messages"]))
-    return context.is_paused([block for message in reversed(list(last)) for block in blocks_of(message["content"])])
+    return context.is_paused(
+        [block for message in reversed(list(last)) for block in content_blocks(message["content"])]
+    )
 
 
-def _history(body: dict[str, Any], context: Context) -> Refusal | None:
+def _history(body: dict[str, Any], context: RequestContext) -> Refusal | None:
     problems = check(
         body["messages"], model=body["model"], tools=body.get("tools") or [], thinking=body.get("thinking")
     )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from attrs import frozen
 
 from toolloop.testing.api.answers import Answering, APIScript, Incoming, refused
-from toolloop.testing.api.api_refusals import NEWEST_VERSION, Context, Refusal
+from toolloop.testing.api.api_refusals import NEWEST_VERSION, Refusal, RequestContext
 from toolloop.testing.api.http import Answered, Asked, Loopback
-from toolloop.testing.api.rules import judge
+from toolloop.testing.api.rules import find_broken_rule
 from toolloop.testing.api.signing import Memory, Signer
 from toolloop.testing.api.streams import Delivery, RecordedStream
 from toolloop.testing.api.threads import Threads
@@ -212,13 +212,13 @@ class FakeMessagesAPI:
             return Refusal("x-api-key header is required", 401, "authentication_error")
         if len(asked.body) > MOST_BYTES:
             return Refusal("Request exceeds the maximum size", 413, "request_too_large")
-        context = Context(
+        context = RequestContext(
             betas=betas,
             version=asked.headers.get("anthropic-version", NEWEST_VERSION),
             is_own=self._memory.is_own,
             is_paused=self._memory.is_paused,
         )
-        return judge(body, context, self._signer)
+        return find_broken_rule(body, context, self._signer)
 
 
 def _decoded(body: bytes) -> tuple[Any, str | None]:

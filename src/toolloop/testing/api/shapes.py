@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Required, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
-    from toolloop.testing.api.api_refusals import Context
+    from toolloop.testing.api.api_refusals import RequestContext
 
-Path = tuple[str | int, ...]
-Found = Iterator[tuple[Path, str]]
+JSONPath = tuple[str | int, ...]
+Found = Iterator[tuple[JSONPath, str]]
 
 EXTRA = "Extra inputs are not permitted"
 _OBJECT = "Input should be an object"
@@ -43,7 +43,7 @@ _BETAS: dict[str, tuple[str, ...]] = {
 }
 
 
-def mismatches(body: Any, context: Context) -> list[tuple[Path, str]]:
+def mismatches(body: Any, context: RequestContext) -> list[tuple[JSONPath, str]]:
     """Compare a request with the SDK's types.
 
     Args:
@@ -77,10 +77,10 @@ def _tags(hint: Any) -> list[str]:
 
 
 class _Walk:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RequestContext) -> None:
         self._context = context
 
-    def value(self, value: Any, hint: Any, path: Path) -> Found:
+    def value(self, value: Any, hint: Any, path: JSONPath) -> Found:
         """Compare a value with any type that occurs in the SDK's parameter types."""
         origin, arms = get_origin(hint), get_args(hint)
         if _is_record(hint):
@@ -95,7 +95,7 @@ class _Walk:
         elif not _fits(value, hint):
             yield path, f"Input should be {_name(hint)}"
 
-    def record(self, value: Any, record: Any, path: Path) -> Found:
+    def record(self, value: Any, record: Any, path: JSONPath) -> Found:
         """Compare an object with a `TypedDict`."""
         if not isinstance(value, dict):
             yield path, _OBJECT
@@ -110,7 +110,7 @@ class _Walk:
             elif item is not None or get_origin(hint) is Required:
                 yield from self.value(item, hint, (*path, name))
 
-    def _union(self, value: Any, arms: tuple[Any, ...], path: Path) -> Found:
+    def _union(self, value: Any, arms: tuple[Any, ...], path: JSONPath) -> Found:
         records = [arm for arm in arms if _is_record(arm)]
         if isinstance(value, dict) and len(records) > 1:
             yield from self._tagged(value, records, path)
@@ -122,7 +122,7 @@ class _Walk:
             # The arm with the deepest mismatch is the most likely one.
             yield from max(reversed(found), key=lambda mismatches: max(len(where) for where, _ in mismatches))
 
-    def _tagged(self, value: dict[str, Any], records: list[Any], path: Path) -> Found:
+    def _tagged(self, value: dict[str, Any], records: list[Any], path: JSONPath) -> Found:
         key = "role" if "role" in _keys(records[0]) else "type"
         hints = [(_keys(record)[key], record) for record in records]
         by_tag = {tag: record for hint, record in hints for tag in _tags(hint)}
@@ -145,7 +145,7 @@ class _Walk:
                 yield inside, EXTRA
             yield from self.record(value, by_tag[tag], inside)
 
-    def _is_on(self, path: Path) -> bool:
+    def _is_on(self, path: JSONPath) -> bool:
         betas = _BETAS.get(".".join(part for part in path if isinstance(part, str)))
         return betas is None or self._context.has_beta(betas)
 

@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 from toolloop._messages.models import binds_thinking
-from toolloop.testing.api.api_refusals import THINKING_CONTROLS, Context, Refusal
+from toolloop.testing.api.api_refusals import THINKING_CONTROLS, Refusal, RequestContext
 
 Block = dict[str, Any]
 
@@ -25,7 +25,7 @@ _COUNT = 4
 _PAUSES = ("pause_turn", "compaction")
 
 
-def blocks_of(content: Any) -> list[Block]:
+def content_blocks(content: Any) -> list[Block]:
     """Return the content of a message as blocks: a string is one text block."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
 
@@ -49,11 +49,11 @@ def _unmarked(value: Any) -> Any:
 
 def _chain(body: dict[str, Any]) -> list[bytes]:
     """Return a digest of system prompt, tools and the first N blocks for each N."""
-    chain = [_digest([blocks_of(body.get("system")), body.get("tools") or []])]
+    chain = [_digest([content_blocks(body.get("system")), body.get("tools") or []])]
     for message in body["messages"]:
-        for block in blocks_of(message.get("content")):
+        for block in content_blocks(message.get("content")):
             is_result = block["type"] == "tool_result" and isinstance(block.get("content"), str)
-            normal = {**block, "content": blocks_of(block["content"])} if is_result else block
+            normal = {**block, "content": content_blocks(block["content"])} if is_result else block
             chain.append(hashlib.sha256(chain[-1] + _digest([message["role"], normal])).digest()[:_PART])
     return chain
 
@@ -84,7 +84,7 @@ class Signer:
             return block
         return {**block, "signature": self._signature("compaction", _summary(block), b"")}
 
-    def check(self, body: dict[str, Any], context: Context) -> Refusal | None:
+    def check(self, body: dict[str, Any], context: RequestContext) -> Refusal | None:
         """Check that the server sent every signed block, and every bound thinking block in this conversation.
 
         Blocks before a compaction are not checked, because the model does not see them.
@@ -92,7 +92,7 @@ class Signer:
         placed = [
             (f"messages.{number}.content.{place}", message["role"], block)
             for number, message in enumerate(body["messages"])
-            for place, block in enumerate(blocks_of(message.get("content")))
+            for place, block in enumerate(content_blocks(message.get("content")))
         ]
         start = max((index for index, (_, _, block) in enumerate(placed) if summarizes(block)), default=0)
         thinks = any(block["type"] in THINKING for _, _, block in placed[start:])
@@ -150,7 +150,7 @@ def _holds(claim: bytes, chain: list[bytes], roles: list[str]) -> bool:
     return count <= len(roles) and claim[_COUNT:] == chain[count] and set(roles[count:]) <= {"assistant"}
 
 
-def _other_conversation(context: Context) -> str:
+def _other_conversation(context: RequestContext) -> str:
     beta = f" That setting requires the `{THINKING_CONTROLS}` value in the `anthropic-beta` header."
     return (
         ". The block is bound to a different conversation. Remove the block, or set "

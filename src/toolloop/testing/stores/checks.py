@@ -28,7 +28,7 @@ def ids(store: Store, loop_id: str = "loop") -> list[str]:
     return [entry.id for entry in store.load(loop_id).entries]
 
 
-def listed(store: Store, *status: str) -> list[str]:
+def list_ids(store: Store, *status: str) -> list[str]:
     """Return the ids of the loops, or of the loops with this status."""
     return [loop.loop_id for loop in store.list(*status)]
 
@@ -39,7 +39,7 @@ def same(what: str, got: object, expected: object) -> None:
         raise AssertionError(f"{what}: expected {expected!r:.200}, got {got!r:.200}")
 
 
-def refused(
+def check_refused(
     what: str, kind: type[Exception] | tuple[type[Exception], ...], act: Callable[[], object], **attributes: object
 ) -> None:
     """Fail unless a function raises an exception of this class, with these attributes."""

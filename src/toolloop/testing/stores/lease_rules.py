@@ -15,11 +15,11 @@ from toolloop.testing.stores.checks import (
     ROUNDS,
     MakeStore,
     at_once,
+    check_refused,
     emptied,
     entries,
     ids,
-    listed,
-    refused,
+    list_ids,
     same,
     two_stores,
     winner,
@@ -48,10 +48,10 @@ def a_lease_keeps_others_out(make: MakeStore) -> None:
     lease = store.renew(lease, until=-1.0)
     for owner in ("you", "me"):
         act = partial(store.acquire, "loop", owner, until=9.0)
-        refused(f"acquire() by {owner!r}", Conflict, act, **_parts(lease))
+        check_refused(f"acquire() by {owner!r}", Conflict, act, **_parts(lease))
     for token in (lease.token + 1, max(lease.token - 1, 0)):
         act = partial(store.acquire, "loop", "you", until=9.0, instead_of=token)
-        refused("acquire(instead_of=...) of another token", Conflict, act, **_parts(lease))
+        check_refused("acquire(instead_of=...) of another token", Conflict, act, **_parts(lease))
     same("lease() after it", store.lease("loop"), lease)
     store.create("other", [], head=READY)
     same("acquire() of another loop", store.acquire("other", "you", until=9.0).owner, "you")
@@ -64,7 +64,7 @@ def a_lease_can_be_taken_over(make: MakeStore) -> None:
     same("lease() after it", store.lease("loop"), taken)
     same("its owner", taken.owner, "you")
     act = partial(store.acquire, "loop", "they", until=9.0, instead_of=lease.token)
-    refused("the same again", Conflict, act, **_parts(taken))
+    check_refused("the same again", Conflict, act, **_parts(taken))
     store.release(taken)
     again = store.acquire("loop", "they", until=9.0, instead_of=taken.token)
     same("lease() after a lease that was released was taken over", store.lease("loop"), again)
@@ -90,11 +90,13 @@ def a_lease_is_renewed_by_its_holder(make: MakeStore) -> None:
         same("lease() after it", store.lease("loop"), evolve(lease, until=until))
     taken = store.acquire("loop", "you", until=9.0, instead_of=lease.token)
     act = partial(store.renew, lease, until=99.0)
-    refused("renew() of a lease that was taken over", Conflict, act, **_parts(taken))
+    check_refused("renew() of a lease that was taken over", Conflict, act, **_parts(taken))
     same("lease() after it", store.lease("loop"), taken)
     store.release(taken)
     act = partial(store.renew, taken, until=99.0)
-    refused("renew() of a lease that was released", Conflict, act, loop_id="loop", owner=None, until=None, token=None)
+    check_refused(
+        "renew() of a lease that was released", Conflict, act, loop_id="loop", owner=None, until=None, token=None
+    )
     same("lease() after it", store.lease("loop"), None)
 
 
@@ -120,18 +122,18 @@ def an_append_may_need_a_lease(make: MakeStore) -> None:
     same("append() without one", store.append("loop", entries("c"), expected_rev=2), 3)
     store.create("other", entries("a"), head=READY)
     act = partial(store.append, "other", entries("b"), expected_rev=1, lease=lease)
-    refused("append() under the lease of another loop", Conflict, act)
+    check_refused("append() under the lease of another loop", Conflict, act)
     taken = store.acquire("loop", "you", until=9.0, instead_of=lease.token)
     same("append() under the new lease", store.append("loop", entries("d"), expected_rev=3, lease=taken), 4)
     for names, expected in (("x", 4), ("x", 1), ("x", None), ("a", 4), ("", 4)):
         act = partial(store.append, "loop", entries(*names), expected_rev=expected, head=Head("ended"), lease=lease)
         what = f"append({names!r}, expected_rev={expected}) under a lease that was taken over"
-        refused(what, Conflict, act, **_parts(taken))
+        check_refused(what, Conflict, act, **_parts(taken))
     same("the events after it", ids(store), [*"abcd"])
-    same("the loops with the new status after it", listed(store, "ended"), [])
+    same("the loops with the new status after it", list_ids(store, "ended"), [])
     store.release(taken)
     act = partial(store.append, "loop", entries("x"), expected_rev=4, lease=taken)
-    refused("append() under a lease that was released", Conflict, act)
+    check_refused("append() under a lease that was released", Conflict, act)
 
 
 def _parts(lease: Lease) -> dict[str, Any]:

@@ -14,7 +14,17 @@ from attrs import evolve
 from toolloop.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
-from toolloop.testing.stores.checks import READY, MakeStore, emptied, entries, ids, listed, refused, same, with_loop
+from toolloop.testing.stores.checks import (
+    READY,
+    MakeStore,
+    check_refused,
+    emptied,
+    entries,
+    ids,
+    list_ids,
+    same,
+    with_loop,
+)
 from toolloop.testing.stores.lease_rules import LEASE_RULES
 
 # Texts that are easily confused with other texts, or with other values.
@@ -48,9 +58,9 @@ def a_loop_is_created_once(make: MakeStore) -> None:
     """`create` with an id that exists raises `Conflict`, and changes nothing."""
     store = with_loop(make, "a")
     act = partial(store.create, "loop", entries("b"), head=Head("ended"))
-    refused("create() of a loop that exists", Conflict, act, loop_id="loop", owner=None, until=None, token=None)
+    check_refused("create() of a loop that exists", Conflict, act, loop_id="loop", owner=None, until=None, token=None)
     same("the events after it", ids(store), ["a"])
-    same("the loops with the old status after it", listed(store, "runnable"), ["loop"])
+    same("the loops with the old status after it", list_ids(store, "runnable"), ["loop"])
 
 
 def an_append_expects_the_revision(make: MakeStore) -> None:
@@ -58,9 +68,9 @@ def an_append_expects_the_revision(make: MakeStore) -> None:
     store = with_loop(make, "a", "b")
     for expected in (0, 1, 3):
         act = partial(store.append, "loop", entries("c"), expected_rev=expected, head=Head("ended"))
-        refused(f"append(expected_rev={expected}) at revision 2", StaleRevision, act, loop_id="loop", rev=2)
+        check_refused(f"append(expected_rev={expected}) at revision 2", StaleRevision, act, loop_id="loop", rev=2)
     same("the events after it", ids(store), ["a", "b"])
-    same("the loops with the old status after it", listed(store, "runnable"), ["loop"])
+    same("the loops with the old status after it", list_ids(store, "runnable"), ["loop"])
     for at, name in enumerate("cd", 3):
         same("append(expected_rev=None)", store.append("loop", entries(name), expected_rev=None), at)
     same("the events after it", ids(store), [*"abcd"])
@@ -72,10 +82,10 @@ def an_event_is_stored_once(make: MakeStore) -> None:
     for expected in (0, 2, 9, None):
         got = store.append("loop", [Entry("b", "else"), *entries("a")], expected_rev=expected, head=Head("ended"))
         same(f"append(expected_rev={expected}) of known events", got, 2)
-    same("the loops with the old status after it", listed(store, "runnable"), ["loop"])
+    same("the loops with the old status after it", list_ids(store, "runnable"), ["loop"])
     same("load() after it", store.load("loop").entries, tuple(entries("a", "b")))
     act = partial(store.append, "loop", entries("b", "c"), expected_rev=1)
-    refused("append() of a known and a new event at a stale revision", StaleRevision, act)
+    check_refused("append() of a known and a new event at a stale revision", StaleRevision, act)
     same("append() of a known and two new events", store.append("loop", entries("c", "b", "d"), expected_rev=2), 4)
     same("the events after it", ids(store), [*"abcd"])
     store.create("other", entries("a"), head=READY)
@@ -100,7 +110,7 @@ def a_list_describes_each_loop(make: MakeStore) -> None:
         row = StoredLoop("loop", shown, rev, None, 1.5, {"owner": "ana", "tag": ""})
         same(f"list() after append(head={head})", store.list(), [row])
         same(f"head() after append(head={head})", store.head("loop"), row)
-    same("the loops with an earlier status", listed(store, "needs_decision"), [])
+    same("the loops with an earlier status", list_ids(store, "needs_decision"), [])
     before, lease = store.head("loop"), store.acquire("loop", "me", until=3.25)
     same("list() of a leased loop", store.list("running"), [evolve(before, lease=lease)])
 
@@ -113,12 +123,12 @@ def a_head_is_replaced_alone(make: MakeStore) -> None:
     same("the head after it", store.head("loop").head, head)
     for expected in (1, 3):
         act = partial(store.append, "loop", [], expected_rev=expected, head=READY)
-        refused(f"append(expected_rev={expected}) of nothing", StaleRevision, act)
+        check_refused(f"append(expected_rev={expected}) of nothing", StaleRevision, act)
     same("append() of nothing at all", store.append("loop", [], expected_rev=2), 2)
     same("the head after that", store.head("loop").head, head)
     other = evolve(head, changed=9.0, notified={"a": ""})
     act = partial(store.append, "loop", [], expected_rev=2, head=READY, instead_of=other)
-    refused("append(instead_of) of a head that is not there", StaleRevision, act)
+    check_refused("append(instead_of) of a head that is not there", StaleRevision, act)
     same("the head after it", store.head("loop").head, head)
     same("append(instead_of) of the head", store.append("loop", [], expected_rev=2, head=other, instead_of=head), 2)
     same("the head after it", store.head("loop").head, other)
@@ -141,7 +151,7 @@ def another_loop_of_the_same_id_is_refused(make: MakeStore) -> None:
     for names in ("bac", ""):
         store.create("loop", entries(*names), head=READY)
         for what, act in acts.items():
-            refused(f"{what} to a loop that was created again", LoopNotFound, act, loop_id="loop")
+            check_refused(f"{what} to a loop that was created again", LoopNotFound, act, loop_id="loop")
         same("the events of that", ids(store), [*names])
         same("the lease of that", store.lease("loop"), None)
         store.delete("loop")
@@ -154,10 +164,10 @@ def a_list_has_the_newest_first(make: MakeStore) -> None:
         store.create(loop_id, entries("1"), head=READY)
     store.append("m", entries("2"), expected_rev=1, head=Head("ended"))
     store.acquire("a", "me", until=1.0)
-    same("list()", listed(store), [*"bzam"])
+    same("list()", list_ids(store), [*"bzam"])
     store.delete("a")
     store.create("a", [], head=READY)
-    same("list() after a loop was created again", listed(store), [*"abzm"])
+    same("list() after a loop was created again", list_ids(store), [*"abzm"])
 
 
 def a_list_is_read_by_status_and_by_page(make: MakeStore) -> None:
@@ -229,8 +239,8 @@ def a_deleted_loop_is_gone(make: MakeStore) -> None:
         store.create(loop_id, entries("a", "b"), head=READY)
         store.acquire(loop_id, "me", until=1.0)
     store.delete("one")
-    refused("load() of it", LoopNotFound, lambda: store.load("one"))
-    same("list() after it", listed(store), ["two"])
+    check_refused("load() of it", LoopNotFound, lambda: store.load("one"))
+    same("list() after it", list_ids(store), ["two"])
     same("the events of the other", ids(store, "two"), ["a", "b"])
     same("create() of the id again", store.create("one", entries("a"), head=Head("ended")), 1)
     same("the events of that", ids(store, "one"), ["a"])
@@ -261,7 +271,7 @@ def a_missing_loop_is_named(make: MakeStore) -> None:
         "renew()": lambda: store.renew(lease, until=2.0),
     }
     for what, act in acts.items():
-        refused(what, LoopNotFound, act, loop_id="ghost")
+        check_refused(what, LoopNotFound, act, loop_id="ghost")
     store.release(lease)
     same("list() after it", store.list(), [])
 
@@ -333,7 +343,7 @@ def bad_arguments_are_refused(make: MakeStore) -> None:
         for name in good:
             for bad in _BAD[name]:
                 act = partial(getattr(store, method), **{**good, name: bad})
-                refused(f"{method}({name}={bad!r:.40})", (TypeError, ValueError), act)
+                check_refused(f"{method}({name}={bad!r:.40})", (TypeError, ValueError), act)
     same("the events after it", ids(store), ["a"])
     same("list() after it", store.list(), [StoredLoop("loop", READY.behind(READY), 1)])
 
@@ -342,7 +352,7 @@ def damage_is_found(make: MakeStore, damage: Callable[[], object]) -> None:
     """`load` of a journal with a damaged event raises `UnreadableSnapshot`."""
     store = with_loop(make, *"abc")
     damage()
-    refused("load() of a damaged journal", UnreadableSnapshot, partial(store.load, "loop"))
+    check_refused("load() of a damaged journal", UnreadableSnapshot, partial(store.load, "loop"))
 
 
 _RULES = (

@@ -13,7 +13,7 @@ from toolloop._messages.blocks import BLOCKS, kinds_taken
 from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
-from toolloop.machine.values.texts import say
+from toolloop.machine.values.texts import fill_text
 from toolloop.tools.failures import shortened
 from toolloop.tools.responses.adapter import ToolResponseAdapter
 from toolloop.tools.responses.content import content_of, following, listed
@@ -58,7 +58,7 @@ class ResultMaker:
     def timed_out(self, seconds: float, *, left_behind: bool) -> Result:
         """Return the error result for a timeout. `left_behind` means that the tool may still run in its thread."""
         LOG.warning("a tool exceeded its timeout", extra={"tool": self.call.name, "call_id": self.call.id})
-        text = say(self.texts, "left_behind" if left_behind else "timed_out", seconds=f"{seconds:g}")
+        text = fill_text(self.texts, "left_behind" if left_behind else "timed_out", seconds=f"{seconds:g}")
         return Result(encode(text), is_error=True, outcome=Outcome.TIMED_OUT)
 
     def sendable(self, content: Any, *, is_error: bool = False) -> JSON:
@@ -114,7 +114,7 @@ class ResultMaker:
         if _is_one_text(content):
             content = content[0]["text"]
         if isinstance(content, str):
-            content = say(self.texts, "failed", error=content)
+            content = fill_text(self.texts, "failed", error=content)
         return Result(encode(content), is_error=True, outcome=Outcome.FAILED)
 
 

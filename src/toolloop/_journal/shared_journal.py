@@ -1,4 +1,4 @@
-"""A journal in a store, to which other processes may append too.
+"""A journal in a store, which other processes may append to as well.
 
 An append names the revision that it follows. If other events were stored first, they are read, and the pending records
 are rebased on them. After an error or an interrupt, it is unknown whether an append was stored. So it is repeated with
@@ -15,7 +15,7 @@ from typing import Any
 
 from toolloop._interface.heads import head_of
 from toolloop._journal.event_bus import EventBus
-from toolloop._journal.journal import Command, Journal, Kind, PendingRecord, id_of, is_new_turn, kind_of, new_id
+from toolloop._journal.journal import Journal, Kind, MakeEvent, PendingRecord, id_of, is_new_turn, new_id, record_kind
 from toolloop._journal.rebasing import (
     Rebase,
     follow,
@@ -36,7 +36,7 @@ from toolloop.machine.tree import step
 from toolloop.stores.protocol import Entry, Head, Lease, Store
 
 
-class StoredJournal(Journal):
+class SharedJournal(Journal):
     """A journal in a store.
 
     `io` is taken before `lock`, and held while the store works. An event loop must never wait for a store, so an async
@@ -117,13 +117,13 @@ class StoredJournal(Journal):
         After another driver took the loop over, only ends of runs are kept. All other events are rejected.
         """
         with self.lock:
-            item = PendingRecord(event, kind or kind_of(event), id or "", lease=self.lease)
+            item = PendingRecord(event, kind or record_kind(event), id or "", lease=self.lease)
             if self.lost is None or outlives_lease(event):
                 return self._add(item)
             item.rejection = self.lost
             return item
 
-    def say(self, command: Command, *, firm: bool = True, then: Command | None = None) -> None:
+    def say(self, command: MakeEvent, *, firm: bool = True, then: MakeEvent | None = None) -> None:
         """Record a command of the caller. See `Journal.say`. If commands are deferred, `tell` raises a conflict.
 
         `then`: a second command that follows and is stored with it. It may return None, and is never refused.
@@ -155,7 +155,7 @@ class StoredJournal(Journal):
             if then is not None and self._ask(then, firm=False):  # only after others' events
                 self.commit()
 
-    def _ask(self, command: Command, *, firm: bool) -> PendingRecord | None:
+    def _ask(self, command: MakeEvent, *, firm: bool) -> PendingRecord | None:
         event = command(self.state)
         if event is None:
             return None
