@@ -37,7 +37,7 @@ _ORIGIN = {
     "toolloop.stores.memory": ("MemoryStore",),
     "toolloop.stores.sqlite.store": ("SqliteStore",),
     "toolloop.tools.context": ("ToolContext",),
-    "toolloop.tools.failures": ("ToolError",),
+    "toolloop.tools.tool_errors": ("ToolError",),
     "toolloop.tools.function": ("Tool", "tool"),
     "toolloop.tools.registry": ("ToolRegistry",),
     "toolloop._worker.asynchronous": ("AsyncWorker",),

@@ -49,7 +49,7 @@ from toolloop.tools.calls import ToolResult
 from toolloop.stores.memory import MemoryStore
 from toolloop.stores.sqlite.store import SqliteStore
 from toolloop.tools.context import ToolContext
-from toolloop.tools.failures import ToolError
+from toolloop.tools.tool_errors import ToolError
 from toolloop.tools.function import Tool
 from toolloop.tools.function import tool
 from toolloop.tools.registry import ToolRegistry

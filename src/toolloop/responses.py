@@ -5,9 +5,9 @@ from toolloop.tools.responses.adapter import (
     AnthropicMessagesToolResponseAdapter as AnthropicMessagesToolResponseAdapter,
     ToolResponseAdapter as ToolResponseAdapter,
 )
-from toolloop.tools.responses.errors import Unsendable as Unsendable
+from toolloop.tools.responses.failure_texts import Unsendable as Unsendable
 from toolloop.tools.responses.filters import TruncateResults as TruncateResults
-from toolloop.tools.responses.types import (
+from toolloop.tools.responses.response_types import (
     EmptyResponse as EmptyResponse,
     FileResponse as FileResponse,
     JsonResponse as JsonResponse,

@@ -194,7 +194,7 @@ def test_what_is_public_says_so() -> None:
 def test_a_public_name_says_so_before_anybody_imported_it_there() -> None:
     """What a name shows does not depend on how it was reached."""
     told = run(
-        "import toolloop._handles.sync, toolloop._messages.rules, toolloop.tools.responses.types as types\n"
+        "import toolloop._handles.sync, toolloop._messages.rules, toolloop.tools.responses.response_types as types\n"
         "from toolloop._interface.results import Yielded\n"
         "print(Yielded, toolloop._messages.rules.Problem, types.TextResponse)"
     )

@@ -26,7 +26,7 @@ from tests.properties.drawn_programs import BINDS, FREE, THREAD_FAULTS
 from tests.properties.drawn_replies import NAMES, answers, messages
 from tests.properties.loop_under_test import LoopUnderTest, Setting
 from toolloop import Answer, Approve, Continue, Deny, Grant, LoopDetection, Rerun, Stop
-from toolloop._requests.thinking import hangs_on_thinking
+from toolloop._requests.left_out_thinking import hangs_on_thinking
 from toolloop.machine.record.loop import Failed, Finished, Judging, Ready, Running, Waiting
 
 SETTINGS = st.builds(

@@ -16,7 +16,7 @@ from tests.providers.events import streamed
 from tests.providers.server import MESSAGE, Answer, serving
 from tests.providers.test_other_clients import CONTENT, LONG, RUNS, ask, read
 from toolloop.errors import ModelError
-from toolloop.providers.failures import broken_off
+from toolloop.providers.sdk_errors import broken_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

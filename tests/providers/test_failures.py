@@ -15,7 +15,7 @@ from tests.providers.asking import FACES, KEY, Face, ask, request
 from tests.providers.server import Answer, message, refusal, serving
 from toolloop.errors import ModelError, ProtocolError
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider
-from toolloop.providers.failures import retry_after
+from toolloop.providers.sdk_errors import retry_after
 
 # messages-api.md section 5: status, error.type, class, and whether the same request may succeed.
 STATUSES: list[tuple[int, str, type[anthropic.APIStatusError], bool]] = [

@@ -7,7 +7,7 @@ from math import inf
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from toolloop._worker.rules import after_failure, due_at
+from toolloop._worker.due_loops import after_failure, due_at
 from toolloop.stores import Head, Lease, StoredLoop
 
 NOW = 1_800_000_000.0

@@ -11,8 +11,8 @@ from anyio.abc import TaskGroup
 
 from toolloop._drivers.event_loops import in_thread, is_cancelling_task, only_error, without_cancellation
 from toolloop._drivers.notifier import AsyncNotifier
+from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import AsyncUnread
-from toolloop._drivers.threads import OperationThreads
 from toolloop._engine.engine import Engine
 from toolloop._engine.operations import ModelRequest, Operation, exhaust
 from toolloop._engine.tool_calls import CallRun

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
 from toolloop._drivers.notifier import Notifier
+from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import Unread
-from toolloop._drivers.threads import OperationThreads
 from toolloop._engine.engine import Engine
 from toolloop._engine.operations import Operation, Question, exhaust
 from toolloop._engine.tool_calls import Steps

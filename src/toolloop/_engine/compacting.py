@@ -15,8 +15,8 @@ from attrs import evolve, frozen
 from toolloop._engine.failures import describe_error
 from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import all_params
+from toolloop._requests.left_out_thinking import hangs_on_thinking
 from toolloop._requests.params import RequestMaker, Secrets, without_answers
-from toolloop._requests.thinking import hangs_on_thinking
 from toolloop._usage import IterationUsage
 from toolloop.compaction.strategy import Edit, Strategy
 from toolloop.compaction.token_counts import TokenCounter

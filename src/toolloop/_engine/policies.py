@@ -38,8 +38,8 @@ from toolloop.machine.values.jsontext import a_type, decode, encode, well_formed
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.calls import Preview, ToolCall
-from toolloop.tools.failures import shortened
 from toolloop.tools.responses.results import kinds_for
+from toolloop.tools.tool_errors import shortened
 
 LOG = logging.getLogger("toolloop.tools")
 

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from toolloop._interface.decisions import refuse_invalid, to_texts
 from toolloop._interface.loop_params import all_params
-from toolloop._requests.thinking import has_lost_its_pause
+from toolloop._requests.left_out_thinking import has_lost_its_pause
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.record.loop import Finished, Judging, Loop, Requesting, Round, TooDeep
 from toolloop.machine.record.replies import ends_in_reply, ends_in_server_call, without_open_calls

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from toolloop._interface.drift import changes
-from toolloop._requests.thinking import newly_left_out
+from toolloop._requests.left_out_thinking import newly_left_out
 from toolloop.events import (
     BlocksLeftOut,
     CallDecided,

@@ -11,7 +11,7 @@ from toolloop._messages.parameters import check_parameters, check_references
 from toolloop._messages.reading import after_compaction, message_path, role_of, runs_of
 from toolloop._messages.rules import Level, Problem, Problems
 from toolloop._messages.shape import check_shape
-from toolloop._messages.turns import check_turns
+from toolloop._messages.turn_order import check_turns
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import well_formed
 

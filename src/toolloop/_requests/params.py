@@ -12,15 +12,15 @@ from toolloop._messages.blocks import MOST_CACHE_MARKS
 from toolloop._messages.reading import is_summary
 from toolloop._messages.rules import RULES, Problem
 from toolloop._public import set_module
+from toolloop._requests.left_out_thinking import ThinkingFilter, leaves_out, without_thinking
 from toolloop._requests.prefixes import Prefixes
-from toolloop._requests.thinking import ThinkingFilter, leaves_out, without_thinking
 from toolloop.errors import InvalidHistory
 from toolloop.machine.record.loop import Thread
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
+from toolloop.providers.message_threads import ThreadedRequest, betas_of, conversation_fingerprint, with_beta
 from toolloop.providers.protocol import Request, given
-from toolloop.providers.threads import ThreadedRequest, betas_of, conversation_fingerprint, with_beta
 
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
 # The loop reads these parameters, so they must be at the top level.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from toolloop.machine.values.chain import Chain
-from toolloop.providers.threads import conversation_fingerprint
+from toolloop.providers.message_threads import conversation_fingerprint
 
 
 class Prefixes:

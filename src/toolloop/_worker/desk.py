@@ -17,7 +17,7 @@ from toolloop._handles.handle import HandleBase
 from toolloop._interface.results import Error, Yielded
 from toolloop._journal.lease import has_ended
 from toolloop._journal.store_access import safely
-from toolloop._worker.rules import after_failure, due_at
+from toolloop._worker.due_loops import after_failure, due_at
 from toolloop.errors import (
     Conflict,
     IllegalCommand,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import frozen
 
 from toolloop._messages.reading import SERVER_CALLS, THINKING, is_server_result, kind_of
-from toolloop._requests.thinking import leaves_out
+from toolloop._requests.left_out_thinking import leaves_out
 from toolloop._usage import Usage, iterations_in
 from toolloop.compaction.tokens import Outline, estimate_tokens, message_tokens, outline
 from toolloop.machine.record.loop import Loop

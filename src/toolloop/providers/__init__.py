@@ -10,6 +10,7 @@ from toolloop.providers.anthropic import (
     AsyncAnthropicProvider as AsyncAnthropicProvider,
     provider_for as provider_for,
 )
+from toolloop.providers.message_threads import ThreadedRequest as ThreadedRequest
 from toolloop.providers.protocol import (
     OPTION_NAMES as OPTION_NAMES,
     SECRET_OPTIONS as SECRET_OPTIONS,
@@ -23,6 +24,5 @@ from toolloop.providers.protocol import (
 )
 from toolloop.providers.replies import as_sdk as as_sdk
 from toolloop.providers.streaming import AsyncEventStream as AsyncEventStream, EventStream as EventStream
-from toolloop.providers.threads import ThreadedRequest as ThreadedRequest
 
 _export(globals())

@@ -13,7 +13,7 @@ from attrs import frozen
 from toolloop.errors import ModelError, ProtocolError
 from toolloop.machine.record.replies import with_accepted_id
 from toolloop.machine.values.jsontext import JSON, decode, encode
-from toolloop.providers.failures import broken_off
+from toolloop.providers.sdk_errors import broken_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from attrs import field, frozen
 
 from toolloop.machine.values.jsontext import a_type, plain
-from toolloop.providers.failures import outside_errors
+from toolloop.providers.message_threads import sets_betas
 from toolloop.providers.replies import built_reply, parse_response
 from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments
+from toolloop.providers.sdk_errors import outside_errors
 from toolloop.providers.streaming import AsyncEventStream, EventStream, RawEvents, async_whole, whole
-from toolloop.providers.threads import sets_betas
 
 if TYPE_CHECKING:
     from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request

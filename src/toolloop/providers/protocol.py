@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.providers.threads import ThreadedRequest
+from toolloop.providers.message_threads import ThreadedRequest
 
 #: The parameters of `messages.create` and `beta.messages.create` that are not part of the body, in anthropic-sdk 2.11
 #: and 2.12. A test compares them.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from toolloop.errors import OutsideError
 from toolloop.machine.values.jsontext import JSON
 from toolloop.providers.accumulate import Accumulator
-from toolloop.providers.failures import outside_errors
 from toolloop.providers.protocol import Reply
 from toolloop.providers.replies import built_reply, parse_response, request_id_of
+from toolloop.providers.sdk_errors import outside_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping

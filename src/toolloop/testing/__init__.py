@@ -11,6 +11,7 @@ from toolloop.providers.scripted import (
     ScriptedProvider as ScriptedProvider,
 )
 from toolloop.testing.api.answers import APIScript as APIScript
+from toolloop.testing.api.conversations import RefuseThread as RefuseThread
 from toolloop.testing.api.replies import (
     Block as Block,
     Delayed as Delayed,
@@ -30,7 +31,6 @@ from toolloop.testing.api.replies import (
 )
 from toolloop.testing.api.server import FakeMessagesAPI as FakeMessagesAPI, RecordedRequest as RecordedRequest
 from toolloop.testing.api.streams import RecordedStream as RecordedStream, Streamed as Streamed, streamed as streamed
-from toolloop.testing.api.threads import RefuseThread as RefuseThread
 from toolloop.testing.crash import Crash as Crash, CrashReport as CrashReport, crash_everywhere as crash_everywhere
 from toolloop.testing.stores.rules import check_store as check_store
 

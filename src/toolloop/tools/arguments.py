@@ -17,8 +17,8 @@ from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, with_integers
 from toolloop.tools.annotations import resolve
 from toolloop.tools.class_fields import FieldTypes, default_json
-from toolloop.tools.failures import InvalidInput, path_text, shown
 from toolloop.tools.signature import check_properties
+from toolloop.tools.tool_errors import InvalidInput, path_text, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError

@@ -28,9 +28,9 @@ from toolloop.machine.values.setup import Approval, ToolEffect, ToolFacts
 from toolloop.tools.annotations import read_docstring
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval, Preview
-from toolloop.tools.failures import InvalidInput
 from toolloop.tools.options import api_fields, check_effect, check_preview, check_timeout
 from toolloop.tools.signature import Signature, check_name, read_signature
+from toolloop.tools.tool_errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

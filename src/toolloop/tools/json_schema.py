@@ -9,8 +9,8 @@ from attrs import frozen
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, plain
-from toolloop.tools.failures import InvalidInput, path_text, shortened, shown
 from toolloop.tools.signature import check_properties
+from toolloop.tools.tool_errors import InvalidInput, path_text, shortened, shown
 
 # Keywords that the API does not accept at the top level of an input schema.
 _COMBINED = ("anyOf", "oneOf", "allOf")

@@ -27,13 +27,13 @@ from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.setup import ToolEffect
 from toolloop.tools.calls import NeedsApproval
-from toolloop.tools.failures import ToolError
 from toolloop.tools.function import Tool
 from toolloop.tools.json_schema import JsonSchema
 from toolloop.tools.options import check_effect, check_timeout
 from toolloop.tools.responses.content import plain_text_of
-from toolloop.tools.responses.types import EmptyResponse, FileResponse, JsonResponse, LinkResponse, RawOutputs
+from toolloop.tools.responses.response_types import EmptyResponse, FileResponse, JsonResponse, LinkResponse, RawOutputs
 from toolloop.tools.signature import check_name
+from toolloop.tools.tool_errors import ToolError
 
 try:
     import jsonschema as _  # type: ignore[import-untyped] # noqa: F401 - the other half of the extra; it has no types

@@ -11,9 +11,9 @@ from attrs import frozen
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, plain
 from toolloop.tools.arguments import Arguments
-from toolloop.tools.failures import InvalidInput, shown
 from toolloop.tools.function import Tool, is_async
 from toolloop.tools.signature import check_name
+from toolloop.tools.tool_errors import InvalidInput, shown
 
 
 def as_tool(obj: object) -> Tool[..., Any]:

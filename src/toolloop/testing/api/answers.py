@@ -16,8 +16,8 @@ from toolloop.testing.api.streams import Delivery, Streamed, frames_of, frames_o
 
 if TYPE_CHECKING:
     from toolloop.testing.api.api_refusals import Refusal
+    from toolloop.testing.api.conversations import Threads
     from toolloop.testing.api.signing import Memory, Signer
-    from toolloop.testing.api.threads import Threads
 
 APIAnswer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
 APIScript = Iterable[APIAnswer] | Callable[[dict[str, Any]], APIAnswer]

@@ -12,19 +12,19 @@ from attrs import frozen
 
 from toolloop.testing.api.answers import Answering, APIScript, Incoming, refused
 from toolloop.testing.api.api_refusals import NEWEST_VERSION, Refusal, RequestContext
+from toolloop.testing.api.conversations import Threads
 from toolloop.testing.api.http import Answered, Asked, Loopback
 from toolloop.testing.api.rules import find_broken_rule
 from toolloop.testing.api.signing import Memory, Signer
 from toolloop.testing.api.streams import Delivery, RecordedStream
-from toolloop.testing.api.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anthropic import Anthropic, AsyncAnthropic
 
+    from toolloop.testing.api.conversations import RefuseThread
     from toolloop.testing.api.replies import Delayed
-    from toolloop.testing.api.threads import RefuseThread
 
 MOST_BYTES = 32 * 1024 * 1024
 _MESSAGES = "/v1/messages"

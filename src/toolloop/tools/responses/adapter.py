@@ -14,8 +14,8 @@ from toolloop._messages.blocks import BLOCKS, kinds_taken, type_of
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
 from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
-from toolloop.tools.responses.errors import Unsendable, describe_failure
-from toolloop.tools.responses.types import RawOutputs
+from toolloop.tools.responses.failure_texts import Unsendable, describe_failure
+from toolloop.tools.responses.response_types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
 

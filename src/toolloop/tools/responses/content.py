@@ -10,10 +10,10 @@ from attrs import frozen
 
 from toolloop._messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits, type_of
 from toolloop.machine.values.jsontext import JSON, a_type, well_formed
-from toolloop.tools.responses.errors import Unsendable, describe_failure, headline
+from toolloop.tools.responses.failure_texts import Unsendable, describe_failure, headline
 from toolloop.tools.responses.files import block_of_file
 from toolloop.tools.responses.jsonable import to_json, to_json_text
-from toolloop.tools.responses.types import (
+from toolloop.tools.responses.response_types import (
     FILES,
     EmptyResponse,
     FileResponse,

@@ -11,8 +11,8 @@ from typing import Any
 
 from toolloop._messages.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, media_type_of
 from toolloop.machine.values.jsontext import JSON, well_formed
-from toolloop.tools.responses.errors import Unsendable
-from toolloop.tools.responses.types import FileResponse, mime_type_of
+from toolloop.tools.responses.failure_texts import Unsendable
+from toolloop.tools.responses.response_types import FileResponse, mime_type_of
 
 _MOST_BYTES = 23 * 1024 * 1024  # a request may have 32 MB, and base64 adds a third (source: messages-api, rule 1)
 _MOST_TITLE = 500  # characters of a document's title

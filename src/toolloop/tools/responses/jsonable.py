@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from toolloop.machine.values.jsontext import JSON, a_type, well_formed
-from toolloop.tools.responses.errors import Unsendable, headline
-from toolloop.tools.responses.types import EmptyResponse, JsonResponse, LinkResponse, Response, TextResponse
+from toolloop.tools.responses.failure_texts import Unsendable, headline
+from toolloop.tools.responses.response_types import EmptyResponse, JsonResponse, LinkResponse, Response, TextResponse
 
 _REMEDY = "return text, JSON values, a dataclass, an attrs class, a pydantic model or a response"
 

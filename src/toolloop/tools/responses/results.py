@@ -14,11 +14,11 @@ from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
-from toolloop.tools.failures import shortened
 from toolloop.tools.responses.adapter import ToolResponseAdapter
 from toolloop.tools.responses.content import content_of, following, listed
-from toolloop.tools.responses.errors import describe_failure
-from toolloop.tools.responses.types import RawOutputs
+from toolloop.tools.responses.failure_texts import describe_failure
+from toolloop.tools.responses.response_types import RawOutputs
+from toolloop.tools.tool_errors import shortened
 
 LOG = logging.getLogger("toolloop.tools")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.providers.threads import THREADS_BETA
+from toolloop.providers.message_threads import THREADS_BETA
 from toolloop.testing.api.api_refusals import Refusal
 
 Body = dict[str, Any]

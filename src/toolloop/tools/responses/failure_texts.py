@@ -8,7 +8,7 @@ from typing import Any
 
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import well_formed
-from toolloop.tools.failures import shortened
+from toolloop.tools.tool_errors import shortened
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run
 
