@@ -32,11 +32,11 @@ __all__ = [
     "DriftAdopted",
     "HistoryReplaced",
     "InputDelta",
-    "LoopDetected",
     "LoopFinished",
     "MessageHeld",
+    "ModelRequestFailed",
+    "RepetitionDetected",
     "RequestAnswered",
-    "RequestFailed",
     "RequestStarted",
     "ResultFiltered",
     "TextDelta",
@@ -80,7 +80,7 @@ class RequestAnswered(WatchEvent):
 
 
 @frozen
-class RequestFailed(WatchEvent):
+class ModelRequestFailed(WatchEvent):
     """A model request failed."""
 
     message: str
@@ -221,7 +221,7 @@ class MessageHeld(WatchEvent):
 
 
 @frozen
-class LoopDetected(WatchEvent):
+class RepetitionDetected(WatchEvent):
     """The model repeated a round. `tool_name`: the called tools; `count`: how often; `action`: as configured."""
 
     tool_name: str
@@ -323,7 +323,15 @@ class LoopObserver(Protocol):
 
 Observer = Callable[[WatchEvent], object] | LoopObserver
 
-__getattr__ = deprecated_names(
-    __name__,
-    {name: f"toolloop.types:{name}" for name in ("AsyncReplyStream", "AsyncTurnStream", "ReplyStream", "TurnStream")},
-)
+if not TYPE_CHECKING:  # to a type checker, a module-level `__getattr__` means that every name exists
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "LoopDetected": "toolloop.events:RepetitionDetected",
+            "RequestFailed": "toolloop.events:ModelRequestFailed",
+            **{
+                name: f"toolloop.types:{name}"
+                for name in ("AsyncReplyStream", "AsyncTurnStream", "ReplyStream", "TurnStream")
+            },
+        },
+    )

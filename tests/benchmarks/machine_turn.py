@@ -11,7 +11,7 @@ from tests.benchmarks import scenario
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Waiting
-from toolloop.machine.record.replies import Reply, read_reply
+from toolloop.machine.record.replies import ParsedReply, read_reply
 from toolloop.machine.tree import begin, outstanding, step
 from toolloop.machine.values.calls import Result
 from toolloop.machine.values.jsontext import encode
@@ -48,7 +48,7 @@ def conversation() -> Iterator[float]:
         yield time.process_time() - start
 
 
-def turn_of(state: State, reply: Reply, result: Result) -> State:
+def turn_of(state: State, reply: ParsedReply, result: Result) -> State:
     """One turn, in the order in which a driver goes: it asks what is outstanding, does it, and says what happened."""
     _only(state, SendRequest)
     state = step(state, ev.Requested())

@@ -19,7 +19,6 @@ import pytest
 import toolloop
 from scripts.surface import MODULES
 from tests.layout.test_surface import HEAVY
-from toolloop import events, types
 
 SOURCE = Path(toolloop.__file__).parent
 LAZY = ["toolloop", "toolloop.inbox", "toolloop.stores"]
@@ -215,10 +214,3 @@ def resolves(value: type) -> bool:
     except NameError:
         return False
     return True
-
-
-def test_a_stream_is_found_at_its_old_name_with_a_warning() -> None:
-    """`toolloop.events` defines the watch events alone; the streams are types of signatures."""
-    for name in ("AsyncReplyStream", "AsyncTurnStream", "ReplyStream", "TurnStream"):
-        with pytest.warns(DeprecationWarning, match=f"toolloop.events.{name} is now toolloop.types.{name}"):
-            assert getattr(events, name) is getattr(types, name)

@@ -14,7 +14,7 @@ from toolloop._journal.lease import DriverLease
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop.errors import StoreError
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.replies import Reply, read_reply
+from toolloop.machine.record.replies import ParsedReply, read_reply
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.calls import DecisionRecord, Wait, Why
@@ -35,7 +35,7 @@ def first(loop_id: str = ID) -> ev.Opened:
     return ev.Opened(setup, (encode({"role": "user", "content": "hi"}),))
 
 
-def answer(*calls: str) -> Reply:
+def answer(*calls: str) -> ParsedReply:
     """A reply that makes calls, each as its tool and its id, such as `pay:t1`; or the last one."""
     blocks: list[Any] = [
         {"type": "tool_use", "id": each.split(":")[1], "name": each.split(":")[0], "input": {}} for each in calls

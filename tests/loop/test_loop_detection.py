@@ -12,8 +12,8 @@ from tests.each import each
 from tests.loop.concurrency import async_wire, either_kind, run_async, sync_wire
 from tests.loop.support import completed, params, results_in, scene, user
 from toolloop import Completed, Continue, LoopConfig, LoopDetection, Texts, ToolLoopHandle, sub_loop, tool
-from toolloop.events import LoopDetected, LoopFinished, MessageHeld
-from toolloop.terminations import LoopDetected as Circle, NaturalEnd
+from toolloop.events import LoopFinished, MessageHeld, RepetitionDetected
+from toolloop.terminations import LoopDetected, NaturalEnd
 from toolloop.testing import ScriptedProvider, call, reply
 
 SEARCH = reply(calls=[("search", {"query": "the same"})])
@@ -41,7 +41,7 @@ class Lived:
     seen: list[Any] = field(factory=list)
 
     def circles(self) -> list[Any]:
-        return [event for event in self.seen if isinstance(event, LoopDetected)]
+        return [event for event in self.seen if isinstance(event, RepetitionDetected)]
 
 
 def live(kind: str, script: Any, **config: Any) -> Lived:
@@ -85,7 +85,7 @@ def test_warn_tells_of_the_repetition_once_and_goes_on(kind: str, caplog: pytest
     """Exactly one event, at the third time; and the loop goes on."""
     with caplog.at_level(logging.WARNING, "toolloop"):
         lived = live(kind, [SEARCH, SEARCH, SEARCH, END], loop_detection=LoopDetection())
-    assert lived.circles() == [LoopDetected(3, "search", 3, "warn")]
+    assert lived.circles() == [RepetitionDetected(3, "search", 3, "warn")]
     assert (lived.done.termination, lived.done.iterations) == (NaturalEnd(), 4)
     assert "identical arguments" not in str(lived.sent)
     (record,) = (known for known in caplog.records if "in a row" in known.message)
@@ -101,9 +101,9 @@ def test_stop_ends_the_loop_before_the_round_runs() -> None:
         asked.append(shown.name)
 
     lived = live("sync", [SEARCH] * 3, loop_detection=LoopDetection(action="stop"), on_tool_call=policy)
-    assert (lived.done.termination, lived.done.iterations) == (Circle("search", 3), 3)
+    assert (lived.done.termination, lived.done.iterations) == (LoopDetected("search", 3), 3)
     assert asked == ["search", "search"]
-    assert lived.seen[-2:] == [LoopDetected(3, "search", 3, "stop"), LoopFinished(3, Circle("search", 3))]
+    assert lived.seen[-2:] == [RepetitionDetected(3, "search", 3, "stop"), LoopFinished(3, LoopDetected("search", 3))]
 
 
 def test_inject_warning_tells_the_model() -> None:
@@ -115,7 +115,7 @@ def test_inject_warning_tells_the_model() -> None:
     assert "identical arguments" in told["content"]
     assert [block["content"] for block in results_in(results)] == ["nothing about the same"]
     assert "identical arguments" not in str(before)
-    assert lived.circles() == [LoopDetected(3, "search", 3, "inject_warning")]
+    assert lived.circles() == [RepetitionDetected(3, "search", 3, "inject_warning")]
     assert [event for event in lived.seen if isinstance(event, MessageHeld)] == [MessageHeld(3, 1)]
 
 
@@ -150,9 +150,9 @@ def test_a_snapshot_keeps_the_count_and_the_setting(action: Any) -> None:
         seen += turn.events
         handle = ToolLoopHandle.restore(handle.snapshot(), provider, tools=[search])
         handle.resume(Continue())
-    circles = [event for event in (*seen, *turn.events) if isinstance(event, LoopDetected)]
-    assert circles == [LoopDetected(3, "search", 3, action)]
-    assert turn.termination == (Circle("search", 3) if action == "stop" else NaturalEnd())
+    circles = [event for event in (*seen, *turn.events) if isinstance(event, RepetitionDetected)]
+    assert circles == [RepetitionDetected(3, "search", 3, action)]
+    assert turn.termination == (LoopDetected("search", 3) if action == "stop" else NaturalEnd())
     assert (warning("search", 3) in handle.messages) == (action == "inject_warning")
 
 
@@ -167,6 +167,6 @@ def test_a_loop_inside_a_call_is_looked_at_by_itself() -> None:
         assert completed(at.handle.run()).text == "end"
         (result,) = results_in(at.sent()[-1])
     assert (result["is_error"], "loop detected" in result["content"]) == (True, True)
-    assert [event for event in seen if isinstance(event, LoopDetected)] == [
-        LoopDetected(2, "search", 2, "stop", path=("t1",))
+    assert [event for event in seen if isinstance(event, RepetitionDetected)] == [
+        RepetitionDetected(2, "search", 2, "stop", path=("t1",))
     ]

@@ -12,7 +12,7 @@ from tests.loop.streams import read, text_in
 from tests.loop.support import TOOLS, params
 from tests.loop.talking import play
 from toolloop import AsyncToolLoopHandle, Completed, Error, ToolLoopHandle, Yielded
-from toolloop.events import InputDelta, RequestFailed, ThinkingDelta
+from toolloop.events import InputDelta, ModelRequestFailed, ThinkingDelta
 from toolloop.testing import FakeMessagesAPI, call, fault, reply, server_call, server_result, streamed
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=60).filter(str.strip)
@@ -78,7 +78,7 @@ async def told(handle: ToolLoopHandle | AsyncToolLoopHandle, api: FakeMessagesAP
     read_so_far = text_in(seen)
     if isinstance(turn, Error):
         assert is_odd
-        assert isinstance(seen[-1], RequestFailed)
+        assert isinstance(seen[-1], ModelRequestFailed)
         assert handle.messages == before
         assert handle.iterations == 0
         assert (turn.partial_text or "").replace("\n", "") == read_so_far.replace("\n", "")

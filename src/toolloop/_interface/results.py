@@ -395,7 +395,7 @@ class ToolLoopResult:
 
     Attributes:
         response: the last valid reply as received, or None.
-        termination: how the loop ended: `Unfinished()` if it did not, `Failed(error)` if the last turn was an `Error`.
+        termination: how the loop ended: `Unfinished()` if it did not, `Failed(error)` after an `Error`.
         error: the exception of that `Error`, or None.
 
     """

@@ -18,7 +18,7 @@ from toolloop.events import (
     Compacted,
     Delta,
     DriftAdopted,
-    LoopDetected,
+    RepetitionDetected,
     Source,
     ThreadRefused,
     WatchedLoop,
@@ -156,7 +156,7 @@ class EventBus:
         if LOG.isEnabledFor(logging.DEBUG):
             extra = {**self._extra, "event": type(event).__name__, **logged_fields(event)}
             LOG.debug("%s", type(event).__name__, extra=extra)
-        if isinstance(event, LoopDetected):
+        if isinstance(event, RepetitionDetected):
             found = {"tool": event.tool_name, "count": event.count}
             text = "the model made the same calls to %s %d times in a row"
             LOG.warning(text, *found.values(), extra=self._extra | found)

@@ -22,11 +22,11 @@ from toolloop.events import (
     DriftAdopted,
     HistoryReplaced,
     InputDelta,
-    LoopDetected,
     LoopFinished,
     MessageHeld,
+    ModelRequestFailed,
+    RepetitionDetected,
     RequestAnswered,
-    RequestFailed,
     RequestStarted,
     TextDelta,
     ThinkingDelta,
@@ -36,7 +36,7 @@ from toolloop.events import (
 )
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Judging, Loop, Round
-from toolloop.machine.record.replies import Reply, acceptable
+from toolloop.machine.record.replies import ParsedReply, acceptable
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.replying import detected
 from toolloop.machine.values.calls import Call, Status
@@ -108,7 +108,7 @@ def _replied(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:
 def _request_failed(_before: Loop, event: ev.RequestFailed, after: Loop) -> list[WatchEvent]:
     failure, thread = event.failure, event.thread
     refused = [] if thread is None or thread.refused is None else [ThreadRefused(after.iterations + 1, thread.refused)]
-    failed = [] if failure is None else [RequestFailed(after.iterations + 1, failure.message, failure.retryable)]
+    failed = [] if failure is None else [ModelRequestFailed(after.iterations + 1, failure.message, failure.retryable)]
     return [*refused, *failed]
 
 
@@ -128,7 +128,7 @@ def _repetition(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]
     found = detected(before) if wanted is not None and isinstance(before.phase, Judging) else None
     if found is None or wanted is None:
         return []
-    told = LoopDetected(after.iterations, found.tool_name, found.count, wanted.action)
+    told = RepetitionDetected(after.iterations, found.tool_name, found.count, wanted.action)
     return [told, MessageHeld(after.iterations, 1)] if wanted.action == "inject_warning" else [told]
 
 
@@ -222,7 +222,7 @@ def _proposed(calls: Sequence[Call], iteration: int) -> list[WatchEvent]:
     return [CallProposed(iteration, call.id, call.name) for call in calls]
 
 
-def _left_out(reply: Reply) -> tuple[str, ...]:
+def _left_out(reply: ParsedReply) -> tuple[str, ...]:
     """Return the kinds of the blocks of a joining reply that the API would refuse in a request."""
     action = STOP_REASONS.get(reply.stop_reason or "", ReplyAction.END)
     if action is ReplyAction.REFUSE:

@@ -112,7 +112,7 @@ class RunnerBase:
         return self._steps.handle.iterations
 
     def into_result(self) -> ToolLoopResult:
-        """Return the result so far; its termination is `Unfinished()` until the end, `Failed(error)` after an error."""
+        """Return the result so far; its termination is `Unfinished()` until the end, `Failed` after an error."""
         return self._steps.handle.into_result()
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 Not here: I/O, clocks, randomness, threads and logging.
 """
 
+from toolloop._names import deprecated_names as _deprecated_names
 from toolloop._public import export as _export
 from toolloop.machine.machine import TRANSITIONS as TRANSITIONS, allowed as allowed
 from toolloop.machine.queries import (
@@ -71,7 +72,7 @@ from toolloop.machine.record.loop import (
     WaitReason as WaitReason,
     round_of as round_of,
 )
-from toolloop.machine.record.replies import Reply as Reply, read_reply as read_reply
+from toolloop.machine.record.replies import ParsedReply as ParsedReply, read_reply as read_reply
 from toolloop.machine.record.state import Path as Path, State as State
 from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, outstanding as outstanding, step as step
 from toolloop.machine.values.calls import (
@@ -99,3 +100,4 @@ from toolloop.machine.values.splicing import Splice as Splice
 from toolloop.machine.values.stop_reasons import STOP_REASONS as STOP_REASONS, ReplyAction as ReplyAction
 
 _export(globals())
+__getattr__ = _deprecated_names(__name__, {"Reply": "toolloop.machine:ParsedReply"})

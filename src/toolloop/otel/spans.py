@@ -28,8 +28,8 @@ from toolloop.events import (
     CallWaiting,
     Delta,
     LoopFinished,
+    ModelRequestFailed,
     RequestAnswered,
-    RequestFailed,
     RequestStarted,
     WatchedLoop,
     WatchEvent,
@@ -107,7 +107,7 @@ class _LoopSpans:
                     self._streamed(event)
                 case RequestAnswered():
                     self._answered(event)
-                case RequestFailed():
+                case ModelRequestFailed():
                     self._failed(event)
                 case CallFinished() if (*event.path, event.call_id) in self._tools:
                     self._end_tool((*event.path, event.call_id), event.outcome, is_error=event.is_error)
@@ -170,7 +170,7 @@ class _LoopSpans:
             work.span.set_attribute("gen_ai.response.id", str(decode(answered.response).get("id")))
         work.end()
 
-    def _failed(self, event: RequestFailed) -> None:
+    def _failed(self, event: ModelRequestFailed) -> None:
         loops = self._above(event.path)
         error = loops[0].error if loops else None
         if (work := self._requests.pop(event.path, None)) is not None:  # the reply was invalid

@@ -20,7 +20,7 @@ import attrs
 from toolloop.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Loop, Phase, ResumePoint, Round, RoundCalls, round_of
-from toolloop.machine.record.replies import Reply, read_reply
+from toolloop.machine.record.replies import ParsedReply, read_reply
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
 from toolloop.machine.values.chain import Chain
@@ -127,8 +127,8 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_unstructure_hook(StrEnum, lambda item: item.value)
     converter.register_structure_hook(ReplyAction, lambda value, _: _action(value))
     converter.register_unstructure_hook(ReplyAction, lambda action: action.name)
-    converter.register_structure_hook(Reply, _reply)
-    converter.register_unstructure_hook(Reply, _from_reply)
+    converter.register_structure_hook(ParsedReply, _reply)
+    converter.register_unstructure_hook(ParsedReply, _from_reply)
     _register_tagged(converter, Termination, "kind", attrgetter("kind"))
     _register_tagged(converter, PolicyResult, "result", attrgetter("__name__"))
     _register_tagged(converter, Phase, "name", attrgetter("__name__"))
@@ -173,14 +173,14 @@ def _unfit(expected: str, value: JSON) -> _Unfit:
     return _Unfit(f"expected {expected}, got {type(value).__name__}")
 
 
-def _reply(value: JSON, _: Any) -> Reply:
+def _reply(value: JSON, _: Any) -> ParsedReply:
     if type(value) is not dict or not {"message"} <= value.keys() <= {"request_id", "message"}:
         raise _unfit("a reply with request_id and message", value)
     request_id, text = value.get("request_id"), _text(value["message"], str)
     return read_reply(decode(text), text=text, request_id=None if request_id is None else _text(request_id, str))
 
 
-def _from_reply(reply: Reply) -> dict[str, JSON]:
+def _from_reply(reply: ParsedReply) -> dict[str, JSON]:
     named = {} if reply.request_id is None else {"request_id": reply.request_id}
     return {**named, "message": reply.text}
 

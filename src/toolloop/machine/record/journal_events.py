@@ -13,7 +13,7 @@ from attrs import frozen
 
 from toolloop._usage import IterationUsage
 from toolloop.machine.record.loop import Failure, Thread
-from toolloop.machine.record.replies import Reply
+from toolloop.machine.record.replies import ParsedReply
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import DecisionRecord, PolicyResult, Result
 from toolloop.machine.values.setup import Limits, Setup
@@ -59,7 +59,7 @@ class Replied(Event):
 
     """
 
-    reply: Reply
+    reply: ParsedReply
     took: float = 0.0
     thread: Thread | None = None
 

@@ -33,7 +33,7 @@ _KEPT_OF_ID = 40  # how many characters of a replaced id are kept
 
 
 @frozen
-class Reply:
+class ParsedReply:
     """An answered request.
 
     Attributes:
@@ -76,7 +76,7 @@ def calls_in(blocks: Iterable[JSON]) -> tuple[Call, ...]:
     )
 
 
-def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = None) -> Reply:
+def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = None) -> ParsedReply:
     """Read the JSON of an API message.
 
     Args:
@@ -101,7 +101,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         whole = encode(dict(body)) if text is None else text
     except (TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the reply is not JSON: {error}") from error
-    return Reply(
+    return ParsedReply(
         text=whole,
         blocks=blocks,
         stop_reason=stop_reason,
@@ -311,7 +311,7 @@ def _own_id(block: JSON) -> str | None:
     return identity
 
 
-def action_of(reply: Reply) -> ReplyAction:
+def action_of(reply: ParsedReply) -> ReplyAction:
     """Return the action for a reply. An unknown stop reason ends the loop, and no call runs.
 
     Raises:

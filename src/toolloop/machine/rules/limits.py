@@ -9,7 +9,7 @@ from attrs import fields, frozen
 
 from toolloop.errors import ProtocolError
 from toolloop.machine.record.loop import Loop
-from toolloop.machine.record.replies import Reply
+from toolloop.machine.record.replies import ParsedReply
 from toolloop.machine.values.setup import Budget
 from toolloop.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
 
@@ -50,7 +50,7 @@ def before_request(loop: Loop) -> Termination | None:
     return None
 
 
-def refuse_too_many_calls(loop: Loop, reply: Reply) -> None:
+def refuse_too_many_calls(loop: Loop, reply: ParsedReply) -> None:
     """Refuse a reply with more client calls than the loop allows.
 
     Raises:
