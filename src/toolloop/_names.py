@@ -14,33 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def lazy_names(
-    package: str, origins: Mapping[str, tuple[str, ...]], modules: tuple[str, ...] = ()
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__all__`, `__getattr__` and `__dir__` of a package that imports its names on first use (PEP 562).
-
-    Args:
-        package: its name.
-        origins: the modules that define its names, and these names.
-        modules: its public modules.
-
-    """
-    names = {name: origin for origin, defined in origins.items() for name in defined}
-
-    def find_name(name: str) -> Any:
-        if name in modules:
-            return import_module(f"{package}.{name}")
-        if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
-        import_module("toolloop.machine")  # as a whole: threads that import parts of it may wait for each other
-        value = getattr(import_module(names[name]), name)
-        setattr(sys.modules[package], name, value)
-        return value
-
-    return sorted(names), find_name, lambda: sorted((*names, *modules))
-
-
-def deprecated_names(module: str, moved: Mapping[str, str]) -> Callable[[str], Any]:
+def deprecated_names(module: str, moved: Mapping[str, str], *, stacklevel: int = 2) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module some of whose names have moved. `moved`: name, then `module:name`."""
 
     def find_name(name: str) -> Any:
@@ -49,7 +23,38 @@ def deprecated_names(module: str, moved: Mapping[str, str]) -> Callable[[str], A
         import warnings  # noqa: PLC0415 - only who uses an old name pays for it
 
         origin, _, new = moved[name].partition(":")
-        warnings.warn(f"{module}.{name} is now {origin}.{new}", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{module}.{name} is now {origin}.{new}", DeprecationWarning, stacklevel=stacklevel)
         return getattr(import_module(origin), new)
 
     return find_name
+
+
+def lazy_names(
+    package: str,
+    origins: Mapping[str, tuple[str, ...]],
+    modules: tuple[str, ...] = (),
+    moved: Mapping[str, str] | None = None,
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__all__`, `__getattr__` and `__dir__` of a package that imports its names on first use (PEP 562).
+
+    Args:
+        package: its name.
+        origins: the modules that define its names, and these names.
+        modules: its public modules.
+        moved: as in `deprecated_names`.
+
+    """
+    names = {name: origin for origin, defined in origins.items() for name in defined}
+    find_old = deprecated_names(package, moved or {}, stacklevel=3)
+
+    def find_name(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        if name not in names:
+            return find_old(name)
+        import_module("toolloop.machine")  # as a whole: threads that import parts of it may wait for each other
+        value = getattr(import_module(names[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return sorted(names), find_name, lambda: sorted((*names, *modules))

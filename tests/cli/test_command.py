@@ -105,11 +105,11 @@ def test_the_json_of_list_is_stable(filled: Desk, toolloop: Command) -> None:
     assert [len(each["digest"]) for each in json.loads(out)[0]["pending"]] == [64, 64]
 
 
-def test_the_json_of_show_and_history_is_that_of_the_inbox(filled: Desk, toolloop: Command) -> None:
+def test_the_json_of_show_and_trail_is_that_of_the_inbox(filled: Desk, toolloop: Command) -> None:
     """As `Inbox.show` returns it, and an entry field by field."""
     assert json.loads(toolloop("show", "loop", "--json")[1]) == filled.inbox.show("loop")
     filled.inbox.decide("loop", {"c1": Approve({"to": "ana", "euros": 6}, by="bo", reason="more")})
-    assert json.loads(toolloop("history", "loop", "--json")[1]) == [
+    assert json.loads(toolloop("trail", "loop", "--json")[1]) == [
         {
             "kind": "approve",
             "at": NOW,
@@ -125,14 +125,14 @@ def test_the_json_of_show_and_history_is_that_of_the_inbox(filled: Desk, toolloo
 
 
 def test_decisions_are_made_from_a_terminal(filled: Desk, toolloop: Command) -> None:
-    """Approve with an edit, deny with a reason; then the loop goes on, and the history says who it was."""
+    """Approve with an edit, deny with a reason; then the loop goes on, and the trail says who it was."""
     code, out, _ = toolloop("approve", "loop", "c1", "--input", '{"to": "ana", "euros": 6}', "--by", "bo")
     assert (code, out) == (0, "Done. The loop is now: needs_decision\n")
     code, out, _ = toolloop("deny", "loop", "c2", "--reason", "too much", "--by", "bo", "--json")
     assert (code, json.loads(out)) == (0, {"loop_id": "loop", "status": "runnable"})
     filled.drive()
     assert filled.ran == ["ana 6"]
-    table = toolloop("history", "loop")[1]
+    table = toolloop("trail", "loop")[1]
     assert table.index("approve") < table.index("deny") < table.index("too much")
 
 
@@ -143,7 +143,7 @@ def test_an_answer_and_words_are_taken_and_a_loop_is_stopped(filled: Desk, tooll
     assert toolloop("answer", "loop", "c2", "likewise")[0] == 0
     assert toolloop("say", "loop", "Hurry", "--by", "bo")[1] == "Done. The loop is now: runnable\n"
     assert toolloop("stop", "loop", "--reason", "enough")[1] == "Done. The loop is now: ended\n"
-    assert [each.kind for each in filled.inbox.history("loop")] == ["answer", "answer", "say", "stop"]
+    assert [each.kind for each in filled.inbox.trail("loop")] == ["answer", "answer", "say", "stop"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_database_is_a_store_once_its_tables_are_created(toolloop: Command) ->
     Desk(store := PostgresStore(url)).drive()
     store.close()
     outputs.append(toolloop("approve", "loop", "c1", "--by", "ana", store=url))
-    outputs.append(toolloop("history", "loop", store=url))
+    outputs.append(toolloop("trail", "loop", store=url))
     assert [code for code, _, _ in outputs[4:]] == [0, 0]
     assert "ana" in outputs[5][1]
     outputs.append(toolloop("list", store=url.replace("host=", "host=/nowhere")))
@@ -231,12 +231,12 @@ def test_markup_of_a_model_is_shown_as_it_is(tmp_path: Path, toolloop: Command) 
     """Control characters are escaped, markup means nothing, in the conversation and in inputs, ids and metadata."""
     script = (reply(EVIL, calls=[call("pay", {"to": EVIL, "euros": 5}, id="c1")]), reply("Done"))
     desk("sqlite", tmp_path, script=script).drive(EVIL, metadata={"owner": EVIL})
-    for arguments in (("list",), ("show", EVIL), ("history", EVIL)):
+    for arguments in (("list",), ("show", EVIL), ("trail", EVIL)):
         code, out, _ = toolloop(*arguments)
         assert code == 0
         assert out.replace("\n", "").isprintable()
     assert toolloop("answer", EVIL, "c1", EVIL)[0] == 0
-    assert ":smile:" in toolloop("history", EVIL)[1]
+    assert ":smile:" in toolloop("trail", EVIL)[1]
     shown = toolloop("show", EVIL)[1]
     assert shown.count(r"\x1b[2J[red]x[/red] :smile: \u202e<b>\x07") >= 3
 
@@ -268,6 +268,15 @@ def test_a_terminal_shows_the_progress_of_a_loop_that_is_driven(filled: Desk, tm
         assert "Both are paid." in terminal.screen
 
 
+def test_history_is_a_deprecated_name_of_trail(filled: Desk, toolloop: Command) -> None:
+    """It prints the same, with a warning beside it."""
+    filled.inbox.stop("loop", by="ana")
+    old, new = toolloop("history", "loop", "--json"), toolloop("trail", "loop", "--json")
+    assert old[:2] == new[:2]
+    assert "`trail`" in old[2]
+    assert new[2] == ""
+
+
 def test_a_shell_completes_loops_and_calls(filled: Desk, tmp_path: Path) -> None:
     """As click's completion asks for them; without a store there is nothing, and no error."""
 
@@ -279,4 +288,4 @@ def test_a_shell_completes_loops_and_calls(filled: Desk, tmp_path: Path) -> None
     assert completed("show", store, begun="lo") == ["loop"]
     assert completed("approve", store, "loop", begun="") == ["c1", "c2"]
     assert completed("show", "none.db", begun="") == []
-    assert "history" in completed(begun="h")
+    assert "trail" in completed(begun="t")

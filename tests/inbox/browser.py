@@ -19,7 +19,7 @@ from attrs import define, field
 from playwright.sync_api import Browser, sync_playwright
 
 from toolloop import Ask, Inbox, MemoryStore, ToolLoopHandle, tool
-from toolloop.inbox import HistoryEntry, inbox_app
+from toolloop.inbox import TrailEntry, inbox_app
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -81,9 +81,9 @@ class Office:
     store: Store
     ran: list[Any] = field(factory=list)
 
-    def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
+    def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return who decided what."""
-        return Inbox(self.store).history(loop_id)
+        return Inbox(self.store).trail(loop_id)
 
     def decide(self, loop_id: str, decisions: dict[str, Any]) -> None:
         """Decide somewhere else than on the page."""

@@ -244,7 +244,7 @@ def test_two_people_who_decide_at_one_moment_are_both_heard(where: str, tmp_path
             assert (refused, at.status(), at.events().count("Continued")) == ([], "runnable", 1)
         else:
             ((told),) = refused
-            (entry,) = at.inbox.history("loop")
+            (entry,) = at.inbox.trail("loop")
             assert (told.by, told.decision) == (entry.by, "answer")
 
 
@@ -283,7 +283,7 @@ def test_two_processes_decide_the_same_call(tmp_path: Path) -> None:
         each.stdin.write("go\n")
         each.stdin.flush()
     said = [each.communicate(timeout=60)[0].strip() for each in programs]
-    (entry,) = at.inbox.history("loop")
+    (entry,) = at.inbox.trail("loop")
     assert sorted(said) == sorted(["decided", str(entry.by)])
 
 
@@ -300,7 +300,7 @@ def test_a_person_stops_a_loop_wherever_it_is() -> None:
     at.inbox.stop("loop", "again", by="bo")
     assert at.store.head("loop").rev == rev
     assert at.inbox.show("loop")["termination"] == "stop_condition"
-    assert [(entry.kind, entry.by, entry.reason) for entry in at.inbox.history("loop")] == [("stop", "ana", "enough")]
+    assert [(entry.kind, entry.by, entry.reason) for entry in at.inbox.trail("loop")] == [("stop", "ana", "enough")]
 
 
 def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
@@ -316,7 +316,7 @@ def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
     assert at.drive().unwrap().text == "Sure."
     texts = [message["content"] for message in at.inbox.show("loop")["messages"] if message["role"] == "user"]
     assert texts == ["Pay the bills", "And the rent", "Thanks", "Really"]
-    assert [(entry.kind, entry.by) for entry in at.inbox.history("loop")] == [("say", "ana"), ("say", "bo")]
+    assert [(entry.kind, entry.by) for entry in at.inbox.trail("loop")] == [("say", "ana"), ("say", "bo")]
     asking = Desk(MemoryStore())
     asking.drive()
     with pytest.raises(UndecidedCalls):
@@ -331,7 +331,7 @@ def test_a_person_has_a_failed_request_tried_again() -> None:
     assert (at.status(), at.store.head("loop").head.attempts) == ("runnable", 0)
     with pytest.raises(IllegalCommand, match="retry"):
         at.inbox.retry("loop")
-    assert [(entry.kind, entry.by) for entry in at.inbox.history("loop")] == [("retry", "ana")]
+    assert [(entry.kind, entry.by) for entry in at.inbox.trail("loop")] == [("retry", "ana")]
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -385,13 +385,13 @@ def test_a_loop_is_shown_as_it_was_at_one_moment() -> None:
     assert before["state"] != "Finished"
 
 
-def test_the_history_says_who_decided_what_when_and_why() -> None:
+def test_the_trail_says_who_decided_what_when_and_why() -> None:
     """People and policies, with what was proposed and what was decided."""
     policy: dict[str, Any] = {"on_tool_call": lambda call, _view: Deny("never to bo") if call.id == "c2" else None}
     at = Desk(MemoryStore(), config=policy)
     at.drive()
     at.inbox.decide("loop", {"c1": Approve(input={"to": "ana", "euros": 4}, by="ana", reason="four is enough")})
-    by_policy, by_person = at.inbox.history("loop")
+    by_policy, by_person = at.inbox.trail("loop")
     assert (by_policy.kind, by_policy.path, by_policy.reason, by_policy.by_policy) == (
         "deny",
         ("c2",),
@@ -404,12 +404,29 @@ def test_the_history_says_who_decided_what_when_and_why() -> None:
     assert by_person.at == datetime.fromtimestamp(at.now, UTC)
 
 
+def test_history_is_a_deprecated_name_of_trail() -> None:
+    """Both inboxes."""
+    at = Desk(MemoryStore())
+    at.drive()
+    at.inbox.stop("loop", by="ana")
+    with pytest.warns(DeprecationWarning, match=r"Inbox\.history\(\) is now Inbox\.trail\(\)") as caught:
+        assert at.inbox.history("loop") == at.inbox.trail("loop")
+    assert caught[0].filename == __file__
+
+    async def main() -> None:
+        inbox = AsyncInbox(at.store, clock=at.clock)
+        with pytest.warns(DeprecationWarning, match=r"AsyncInbox\.history\(\) is now AsyncInbox\.trail\(\)"):
+            assert await inbox.history("loop") == await inbox.trail("loop")
+
+    anyio.run(main)
+
+
 def test_a_loop_that_is_not_there_is_named() -> None:
     """By each method; none creates it."""
     inbox = Inbox(MemoryStore())
     acts: list[Callable[[], object]] = [
         lambda: inbox.show("ghost"),
-        lambda: inbox.history("ghost"),
+        lambda: inbox.trail("ghost"),
         lambda: inbox.decide("ghost", {"c1": Approve()}),
         lambda: inbox.stop("ghost"),
         lambda: inbox.say("ghost", "Hi"),
@@ -434,7 +451,7 @@ def test_the_async_inbox_does_the_same(tmp_path: Path) -> None:
         await inbox.decide("loop", {first: Approve(by="ana")})
         await inbox.redeem(token, Deny("no", by="bo"))
         assert (await inbox.show("loop"))["status"] == "runnable"
-        assert [entry.by for entry in await inbox.history("loop")] == ["ana", "bo"]
+        assert [entry.by for entry in await inbox.trail("loop")] == ["ana", "bo"]
         await inbox.say("loop", "Hurry", by="ana")
         await inbox.stop("loop", by="ana")
         with pytest.raises(IllegalCommand):

@@ -130,7 +130,7 @@ def test_a_refused_use_does_not_spend_a_link() -> None:
         with pytest.raises(IllegalCommand):
             at.inbox.redeem(token, decision)
     at.inbox.redeem(token, Approve(by="ana"))
-    assert [entry.kind for entry in at.inbox.history("loop")] == ["approve"]
+    assert [entry.kind for entry in at.inbox.trail("loop")] == ["approve"]
 
 
 @examples(60)

@@ -43,7 +43,7 @@ def filled(tmp_path: Path) -> Iterator[Visitor]:
 
 
 def kinds(visitor: Visitor, loop_id: str = "loop") -> list[tuple[str, str | None, str | None]]:
-    return [(each.kind, each.by, each.reason) for each in visitor.desk.inbox.history(loop_id)]
+    return [(each.kind, each.by, each.reason) for each in visitor.desk.inbox.trail(loop_id)]
 
 
 # --- what it shows and does ------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_an_edit_is_a_form_made_of_the_schema(filled: Visitor) -> None:
     filled.send("answer", content="by hand\r\ntoday", error="on")
     filled.desk.drive()
     assert filled.desk.ran == ["ana 6"]
-    assert [each.content for each in filled.desk.inbox.history("loop")] == [{"to": "ana", "euros": 6}, "by hand\ntoday"]
+    assert [each.content for each in filled.desk.inbox.trail("loop")] == [{"to": "ana", "euros": 6}, "by hand\ntoday"]
 
 
 @pytest.mark.parametrize(

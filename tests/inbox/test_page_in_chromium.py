@@ -143,7 +143,7 @@ def test_the_keyboard_alone_decides(here: Office, visit: Visit) -> None:
     page.keyboard.type("not today")
     page.keyboard.press("Enter")
     expect(page.get_by_text("not today")).to_be_visible()
-    assert [(each.kind, each.by) for each in here.history("rent")] == [("deny", "ana")]
+    assert [(each.kind, each.by) for each in here.trail("rent")] == [("deny", "ana")]
 
 
 def test_a_second_browser_is_told_who_decided(here: Office, visit: Visit) -> None:
@@ -200,7 +200,7 @@ def test_a_refused_edit_is_corrected_while_the_page_changes(here: Office, visit:
     expect(page.locator(".card")).to_have_count(1)
     page.get_by_role("button", name="Approve with these changes").click()
     expect(page.locator(".card")).to_have_count(0)
-    assert next(each.content for each in here.history("rent") if each.kind == "approve")["euros"] == 600
+    assert next(each.content for each in here.trail("rent") if each.kind == "approve")["euros"] == 600
 
 
 def test_markup_of_a_model_does_nothing(here: Office, visit: Visit) -> None:

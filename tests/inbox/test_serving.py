@@ -55,7 +55,7 @@ def test_the_link_in_the_terminal_lets_one_person_in(tmp_path: Path) -> None:
         with http.stream("GET", f"{base}/events") as stream:  # an open page does not hold up the end
             assert next(stream.iter_lines()) == "retry: 1000"
             assert http.post(f"{base}/decide", data=form | {"kind": "approve"}).status_code == 303
-    assert [(each.kind, each.by) for each in found.inbox.history("loop")] == [("approve", "ana")]
+    assert [(each.kind, each.by) for each in found.inbox.trail("loop")] == [("approve", "ana")]
 
 
 def test_a_function_names_the_person(tmp_path: Path) -> None:

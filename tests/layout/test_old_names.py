@@ -9,10 +9,7 @@ import pytest
 MOVED = [
     ("toolloop.events", "LoopDetected", "toolloop.events", "RepetitionDetected"),
     ("toolloop.events", "RequestFailed", "toolloop.events", "ModelRequestFailed"),
-    *(
-        ("toolloop.events", name, "toolloop.types", name)
-        for name in ("AsyncReplyStream", "AsyncTurnStream", "ReplyStream", "TurnStream")
-    ),
+    ("toolloop.inbox", "HistoryEntry", "toolloop.inbox", "TrailEntry"),
     ("toolloop.machine", "Reply", "toolloop.machine", "ParsedReply"),
 ]
 

@@ -216,7 +216,7 @@ def test_processes_share_a_database(database_site: Site, drivers: int, count: in
     check(site, loop_ids)
     assert set(Counter(map(tuple, site.witnessed("ran"))).values()) == {1}
     assert Counter(loop_id for loop_id, *_ in site.witnessed("told")) == dict.fromkeys(loop_ids, 1)
-    decided = [entry for loop_id in loop_ids for entry in Inbox(site.store).history(loop_id) if entry.by == "ana"]
+    decided = [entry for loop_id in loop_ids for entry in Inbox(site.store).trail(loop_id) if entry.by == "ana"]
     assert len(decided) == count
 
 

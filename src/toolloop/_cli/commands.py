@@ -82,13 +82,18 @@ def show(store: Store, loop: str, wait: bool, as_json: bool) -> None:
 @store_argument
 @loop_argument
 @json_option
-def history(store: Store, loop: str, as_json: bool) -> None:
+def trail(store: Store, loop: str, as_json: bool) -> None:
     """Show the decisions and messages of people, with time and reason."""
-    entries = Inbox(store).history(loop)
+    entries = Inbox(store).trail(loop)
     if as_json:
         output.print_json([asdict(entry) for entry in entries])
     else:
-        output.print_history(entries)
+        output.print_trail(entries)
+
+
+toolloop.add_command(
+    click.Command("history", params=trail.params, callback=trail.callback, hidden=True, deprecated="Use `trail`.")
+)
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from toolloop.inbox.items import HistoryEntry, ShownLoop
+from toolloop.inbox.items import ShownLoop, TrailEntry
 from toolloop.inbox.transcript import Part, fields_of, parts_of, readable, visible
 from toolloop.stores.protocol import StoredLoop
 
@@ -113,7 +113,7 @@ def print_loop(shown: ShownLoop) -> None:
     console.print(_text(_figures(shown) + (f" · left: {left}" if left else ""), "dim"))
 
 
-def print_history(entries: Iterable[HistoryEntry]) -> None:
+def print_trail(entries: Iterable[TrailEntry]) -> None:
     """Print the decisions and messages of people."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("when", "who", "what", "call", "reason", "content"):

@@ -2,18 +2,18 @@
 
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.inbox import Inbox
-from toolloop.inbox.items import HistoryEntry
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.items import InboxPage
 from toolloop.inbox.items import ShownLoop
+from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.page import inbox_app
 
 __all__ = [
     "AsyncInbox",
-    "HistoryEntry",
     "Inbox",
     "InboxCall",
     "InboxPage",
     "ShownLoop",
+    "TrailEntry",
     "inbox_app",
 ]

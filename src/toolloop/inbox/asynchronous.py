@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from toolloop._drivers.event_loops import in_thread
 from toolloop._interface.results import Shown
 from toolloop._public import set_module
 from toolloop.inbox.inbox import CallKey, Inbox
-from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
+from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.protocol import Store
@@ -34,9 +35,14 @@ class AsyncInbox:
         """See `Inbox.show`."""
         return await in_thread(partial(self._inbox.show, loop_id))
 
-    async def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
-        """See `Inbox.history`."""
-        return await in_thread(partial(self._inbox.history, loop_id))
+    async def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
+        """See `Inbox.trail`."""
+        return await in_thread(partial(self._inbox.trail, loop_id))
+
+    def history(self, loop_id: str) -> Awaitable[tuple[TrailEntry, ...]]:
+        """Return the audit trail. Deprecated: use `trail`."""
+        warnings.warn("AsyncInbox.history() is now AsyncInbox.trail()", DeprecationWarning, stacklevel=2)
+        return self.trail(loop_id)
 
     async def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
         """See `Inbox.decide`."""

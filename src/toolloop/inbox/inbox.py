@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,10 +30,10 @@ from toolloop.errors import (
     LoopNotFound,
     UnknownCall,
 )
-from toolloop.inbox.items import HistoryEntry, InboxCall, InboxPage, ShownLoop
+from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
 from toolloop.inbox.links import Link
 from toolloop.inbox.stored_tools import StoredTools
-from toolloop.inbox.trail import trail
+from toolloop.inbox.trail import read_trail
 from toolloop.machine.queries import is_empty, waiting
 from toolloop.machine.record.journal_events import Continued, Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
@@ -110,14 +111,19 @@ class Inbox:
             "schemas": dict(_schemas(state)),
         }
 
-    def history(self, loop_id: str) -> tuple[HistoryEntry, ...]:
+    def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return the audit trail from the journal, oldest entry first: decisions and commands, with name and reason.
 
         Raises:
             LoopNotFound: the loop does not exist.
 
         """
-        return tuple(trail(safely(loop_id, partial(self._store.load, loop_id)).entries))
+        return tuple(read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries))
+
+    def history(self, loop_id: str) -> tuple[TrailEntry, ...]:
+        """Return the audit trail. Deprecated: use `trail`."""
+        warnings.warn("Inbox.history() is now Inbox.trail()", DeprecationWarning, stacklevel=2)
+        return self.trail(loop_id)
 
     def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
         """Decide calls of a loop: all apply, or none does. If no call waits after that, the loop continues.
@@ -331,7 +337,7 @@ class Inbox:
     def _told(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
         """Return the error with the recorded decision, even if the round of the call is closed."""
         if error.decision is None:
-            entries = [entry for entry in self.history(loop_id) if entry.path and "/".join(entry.path) == error.call]
+            entries = [entry for entry in self.trail(loop_id) if entry.path and "/".join(entry.path) == error.call]
             if entries:
                 last = entries[-1]
                 by = "" if last.by is None else f" by {last.by}"

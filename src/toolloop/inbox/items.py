@@ -153,7 +153,7 @@ def _from_cursor(cursor: str) -> _Place:
 
 @set_module("toolloop.inbox")
 @frozen
-class HistoryEntry:
+class TrailEntry:
     """A command of a person, or a decision of a person or a policy.
 
     Attributes:

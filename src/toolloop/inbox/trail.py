@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from toolloop.inbox.items import HistoryEntry
+from toolloop.inbox.items import TrailEntry
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, round_of
 from toolloop.machine.record.state import Path, State
@@ -17,7 +17,7 @@ from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 
 
-def trail(entries: Iterable[Entry]) -> Iterator[HistoryEntry]:
+def read_trail(entries: Iterable[Entry]) -> Iterator[TrailEntry]:
     """Yield the commands of people and the decisions of people and policies, in order."""
     state: State | None = None
     for entry in entries:
@@ -27,7 +27,7 @@ def trail(entries: Iterable[Entry]) -> Iterator[HistoryEntry]:
             yield from _said(before, state, event)
 
 
-def _said(before: State, after: State, event: ev.Event) -> Iterator[HistoryEntry]:
+def _said(before: State, after: State, event: ev.Event) -> Iterator[TrailEntry]:
     at = datetime.fromtimestamp(after.root.now, UTC)
     match event:
         case ev.Decided():
@@ -38,22 +38,20 @@ def _said(before: State, after: State, event: ev.Event) -> Iterator[HistoryEntry
                 if isinstance(result, DecisionRecord):
                     yield _decision(before, (*event.path, call_id), result, at, by_policy=True)
         case ev.Stopped():
-            yield HistoryEntry("stop", at, event.by, event.reason)
+            yield TrailEntry("stop", at, event.by, event.reason)
         case ev.GrantRevoked():
-            yield HistoryEntry("revoke", at, event.by, content=event.grant_id)
+            yield TrailEntry("revoke", at, event.by, content=event.grant_id)
         case ev.Continued() | ev.FollowedUp() if event.messages:
-            yield HistoryEntry("say", at, event.by, content=[decode(text) for text in event.messages])
+            yield TrailEntry("say", at, event.by, content=[decode(text) for text in event.messages])
         case ev.Continued() if isinstance(before.root.phase, Failed):
-            yield HistoryEntry("retry", at, event.by)
+            yield TrailEntry("retry", at, event.by)
 
 
-def _decision(
-    state: State, path: Path, record: DecisionRecord, at: datetime, *, by_policy: bool = False
-) -> HistoryEntry:
+def _decision(state: State, path: Path, record: DecisionRecord, at: datetime, *, by_policy: bool = False) -> TrailEntry:
     call = _call_at(state, path)
     more: dict[str, Any] = {} if call is None else {"name": call.name, "input": decode(call.input)}
     content = None if record.content is None else decode(record.content)
-    return HistoryEntry(record.kind, at, record.by, record.reason, path, content=content, by_policy=by_policy, **more)
+    return TrailEntry(record.kind, at, record.by, record.reason, path, content=content, by_policy=by_policy, **more)
 
 
 def _call_at(state: State, path: Path) -> Call | None:

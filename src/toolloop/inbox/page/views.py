@@ -73,7 +73,7 @@ class Views:
     ) -> Response:
         version = await self._version(loop_id)
         shown = await self.inbox.show(loop_id)
-        entries = await self.inbox.history(loop_id)
+        entries = await self.inbox.trail(loop_id)
         decisions = {entry.path[0]: entry for entry in entries if len(entry.path) == 1}
         waiting = {call["id"] for call in shown["pending"] if len(call["path"]) == 1}
         conversation = [(part, decisions.get(part.id)) for part in parts_of(shown["messages"])]
