@@ -44,7 +44,8 @@ CONSTANTS = {
 HANDED_OUT = frozenset(
     [
         *("AsyncEventStream", "AsyncReplyStream", "AsyncTurnStream", "EventStream", "GivenGrant", "Grants"),
-        *("OpeningLoop", "ReplyStream", "SubLoop", "Tool", "ToolCall", "TurnStream", "View", "WatchedLoop", "Yielded"),
+        *("OpeningLoop", "PolicyView", "ReplyStream", "SubLoop", "Tool", "ToolCall", "TurnStream", "WatchedLoop"),
+        "Yielded",
     ]
 )
 

@@ -32,7 +32,7 @@ _ORIGIN = {
     "toolloop._handles.sync": ("ToolLoopHandle",),
     "toolloop._interface.loop_view": ("LoopView",),
     "toolloop._interface.results": ("Completed", "Error", "ToolLoopResult", "Yielded"),
-    "toolloop._interface.calls": ("View",),
+    "toolloop._interface.calls": ("PolicyView",),
     "toolloop.tools.calls": ("ToolCall", "ToolResult"),
     "toolloop.stores.memory": ("MemoryStore",),
     "toolloop.stores.sqlite.store": ("SqliteStore",),
@@ -60,4 +60,4 @@ _MODULES = (
     "tools",
     "types",
 )
-__all__, __getattr__, __dir__ = lazy_names(__name__, _ORIGIN, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _ORIGIN, _MODULES, moved={"View": "toolloop:PolicyView"})

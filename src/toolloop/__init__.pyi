@@ -43,7 +43,7 @@ from toolloop._interface.results import Completed
 from toolloop._interface.results import Error
 from toolloop._interface.results import ToolLoopResult
 from toolloop._interface.results import Yielded
-from toolloop._interface.calls import View
+from toolloop._interface.calls import PolicyView
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.calls import ToolResult
 from toolloop.stores.memory import MemoryStore
@@ -80,6 +80,7 @@ __all__ = [
     "LoopDetection",
     "LoopView",
     "MemoryStore",
+    "PolicyView",
     "Rerun",
     "SqliteStore",
     "Stop",
@@ -94,7 +95,6 @@ __all__ = [
     "ToolResult",
     "ToolRunner",
     "Usage",
-    "View",
     "Worker",
     "Yielded",
     "sub_loop",

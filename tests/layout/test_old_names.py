@@ -7,8 +7,13 @@ import importlib
 import pytest
 
 MOVED = [
+    ("toolloop", "View", "toolloop", "PolicyView"),
     ("toolloop.events", "LoopDetected", "toolloop.events", "RepetitionDetected"),
     ("toolloop.events", "RequestFailed", "toolloop.events", "ModelRequestFailed"),
+    *(
+        ("toolloop.events", name, "toolloop.types", name)
+        for name in ("AsyncReplyStream", "AsyncTurnStream", "ReplyStream", "TurnStream")
+    ),
     ("toolloop.inbox", "HistoryEntry", "toolloop.inbox", "TrailEntry"),
     ("toolloop.machine", "Reply", "toolloop.machine", "ParsedReply"),
 ]

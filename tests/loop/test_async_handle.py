@@ -14,8 +14,8 @@ from tests.loop.support import completed, yielded
 from toolloop import (
     Ask,
     Deny,
+    PolicyView,
     ToolCall,
-    View,
     Yielded,
     tool,
 )
@@ -55,10 +55,10 @@ def test_policies_stop_conditions_and_predicates_may_be_async(is_async: bool) ->
 
         return waiting if is_async else function
 
-    def policy(call: ToolCall, view: View) -> Any:
+    def policy(call: ToolCall, view: PolicyView) -> Any:
         return {"denied": Deny("never"), "asked": Ask("really?")}.get(call.input["word"])
 
-    def enough(view: View) -> Any:
+    def enough(view: PolicyView) -> Any:
         return "enough" if view.iteration == 2 else None
 
     def is_loud(call: ToolCall) -> bool:

@@ -9,7 +9,19 @@ from pydantic import AfterValidator
 
 from tests.each import each
 from tests.loop.support import params, results_in, scene, yielded
-from toolloop import Answer, Approve, Ask, Deny, LoopConfig, ToolCall, ToolContext, ToolLoopHandle, View, sub_loop, tool
+from toolloop import (
+    Answer,
+    Approve,
+    Ask,
+    Deny,
+    LoopConfig,
+    PolicyView,
+    ToolCall,
+    ToolContext,
+    ToolLoopHandle,
+    sub_loop,
+    tool,
+)
 from toolloop.testing import ScriptedProvider, call, reply
 
 WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
@@ -51,7 +63,7 @@ def test_a_policy_sees_the_call_and_the_loop() -> None:
     """It is asked for each call of the round, in order, before any runs."""
     seen: list[Any] = []
 
-    def policy(asked: ToolCall, view: View) -> None:
+    def policy(asked: ToolCall, view: PolicyView) -> None:
         seen.append((asked.name, asked.input, view.iteration, len(view.messages), view.reply["stop_reason"]))
 
     with scene([reply(calls=[ADD, WRITE])], on_tool_call=policy) as at:
@@ -75,7 +87,7 @@ def test_a_policy_that_says_nonsense_asks(answer: Any) -> None:
 def test_a_policy_that_raises_asks() -> None:
     """It fails closed, and says what was raised, not its contents."""
 
-    def policy(call: ToolCall, view: View) -> None:
+    def policy(call: ToolCall, view: PolicyView) -> None:
         raise LookupError("key sk-secret")
 
     with scene([reply(calls=[ADD])], on_tool_call=policy) as at:
@@ -105,7 +117,7 @@ def test_a_policy_runs_once_for_each_proposed_or_edited_input() -> None:
     """Once when proposed; once more after a human edit; never because somebody approved."""
     seen: list[Any] = []
 
-    def policy(asked: ToolCall, view: View) -> Ask:
+    def policy(asked: ToolCall, view: PolicyView) -> Ask:
         seen.append((asked.id, asked.effective_input["path"]))
         return Ask()
 
@@ -123,7 +135,7 @@ def test_a_policy_runs_once_for_each_proposed_or_edited_input() -> None:
 def test_after_an_edit_a_denial_of_the_policy_wins_and_its_ask_is_satisfied() -> None:
     """The policy judges again when the round is about to run."""
 
-    def policy(asked: ToolCall, view: View) -> Any:
+    def policy(asked: ToolCall, view: PolicyView) -> Any:
         return Deny("never there") if asked.effective_input["path"] == "z" else Ask()
 
     with scene([reply(calls=[WRITE]), reply("fine")], on_tool_call=policy) as at:

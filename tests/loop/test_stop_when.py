@@ -8,7 +8,7 @@ import pytest
 
 from tests.each import each
 from tests.loop.support import HUNDRED, scene, user
-from toolloop import LoopConfig, View
+from toolloop import LoopConfig, PolicyView
 from toolloop.terminations import NaturalEnd, StopCondition
 from toolloop.testing import call, reply
 
@@ -20,7 +20,7 @@ def test_the_repr_of_a_view_shows_no_contents() -> None:
     seen: list[str] = []
     with scene([reply("secret")], stop_when=lambda view: seen.append(repr(view))) as at:
         at.handle.run()
-        assert seen == ["<View of iteration 1>"]
+        assert seen == ["<PolicyView of iteration 1>"]
 
 
 def test_the_repr_of_a_configuration_shows_that_a_callable_is_set() -> None:
@@ -42,7 +42,7 @@ def test_it_sees_iteration_calls_results_and_usage() -> None:
     """It sees iteration, calls and results so far, and usage with this reply."""
     seen: list[Any] = []
 
-    def look(view: View) -> None:
+    def look(view: PolicyView) -> None:
         results = [result.content for result in view.results]
         seen.append((view.iteration, len(view.calls), results, view.total_usage.input_tokens))
 

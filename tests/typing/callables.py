@@ -7,38 +7,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toolloop import Approve, Ask, Deny, LoopConfig, Tool, ToolCall, View, tool
+from toolloop import Approve, Ask, Deny, LoopConfig, PolicyView, Tool, ToolCall, tool
 from toolloop.compaction import DropRounds, MaskResults
 from toolloop.events import WatchedLoop, WatchEvent
 from toolloop.otel import OpenTelemetry
 from toolloop.responses import TruncateResults
 
 
-def policy(call: ToolCall, view: View) -> Approve | Ask | None:
+def policy(call: ToolCall, view: PolicyView) -> Approve | Ask | None:
     return Ask(call.name) if view.iteration else Approve()
 
 
-async def asynchronous_policy(call: ToolCall, _view: View) -> Deny | None:
+async def asynchronous_policy(call: ToolCall, _view: PolicyView) -> Deny | None:
     return Deny(call.name)
 
 
-def policy_of_a_view(view: View) -> Deny:
+def policy_of_a_view(view: PolicyView) -> Deny:
     return Deny(str(view))
 
 
-def policy_with_a_word(_call: ToolCall, _view: View) -> str:
+def policy_with_a_word(_call: ToolCall, _view: PolicyView) -> str:
     return "approve"
 
 
-def stops(view: View) -> str | None:
+def stops(view: PolicyView) -> str | None:
     return "enough" if view.total_usage.output_tokens else None
 
 
-async def stops_later(view: View) -> bool:
+async def stops_later(view: PolicyView) -> bool:
     return view.iteration > 1
 
 
-def stops_by_number(view: View) -> float:
+def stops_by_number(view: PolicyView) -> float:
     return view.iteration / 2
 
 

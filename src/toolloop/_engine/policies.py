@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
-from toolloop._interface.calls import View
+from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig, Opinion, ResultFilter
 from toolloop._interface.decisions import to_record
 from toolloop.errors import IllegalCommand
@@ -67,7 +67,7 @@ class Policies:
 
         """
         if effect.stop_when and self.config.stop_when is not None:
-            stop = yield self.config.stop_when, (View(loop),)
+            stop = yield self.config.stop_when, (PolicyView(loop),)
             if stop:
                 return ev.Judged(path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
         results: list[tuple[str, PolicyResult]] = []
@@ -128,7 +128,7 @@ class Policies:
         policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
         shown = ToolCall(call, loop.setup, loop.iterations)
         if policy is not None:
-            opinion = yield from _asking_on_failure(policy, (shown, View(loop)))
+            opinion = yield from _asking_on_failure(policy, (shown, PolicyView(loop)))
             if isinstance(opinion, (Approve, Deny, Answer, Ask)):
                 digest = getattr(opinion, "digest", None)
                 is_bound = digest is None or digest == shown.digest

@@ -1,4 +1,4 @@
-"""Views of a loop: its calls for the caller, and `View` for policies and stop conditions."""
+"""Views of a loop: its calls for the caller, and `PolicyView` for policies and stop conditions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pending_calls(state: State) -> tuple[ToolCall, ...]:
 
 
 @set_module("toolloop")
-class View:
+class PolicyView:
     """A loop as a policy or a stop condition sees it.
 
     Attributes:
@@ -77,4 +77,4 @@ class View:
         ]
 
     def __repr__(self) -> str:
-        return f"<View of iteration {self.iteration}>"
+        return f"<PolicyView of iteration {self.iteration}>"

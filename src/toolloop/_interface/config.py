@@ -10,7 +10,7 @@ from typing import Any, get_args
 from attrs import field, fields, frozen
 from attrs.validators import optional
 
-from toolloop._interface.calls import View
+from toolloop._interface.calls import PolicyView
 from toolloop._public import set_module
 from toolloop.compaction.strategy import Strategy
 from toolloop.events import Observer
@@ -22,8 +22,8 @@ from toolloop.tools.calls import ToolCall
 from toolloop.tools.function import is_async
 
 Opinion = Approve | Deny | Answer | Ask | None
-Policy = Callable[[ToolCall, View], Opinion | Awaitable[Opinion]]
-StopWhen = Callable[[View], bool | str | Awaitable[bool | str | None] | None]
+Policy = Callable[[ToolCall, PolicyView], Opinion | Awaitable[Opinion]]
+StopWhen = Callable[[PolicyView], bool | str | Awaitable[bool | str | None] | None]
 ResultFilter = Callable[[ToolCall, JSON], JSON]  # JSON, or an awaitable of it
 
 
