@@ -54,7 +54,7 @@ def toolloop() -> None:
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The maximum number of loops."
 )
 @json_option
-def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit: int, as_json: bool) -> None:
+def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit: int, *, as_json: bool) -> None:
     """List the loops, newest first."""
     loops = store.list(status or None, metadata=metadata or None, limit=limit)
     if as_json:
@@ -68,7 +68,7 @@ def list_(store: Store, status: tuple[str, ...], metadata: dict[str, str], limit
 @loop_argument
 @click.option("--wait", is_flag=True, help="Wait while the loop is driven, and show its progress.")
 @json_option
-def show(store: Store, loop: str, wait: bool, as_json: bool) -> None:
+def show(store: Store, loop: str, *, wait: bool, as_json: bool) -> None:
     """Show the conversation of a loop, and its waiting calls."""
     look = functools.partial(Inbox(store).show, loop)
     shown = output.wait_for(look) if wait else look()
@@ -82,7 +82,7 @@ def show(store: Store, loop: str, wait: bool, as_json: bool) -> None:
 @store_argument
 @loop_argument
 @json_option
-def trail(store: Store, loop: str, as_json: bool) -> None:
+def trail(store: Store, loop: str, *, as_json: bool) -> None:
     """Show the decisions and messages of people, with time and reason."""
     entries = Inbox(store).trail(loop)
     if as_json:
@@ -99,7 +99,7 @@ toolloop.add_command(
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def _done(store: Store, loop: str, as_json: bool) -> None:
+def _done(store: Store, loop: str, *, as_json: bool) -> None:
     status = store.head(loop).status
     if as_json:
         output.print_json({"loop_id": loop, "status": status})
@@ -113,10 +113,10 @@ def _done(store: Store, loop: str, as_json: bool) -> None:
 @click.option("--reason", help="Why.")
 @by_option
 @json_option
-def stop(store: Store, loop: str, reason: str | None, by: str, as_json: bool) -> None:
+def stop(store: Store, loop: str, reason: str | None, by: str, *, as_json: bool) -> None:
     """End a loop permanently."""
     Inbox(store).stop(loop, reason, by)
-    _done(store, loop, as_json)
+    _done(store, loop, as_json=as_json)
 
 
 @toolloop.command()
@@ -125,10 +125,10 @@ def stop(store: Store, loop: str, reason: str | None, by: str, as_json: bool) ->
 @click.argument("text")
 @by_option
 @json_option
-def say(store: Store, loop: str, text: str, by: str, as_json: bool) -> None:
+def say(store: Store, loop: str, text: str, by: str, *, as_json: bool) -> None:
     """Send TEXT to the model; "-" reads standard input. An ended loop continues with it."""
     Inbox(store).say(loop, _read(text), by)
-    _done(store, loop, as_json)
+    _done(store, loop, as_json=as_json)
 
 
 @toolloop.command()
@@ -136,10 +136,10 @@ def say(store: Store, loop: str, text: str, by: str, as_json: bool) -> None:
 @loop_argument
 @by_option
 @json_option
-def retry(store: Store, loop: str, by: str, as_json: bool) -> None:
+def retry(store: Store, loop: str, by: str, *, as_json: bool) -> None:
     """Retry a failed request."""
     Inbox(store).retry(loop, by)
-    _done(store, loop, as_json)
+    _done(store, loop, as_json=as_json)
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -149,9 +149,9 @@ def _decision(make: Callable[..., Decision]) -> Command:
     """Make a command from a function that returns a decision for its options, `digest` and `by`."""
 
     @functools.wraps(make)
-    def command(store: Store, loop: str, call: str, as_json: bool, **parts: Any) -> None:
+    def command(store: Store, loop: str, call: str, *, as_json: bool, **parts: Any) -> None:
         Inbox(store).decide(loop, {call: make(**parts)})
-        _done(store, loop, as_json)
+        _done(store, loop, as_json=as_json)
 
     digest = click.option("--digest", help="Decide only if the call still has this digest.")
     wrapped: Command = command
@@ -178,7 +178,7 @@ def deny(reason: str, digest: str | None, by: str) -> Decision:
 @_decision
 @click.argument("text")
 @click.option("--error", is_flag=True, help="The result is an error.")
-def answer(text: str, error: bool, digest: str | None, by: str) -> Decision:
+def answer(text: str, *, error: bool, digest: str | None, by: str) -> Decision:
     """Answer a call with TEXT, without running it; "-" reads standard input."""
     return Answer(_read(text), is_error=error, by=by, digest=digest)
 

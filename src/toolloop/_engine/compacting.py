@@ -139,11 +139,13 @@ class Compactor:
         sizes = dict(loop.compacted)
         for label, strategy in self._strategies:
             if _is_due(strategy, sizes.get(label), before):
-                return self._step(strategy, loop, _Attempt(label, before, loop.messages, loop.setup.path), is_async)
+                return self._step(
+                    strategy, loop, _Attempt(label, before, loop.messages, loop.setup.path), is_async=is_async
+                )
         return None
 
     def _step(
-        self, strategy: Strategy, loop: Loop, attempt: _Attempt, is_async: bool
+        self, strategy: Strategy, loop: Loop, attempt: _Attempt, *, is_async: bool
     ) -> ev.HistoryEdited | SummaryRequest:
         from toolloop.compaction.summarize import Summarize  # noqa: PLC0415 - most loops never summarize
 
@@ -153,7 +155,7 @@ class Compactor:
             if plan is None or not (is_forced or plan.frees >= plan.stays):
                 return attempt.unchanged()
             try:
-                return self._summary_request(strategy, plan, loop, attempt, is_async)
+                return self._summary_request(strategy, plan, loop, attempt, is_async=is_async)
             except InvalidHistory as error:
                 return attempt.unchanged(str(error))
         if plan is None or plan.after >= plan.before or not (is_forced or _pays(plan, loop.messages)):
@@ -161,7 +163,7 @@ class Compactor:
         return attempt.edited(plan, loop.messages)
 
     def _summary_request(
-        self, strategy: Summarize, summary: Summary, loop: Loop, attempt: _Attempt, is_async: bool
+        self, strategy: Summarize, summary: Summary, loop: Loop, attempt: _Attempt, *, is_async: bool
     ) -> SummaryRequest:
         """Return the request for a summary.
 
@@ -169,7 +171,7 @@ class Compactor:
             InvalidHistory: the API would refuse it.
 
         """
-        writer = _writer_of(strategy, summary, is_async)
+        writer = _writer_of(strategy, summary, is_async=is_async)
         changes, secrets = strategy.given
         own = decode(loop.setup.params)
         params = _params_of_summary(own, changes, is_own=writer is None)
@@ -245,7 +247,7 @@ async def _in_thread(function: Callable[[list[JSON]], Any], messages: list[JSON]
     return await to_thread.run_sync(function, messages, abandon_on_cancel=True)
 
 
-def _writer_of(strategy: Summarize, summary: Summary, is_async: bool) -> Any:
+def _writer_of(strategy: Summarize, summary: Summary, *, is_async: bool) -> Any:
     """Return the provider that writes a summary; None means the loop's own."""
     function = strategy.function
     if function is None:

@@ -286,7 +286,7 @@ class HandleBase:
         """
         self._issuer.tick(to_seconds(now, "tick()"))
 
-    def follow_up(self, messages: str | Sequence[JSON], replace_last: bool = False) -> None:
+    def follow_up(self, messages: str | Sequence[JSON], *, replace_last: bool = False) -> None:
         """Begin a user turn: the first of an empty conversation, or another one after `Completed` or `Error`.
 
         After an `Error`, the failed request is given up.

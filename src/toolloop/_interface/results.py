@@ -143,7 +143,7 @@ class Yielded:
         """Deny a call; it does not run. The model sees the reason. See `Deny`."""
         self._decide(call, Deny(reason, by=by))
 
-    def answer(self, call: str | ToolCall, content: JSON, is_error: bool = False, by: str | None = None) -> None:
+    def answer(self, call: str | ToolCall, content: JSON, *, is_error: bool = False, by: str | None = None) -> None:
         """Supply the result of a call; it does not run. See `Answer`."""
         self._decide(call, Answer(content, is_error=is_error, by=by))
 

@@ -65,7 +65,15 @@ def _runtime(setup: Setup) -> Runtime:
 
 
 def _tool(facts: ToolFacts) -> Tool[..., Any]:
-    return Tool(facts.name, "", _never, False, facts.effect, False, _StoredSchema(facts))
+    return Tool(
+        name=facts.name,
+        description="",
+        function=_never,
+        needs_approval=False,
+        effect=facts.effect,
+        is_async=False,
+        intake=_StoredSchema(facts),
+    )
 
 
 def _never() -> None:

@@ -129,7 +129,7 @@ def _refused(error: anthropic.APIStatusError) -> ModelError:
 def _failure(what: str, said: str, **facts: Any) -> ModelError:
     kind, request_id = facts["kind"] or "no error type", facts["request_id"]
     named = f" (request {request_id})" if request_id else ""
-    advice = _advice(facts["retryable"], facts.get("retry_after"))
+    advice = _advice(facts.get("retry_after"), retryable=facts["retryable"])
     return ModelError(f"{what} {kind}: {said[:_SHOWN]}{named}. {advice}", **facts)
 
 
@@ -138,12 +138,12 @@ def _unanswered(error: Exception) -> ModelError:
     named = error.__cause__ or error
     return ModelError(
         f"could not reach the API, or the connection broke during the reply ({type(named).__name__}). "
-        f"{_advice(True, None)}",
+        f"{_advice(None, retryable=True)}",
         retryable=True,
     )
 
 
-def _advice(retryable: bool, wait: float | None) -> str:
+def _advice(wait: float | None, *, retryable: bool) -> str:
     if not retryable:
         return "The same request will fail again"
     return "The same request may succeed" + (f" in {wait:g} s" if wait else "")

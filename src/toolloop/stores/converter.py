@@ -137,7 +137,8 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_structure_hook(State, lambda value, _: _state(converter, value))
     converter.register_unstructure_hook(State, lambda state: _loops(converter, state))
     for kind in (Loop, Call):
-        converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))
+        # `omit_if_default` is positional in cattrs.
+        converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))  # noqa: FBT003
     converter.register_structure_hook_factory(_JSON_FIELDS.__contains__, lambda kind: _checked(converter, kind))
     return converter
 
@@ -283,7 +284,7 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
         attrs.resolve_types(kind)
         plain = make_dict_structure_fn(kind, converter)
     else:
-        plain = namedtuple_dict_structure_factory(kind, converter, "from_converter", True)
+        plain = namedtuple_dict_structure_factory(kind, converter, "from_converter", True)  # noqa: FBT003 - likewise
 
     def structure(value: JSON, _: Any) -> Any:
         made = plain(value, kind)

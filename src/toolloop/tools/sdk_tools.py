@@ -37,7 +37,15 @@ def as_tool(obj: object) -> Tool[..., Any]:
     function = getattr(obj, "func", None)
     intake = SdkIntake(name, definition, None if function is None else _arguments(name, function))
     function = function or call
-    return Tool(name, definition.get("description", ""), function, False, "once", is_async(function), intake)
+    return Tool(
+        name=name,
+        description=definition.get("description", ""),
+        function=function,
+        needs_approval=False,
+        effect="once",
+        is_async=is_async(function),
+        intake=intake,
+    )
 
 
 @frozen

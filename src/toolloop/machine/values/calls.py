@@ -300,9 +300,9 @@ class Answer:
     """
 
     content: JSON = field(validator=_is_given)
-    is_error: bool = False
-    by: str | None = None
-    digest: str | None = None
+    is_error: bool = field(default=False, kw_only=True)
+    by: str | None = field(default=None, kw_only=True)
+    digest: str | None = field(default=None, kw_only=True)
 
 
 @set_module("toolloop")
@@ -330,8 +330,8 @@ class Ask:
     """
 
     reason: str | None = None
-    fresh: bool = False
-    expires_in: float | None = None
+    fresh: bool = field(default=False, kw_only=True)
+    expires_in: float | None = field(default=None, kw_only=True)
 
 
 @set_module("toolloop")
