@@ -1,10 +1,13 @@
 """mypy and pyright, both strict, over the code, the tests and the Python blocks of the docs: `make types`.
 
+pyright also verifies that each public symbol has a type.
+
 The blocks of a page become one module, each line where it is in the page, in a scratch folder of the repository.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -106,12 +109,24 @@ def write_blocks() -> None:
 
 
 def main() -> int:
-    """Run both checkers side by side."""
+    """Run both checkers side by side, and print the symbols without a type if there are any."""
     write_blocks()
     files = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]["files"]
     commands = (["mypy", *files, BLOCKS], ["pyright", "--pythonpath", sys.executable])
     running = [subprocess.Popen([sys.executable, "-m", *each], cwd=ROOT) for each in commands]  # noqa: S603 - our own
-    return max(process.wait() for process in running)
+    # `--verifytypes` ignores `--pythonpath`, and takes the packages of the first `python` of the path.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    verified = subprocess.run(
+        [sys.executable, "-m", "pyright", "--ignoreexternal", "--verifytypes", "toolloop"],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if verified.returncode:
+        print(verified.stdout)
+    return max(verified.returncode, *(process.wait() for process in running))
 
 
 if __name__ == "__main__":

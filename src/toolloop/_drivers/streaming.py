@@ -86,7 +86,7 @@ class Unread:
         self._notifier = notifier
         self._events: deque[WatchEvent] = deque()
         self._gates: deque[SimpleQueue[None]] = deque()
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def tell(self, event: WatchEvent) -> None:
         """Keep an event for the reader."""
@@ -233,10 +233,10 @@ class AsyncUnread:
 
     def __init__(self) -> None:
         """Start without events."""
-        self.notifier = AsyncNotifier()
+        self.notifier: AsyncNotifier = AsyncNotifier()
         self._events: deque[WatchEvent] = deque()
         self._gates: list[anyio.Event] = []
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def tell(self, event: WatchEvent) -> None:
         """Keep an event for the reader. Any thread may call this."""

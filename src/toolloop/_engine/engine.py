@@ -17,13 +17,13 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from toolloop._engine.in_progress import InProgress, keys_of
+from toolloop._engine.in_progress import ActiveTimer, InProgress, keys_of
 from toolloop._engine.model_requests import ModelRequests
 from toolloop._engine.operations import ModelRequest, Operation, Question
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_calls import CallRun
 from toolloop._engine.tool_runs import ToolRuns
-from toolloop._journal.journal import PendingRecord
+from toolloop._journal.journal import Journal, PendingRecord
 from toolloop.machine.queries import driven, everywhere, is_due, time_left
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
@@ -59,8 +59,8 @@ class Engine:
             is_asleep: whether another driver may have driven the loop last.
 
         """
-        self.journal = progress.journal
-        self.timer = progress.timer
+        self.journal: Journal = progress.journal
+        self.timer: ActiveTimer = progress.timer
         self.requests = requests
         self.error: BaseException | None = None  # raised by the driver once nothing is in progress
         self.holds: Callable[[State, Effect], bool] | None = None  # effects that wait for a runner's caller

@@ -77,7 +77,7 @@ class InProgress:
     def __init__(self, journal: Journal, report_usage: Callable[[IterationUsage], None] | None) -> None:
         """`report_usage`: called with the usage of each request."""
         self.journal = journal
-        self.timer = ActiveTimer()
+        self.timer: ActiveTimer = ActiveTimer()
         self.operations: dict[Key, Operation] = {}
         self._report_usage = report_usage
 

@@ -30,7 +30,7 @@ class CommandIssuer:
 
     def __init__(self, commands: Commands, journal: Journal, driver: Any, may_drive: Callable[[], object]) -> None:
         """Keep the parts, and start without edits. `may_drive`: raises `Drift` if the loop may not be driven."""
-        self.edits = MessageEdits()
+        self.edits: MessageEdits = MessageEdits()
         self._commands = commands
         self._journal = journal
         self._driver = driver

@@ -42,7 +42,7 @@ class PolicyView:
     def __init__(self, loop: Loop) -> None:
         """Store the loop."""
         self._loop = loop
-        self.iteration = loop.iterations
+        self.iteration: int = loop.iterations
         self.total_usage: Usage = loop.total_usage
 
     @property

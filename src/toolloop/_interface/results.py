@@ -74,9 +74,10 @@ class Yielded:
         """Made by a handle, for a loop that is `Waiting`."""
         loop = state.root
         self.reason: WaitReason = _wait(state).reason
-        self.iteration = self.iterations = loop.iterations
-        self.usage = _usage_of(loop)
-        self.total_usage = loop.total_usage
+        self.iteration: int = loop.iterations
+        self.iterations: int = loop.iterations
+        self.usage: Usage = _usage_of(loop)
+        self.total_usage: Usage = loop.total_usage
         self.events = events
         self._message = _message_of(loop)
         self._moves = moves

@@ -111,17 +111,17 @@ class Journal:
 
     """
 
-    is_stored = False
-    is_failing = False
-    remote_drives = 0
-    is_handed_over = False
+    is_stored: bool = False
+    is_failing: bool = False
+    remote_drives: int = 0
+    is_handed_over: bool = False
     lost: Conflict | None = None
     lock: AbstractContextManager[object]
 
     def __init__(self, state: State, clock: Callable[[], float], bus: EventBus) -> None:
         """Start from a state. `clock`: returns seconds since the epoch, for the record; limits do not use it."""
-        self.state = state
-        self.turn = 0
+        self.state: State = state
+        self.turn: int = 0
         self.bus = bus
         self._clock = clock
         self.lock = threading.RLock()

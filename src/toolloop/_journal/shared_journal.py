@@ -55,6 +55,12 @@ class SharedJournal(Journal):
     is_stored = True
     store: Store
     io: AbstractContextManager[object]
+    # Of any journal, and assigned here too: a type checker would else infer them again.
+    state: State
+    turn: int
+    is_failing: bool
+    is_handed_over: bool
+    remote_drives: int
 
     def __init__(  # noqa: PLR0913 - the parts of a stored journal
         self,
@@ -87,8 +93,8 @@ class SharedJournal(Journal):
         super().__init__(state, clock, bus)
         self.io = threading.RLock() if defers else self.lock  # one lock if all callers wait while the store works
         self.store = store
-        self.loop_id = state.root.setup.loop_id
-        self.rev = rev
+        self.loop_id: str = state.root.setup.loop_id
+        self.rev: int = rev
         self.first_id = first_id
         self.is_handed_over = False
         self.lease: Lease | None = None

@@ -7,9 +7,9 @@ from toolloop._public import export as _export
 
 try:
     from toolloop.dbos.durable_loops import DurableLoops as DurableLoops
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
-        f"toolloop.dbos needs dbos ({missing}): pip install 'toolloop[dbos]'", name=missing.name
-    ) from missing
+        f"toolloop.dbos needs dbos ({_missing}): pip install 'toolloop[dbos]'", name=_missing.name
+    ) from _missing
 
 _export(globals())

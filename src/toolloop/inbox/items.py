@@ -119,7 +119,7 @@ class InboxPage(Sequence[InboxCall]):
         found = [each for each in places if each[0][0] > now and (after is None or each[0] > after)]
         found.sort(key=itemgetter(0))
         self._calls = tuple(InboxCall.of(loop, call) for _, loop, call in found[:limit])
-        self.cursor = _to_cursor(found[limit - 1][0]) if len(found) > limit else None
+        self.cursor: str | None = _to_cursor(found[limit - 1][0]) if len(found) > limit else None
 
     @overload
     def __getitem__(self, index: int) -> InboxCall: ...

@@ -7,9 +7,9 @@ from toolloop._public import export as _export
 
 try:
     from toolloop.otel.spans import OpenTelemetry as OpenTelemetry
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
-        f"toolloop.otel needs opentelemetry-api ({missing}): pip install 'toolloop[otel]'", name=missing.name
-    ) from missing
+        f"toolloop.otel needs opentelemetry-api ({_missing}): pip install 'toolloop[otel]'", name=_missing.name
+    ) from _missing
 
 _export(globals())

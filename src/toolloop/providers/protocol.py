@@ -63,10 +63,10 @@ class Request(Mapping[str, JSON]):
         thread: ThreadedRequest | None = None,
     ) -> None:
         """Store the texts."""
-        self.thread = thread
-        self.params = params
-        self.messages = messages
-        self.options = options
+        self.thread: ThreadedRequest | None = thread
+        self.params: str = params
+        self.messages: Sequence[str] = messages
+        self.options: Mapping[str, Any] = options
         self._encoded = encoded
 
     def body(self) -> bytes:
@@ -115,8 +115,8 @@ class Reply(dict[str, JSON]):
     def __init__(self, body: Mapping[str, JSON], *, text: str | None = None, request_id: str | None = None) -> None:
         """Store the reply, its text and its request id."""
         super().__init__(body)
-        self.text = text
-        self.request_id = request_id
+        self.text: str | None = text
+        self.request_id: str | None = request_id
 
 
 @runtime_checkable

@@ -55,7 +55,7 @@ class CrashingStore:
 
     def __init__(self, store: Store, history: CrashHistory, crash_at: int | None = None) -> None:
         """Start a process."""
-        self.is_dead = False
+        self.is_dead: bool = False
         self.moments: list[str] = []
         self._store = store
         self._history = history

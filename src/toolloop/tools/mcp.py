@@ -38,10 +38,10 @@ from toolloop.tools.tool_errors import ToolError
 try:
     import jsonschema as _  # type: ignore[import-untyped] # noqa: F401 - the other half of the extra; it has no types
     from mcp import Client, MCPError, types
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
-        f"toolloop.tools.mcp needs the extra 'mcp' ({missing}): pip install 'toolloop[mcp]'", name=missing.name
-    ) from missing
+        f"toolloop.tools.mcp needs the extra 'mcp' ({_missing}): pip install 'toolloop[mcp]'", name=_missing.name
+    ) from _missing
 
 if TYPE_CHECKING:
     from toolloop.tools.context import ToolContext

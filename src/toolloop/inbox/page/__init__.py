@@ -5,11 +5,11 @@ Not here: decisions of its own; each form becomes a call of the inbox.
 
 try:
     from toolloop.inbox.page.app import inbox_app
-except ModuleNotFoundError as missing:
+except ModuleNotFoundError as _missing:
     raise ImportError(
-        f"the approval page needs Starlette, Jinja2, itsdangerous and python-multipart ({missing}): "
+        f"the approval page needs Starlette, Jinja2, itsdangerous and python-multipart ({_missing}): "
         "pip install 'toolloop[inbox]'",
-        name=missing.name,
-    ) from missing
+        name=_missing.name,
+    ) from _missing
 
 __all__ = ["inbox_app"]

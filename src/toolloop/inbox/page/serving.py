@@ -34,7 +34,7 @@ class TokenLogin:
 
     def __init__(self, name: str, port: int) -> None:
         """Make a token for a person. The cookie's name has the port, because ports share cookies."""
-        self.token = secrets.token_urlsafe(24)
+        self.token: str = secrets.token_urlsafe(24)
         self._name = name
         self._cookie = f"toolloop-{port}"
 

@@ -92,7 +92,7 @@ def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 # The decisions that each kind of waiting call takes. Only `rerun` runs a call a second time; an approval never does.
-TAKES = {
+TAKES: dict[Why, tuple[str, ...]] = {
     Why.APPROVAL: ("approve", "deny", "answer"),
     Why.EXTERNAL: ("answer", "deny"),
     Why.UNCERTAIN: ("rerun", "answer", "deny"),

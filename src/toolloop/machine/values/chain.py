@@ -8,7 +8,7 @@ extends that list; appending to an older version copies it first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Chain(Sequence[T], Generic[T]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Chain) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # equal by content, which may be long: not a key
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # equal by content, which may be long: not a key
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Chain, (list(self),)

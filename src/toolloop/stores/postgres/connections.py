@@ -21,10 +21,10 @@ try:
     import psycopg
     from psycopg import errors
     from psycopg.conninfo import conninfo_to_dict
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
-        f"PostgresStore needs the extra 'postgres' ({missing}): pip install 'toolloop[postgres]'",
-        name=missing.name,
+        f"PostgresStore needs the extra 'postgres' ({_missing}): pip install 'toolloop[postgres]'",
+        name=_missing.name,
     ) from None
 
 T = TypeVar("T")

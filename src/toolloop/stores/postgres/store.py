@@ -77,7 +77,7 @@ class PostgresStore:
             arguments.check_seconds(name, value)
             if value < least:
                 raise ValueError(f"{name} is {value}; give at least {least:g} seconds")
-        self.lease_seconds = check_lease_seconds(lease_seconds)
+        self.lease_seconds: float = check_lease_seconds(lease_seconds)
         settings = {
             "statement_timeout": f"{timeout * 1000:.0f}",
             "lock_timeout": f"{lock_timeout * 1000:.0f}",

@@ -56,7 +56,7 @@ class SqliteStore:
         arguments.check_seconds("busy_timeout", busy_timeout)
         if busy_timeout < 0:
             raise ValueError(f"busy_timeout is {busy_timeout}; give 0 or more seconds")
-        self.lease_seconds = check_lease_seconds(lease_seconds)
+        self.lease_seconds: float = check_lease_seconds(lease_seconds)
         self._file = SqliteFile(Path(name).absolute(), busy_timeout)
 
     def __repr__(self) -> str:
