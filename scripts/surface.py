@@ -28,6 +28,7 @@ MODULES = (
 )
 # Constants have no docstring of their own.
 CONSTANTS = {
+    "AsyncSdkClient": "The async clients of the anthropic SDK: `AsyncAnthropic`, and those for other platforms.",
     "Block": "A content block, in the shape of the API.",
     "FORMAT": "The number of the format that is written; see [the format](../format.md).",
     "JSON": "Any JSON value. For type checkers it is `Any`.",
@@ -37,7 +38,9 @@ CONSTANTS = {
     "RULES": "The rules of a history, by id; see [the rules of a history](../history-rules.md).",
     "SUMMARY_PROMPT": "What `Summarize` asks the model, after the messages that it is to summarize.",
     "SECRET_OPTIONS": "The parameters that never enter a snapshot.",
+    "SdkClient": "The sync clients of the anthropic SDK: `Anthropic`, and those for other platforms.",
     "STOP_REASONS": "How a loop handles a reply, by its stop reason; see [stop reasons](../stop-reasons.md).",
+    "Tools": "A `ToolRegistry`, or any iterable of tools: functions made with `@tool`, and tools of the anthropic SDK.",
     "TRANSITIONS": "The table: phase, event, rule; see [the phases of a loop](../concepts.md#the-phases-of-a-loop).",
 }
 # Made by a handle, never by a caller: their constructors are no part of the contract.

@@ -20,12 +20,15 @@ from toolloop.events import LoopObserver as LoopObserver, Observer as Observer
 from toolloop.machine.values.calls import Command as Command, Decision as Decision
 from toolloop.machine.values.jsontext import JSON as JSON
 from toolloop.machine.values.setup import Execution as Execution, LoopAction as LoopAction
+from toolloop.providers.anthropic import AsyncSdkClient as AsyncSdkClient, SdkClient as SdkClient
 from toolloop.tools.calls import (
     NeedsApproval as NeedsApproval,
     Preview as Preview,
     RecordedDecision as RecordedDecision,
 )
 from toolloop.tools.context import Report as Report
+from toolloop.tools.registry import Tools as Tools
 from toolloop.tools.responses.content import Content as Content
+from toolloop.tools.sdk_tools import SdkTool as SdkTool
 
 _export(globals())

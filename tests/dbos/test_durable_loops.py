@@ -252,6 +252,15 @@ def test_a_name_that_every_process_has_is_refused_on_postgres() -> None:
     DurableLoops(store, ScriptedProvider(()), dbos={**config, "executor_id": "a"}).close()
 
 
+def test_what_is_no_provider_or_no_tool_is_refused(tmp_path: Path) -> None:
+    """As by a worker."""
+    site = site_at("sqlite", tmp_path)
+    with pytest.raises(TypeError, match="provider: expected a client of the anthropic SDK"):
+        DurableLoops(site.store, cast("Any", 42), dbos=site.settings())
+    with pytest.raises(TypeError, match="tools: expected a list of tools or a ToolRegistry, got an int"):
+        DurableLoops(site.store, tools=cast("Any", 42), dbos=site.settings())
+
+
 def test_options_of_partitions_are_refused(tmp_path: Path) -> None:
     """The loops of a queue are not in partitions."""
     site = site_at("sqlite", tmp_path)

@@ -22,6 +22,7 @@ from toolloop import Ask, Inbox, MemoryStore, ToolLoopHandle, tool
 from toolloop.inbox import TrailEntry, inbox_app
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply
+from toolloop.types import Tools
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _FOUND, _WANTED = (
@@ -116,7 +117,7 @@ class Office:
             "max_tokens": 500,
             "messages": [{"role": "user", "content": text or "Go"}],
         }
-        tools = [read_file, write_file, transfer]
+        tools: Tools = [read_file, write_file, transfer]
         with ToolLoopHandle.open(
             self.store, loop_id, ScriptedProvider(answer), tools=tools, params=params, metadata={"owner": "ana"}
         ) as handle:

@@ -15,10 +15,24 @@ from anthropic import NOT_GIVEN, beta_tool, omit
 
 from tests.each import each
 from tests.loop.support import MODEL, TOOLS, add, assistant, params, scene, user, write
-from toolloop import Budget, LoopConfig, LoopContext, MemoryStore, Texts, ToolLoopHandle, ToolRegistry, tool
+from toolloop import (
+    AsyncToolLoopHandle,
+    AsyncToolRunner,
+    AsyncWorker,
+    Budget,
+    LoopConfig,
+    LoopContext,
+    MemoryStore,
+    Texts,
+    ToolLoopHandle,
+    ToolRegistry,
+    ToolRunner,
+    Worker,
+    tool,
+)
 from toolloop.errors import BadTool, IllegalCommand, InvalidHistory
 from toolloop.providers import AnthropicProvider
-from toolloop.testing import FakeMessagesAPI, ScriptedProvider, reply
+from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, reply
 
 LOOKUP = {"name": "lookup", "description": "Look up.", "input_schema": {"type": "object", "properties": {}}}
 
@@ -208,8 +222,6 @@ BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "config is no config": (lambda: made(config={"max_iterations": 3}), TypeError, "config"),
     "context is no context": (lambda: made(context=5), TypeError, "context"),
-    "the provider is none": (lambda: ToolLoopHandle(object(), params=params()), TypeError, "provider"),
-    "the client is async": (lambda: made(anthropic.AsyncAnthropic(api_key="x")), TypeError, "sync"),
 }
 
 
@@ -228,6 +240,54 @@ def test_bad_parts_are_refused_at_once(broken: Callable[[], Any], kind: type[Exc
         broken()
     assert type(caught.value) is kind
     assert word in str(caught.value)
+
+
+# Each takes a provider and tools; nothing else that they are given is right, or there.
+SYNC_DOORS: list[Callable[[Any, Any], object]] = [
+    lambda provider, tools: ToolLoopHandle(provider, params={}, tools=tools),
+    lambda provider, tools: ToolLoopHandle.open(MemoryStore(), "a", provider, tools=tools),
+    lambda provider, tools: ToolLoopHandle.restore({}, provider, tools=tools),
+    lambda provider, tools: ToolRunner(provider, params={}, tools=tools),
+    lambda provider, tools: Worker(MemoryStore(), provider, tools),
+]
+ASYNC_DOORS: list[Callable[[Any, Any], object]] = [
+    lambda provider, tools: AsyncToolLoopHandle(provider, params={}, tools=tools),
+    lambda provider, tools: AsyncToolLoopHandle.open(MemoryStore(), "a", provider, tools=tools),
+    lambda provider, tools: AsyncToolLoopHandle.restore({}, provider, tools=tools),
+    lambda provider, tools: AsyncToolRunner(provider, params={}, tools=tools),
+    lambda provider, tools: AsyncWorker(MemoryStore(), provider, tools),
+]
+
+
+@each("door", SYNC_DOORS + ASYNC_DOORS)
+def test_what_is_no_provider_or_no_tool_is_refused_first(door: Callable[[Any, Any], object]) -> None:
+    """The message says what was expected, what came, and what to pass."""
+    provider = ScriptedProvider([]) if door in SYNC_DOORS else AsyncScriptedProvider([])
+    client = "Anthropic" if door in SYNC_DOORS else "AsyncAnthropic"
+    expected = (
+        rf"^provider: expected a client of the anthropic SDK, such as anthropic\.{client}\(\), or an object with "
+        r"`send\(request\)` \(toolloop\.providers\.Provider or AsyncProvider\), got an int$"
+    )
+    with pytest.raises(TypeError, match=expected):
+        door(42, [42])
+    with pytest.raises(BadTool, match=r"^int is not a tool\. Pass a function made with @tool$"):
+        door(provider, [42])
+    with pytest.raises(TypeError, match=r"^tools: expected a list of tools or a ToolRegistry, got an int$"):
+        door(provider, 42)
+
+
+@each("door", SYNC_DOORS + ASYNC_DOORS)
+def test_a_provider_of_the_other_kind_is_refused_first(door: Callable[[Any, Any], object]) -> None:
+    """The message names the client and the handle that fit."""
+    others: list[Any] = [anthropic.AsyncAnthropic(api_key="x"), AsyncScriptedProvider([])]
+    kind, fits, handle = "async", "Anthropic", "AsyncToolLoopHandle"
+    if door in ASYNC_DOORS:
+        others = [anthropic.Anthropic(api_key="x"), ScriptedProvider([])]
+        kind, fits, handle = "sync", "AsyncAnthropic", "ToolLoopHandle"
+    for other, method in zip(others, ("messages.create", "send"), strict=True):
+        says = rf"^{type(other).__name__}.{method} is {kind}, .* Pass anthropic\.{fits}\(\) .* use {handle}$"
+        with pytest.raises(TypeError, match=says):
+            door(other, ())
 
 
 def test_an_async_tool_is_refused_under_the_sync_handle() -> None:

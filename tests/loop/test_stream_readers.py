@@ -172,7 +172,8 @@ def test_a_provider_that_says_it_has_no_stream(driver: str) -> None:
         stream = None  # type: ignore[assignment]  # likewise
 
     async def story() -> None:
-        kind, provider = (ToolLoopHandle, Plain) if driver == "sync" else (AsyncToolLoopHandle, AsyncPlain)
+        either: Any = (ToolLoopHandle, Plain) if driver == "sync" else (AsyncToolLoopHandle, AsyncPlain)
+        kind, provider = either
         handle: Any = kind(provider([reply(LONG)]), params=params())
         seen, turn = await read(handle)
         assert (completed(turn).text, text_in(seen)) == (LONG, "")
@@ -234,7 +235,8 @@ def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFi
     """What was read was read, and who leaves has left; the log has the rest."""
 
     async def story() -> None:
-        kind, provider = (ToolLoopHandle, Unclosing) if driver == "sync" else (AsyncToolLoopHandle, AsyncUnclosing)
+        either: Any = (ToolLoopHandle, Unclosing) if driver == "sync" else (AsyncToolLoopHandle, AsyncUnclosing)
+        kind, provider = either
         handle: Any = kind(provider(), params=params())
         async with reading(handle) as reader:
             await reader.until(TextDelta)

@@ -46,7 +46,7 @@ class OverHTTP:
     def __init__(self, kind: str, script: Any, tools: Any = ()) -> None:
         self.kind = kind
         self.api = FakeMessagesAPI(script)
-        make = ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle
+        make: Any = ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle
         client = self.api.client() if kind == "sync" else self.api.async_client()
         self.handle: Any = make(client, params=params(), tools=tools, config=LoopConfig(), loop_id="loop")
 

@@ -62,7 +62,8 @@ def test_a_provider_is_used_as_it_is() -> None:
     """Anything with `send`, of the right kind."""
     for sync in (Sync(), Streaming(), AnthropicProvider(object())):
         assert provider_for(sync, is_async=False) is sync
-    for awaited in (Async(), AsyncStreaming(), Wrapped(), AsyncAnthropicProvider(object())):
+    all_async: list[Any] = [Async(), AsyncStreaming(), Wrapped(), AsyncAnthropicProvider(object())]
+    for awaited in all_async:
         assert provider_for(awaited, is_async=True) is awaited
 
 

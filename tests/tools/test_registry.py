@@ -63,7 +63,7 @@ class WithCall:
 
 
 def test_what_is_no_tool_is_refused_with_the_remedy() -> None:
-    cases: list[tuple[object, str]] = [
+    cases: list[tuple[Any, str]] = [
         (plain_function, r"Decorate it with @tool, or pass tool\(plain_function\)"),
         (3, "int is not a tool. Pass a function made with @tool"),
         ({"name": "web_search"}, r"web_search is a definition without a function. .* params\['tools'\]"),

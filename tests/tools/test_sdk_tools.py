@@ -48,7 +48,7 @@ def untyped(a, b=2) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - th
     return f"{a} {b}"
 
 
-def run(obj: object, given: dict[str, Any]) -> Any:
+def run(obj: Any, given: dict[str, Any]) -> Any:
     made = as_tool(obj)
     return made.run(made.prepare(given), CONTEXT)
 

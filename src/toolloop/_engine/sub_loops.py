@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Never
 
 from attrs import evolve, field, frozen
@@ -22,6 +22,7 @@ from toolloop.tools import InvalidInput, Tool, ToolRegistry
 from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.function import FunctionIntake, Intake, is_async, not_awaitable
 from toolloop.tools.json_schema import JsonSchema
+from toolloop.tools.registry import Tools
 from toolloop.tools.signature import check_name, read_signature
 from toolloop.tools.tool_errors import shown
 
@@ -37,7 +38,7 @@ def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
     description: str,
     *,
     params: Mapping[str, Any] | ParamsOf,
-    tools: Iterable[Any] | ToolRegistry = (),
+    tools: Tools = (),
     config: LoopConfig = DEFAULT_CONFIG,
     input_schema: Mapping[str, JSON] | None = None,
     needs_approval: NeedsApproval = False,

@@ -26,7 +26,6 @@ from toolloop._journal.shared_journal import SharedJournal
 from toolloop.errors import Conflict, StoreError
 from toolloop.machine.queries import under_way
 from toolloop.machine.record.journal_events import Woken
-from toolloop.providers import provider_for
 from toolloop.tools import ToolContext
 
 
@@ -142,15 +141,9 @@ class _Leaving:
         self._engine.journal.bus.settle()
 
 
-def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Assembly:
-    """Assemble the parts of a loop. It sends and stores nothing, and starts no clock.
-
-    Raises:
-        TypeError: `provider` is not a provider, or the provider and the driver are not both sync or both async.
-
-    """
+def assemble(parts: LoopParts, driver_class: type[Driver]) -> Assembly:
+    """Assemble the parts of a loop. It sends and stores nothing, and starts no clock."""
     is_async = driver_class.is_async
-    provider = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
     setup, here = parts.state.root.setup, parts.here
     runtimes = Runtimes(Runtime.of(setup, here.tools, here.config, parts.secrets))
     bus = EventBus(setup.loop_id)
@@ -173,7 +166,7 @@ def assemble(provider: Any, parts: LoopParts, driver_class: type[Driver]) -> Ass
     bus.connect(journal, runtimes.observers)
     report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - it exists for this use
     progress = InProgress(journal, report_usage)
-    requests = ModelRequests(progress, runtimes, provider, is_async=is_async)
+    requests = ModelRequests(progress, runtimes, here.provider, is_async=is_async)
     engine = Engine(
         progress,
         runtimes,

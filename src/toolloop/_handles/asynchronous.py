@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -25,14 +25,17 @@ from toolloop._journal.journal import LOG
 from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
+from toolloop.providers import AsyncProvider
+from toolloop.providers.anthropic import AsyncSdkClient
 from toolloop.stores.protocol import Store
-from toolloop.tools import Context, ToolRegistry
+from toolloop.tools import Context
+from toolloop.tools.registry import Tools
 
 H = TypeVar("H", bound="AsyncToolLoopHandle")
 
 
 @set_module("toolloop")
-class AsyncToolLoopHandle(HandleBase):
+class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
     """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
 
     It is `ToolLoopHandle` for an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
@@ -46,9 +49,9 @@ class AsyncToolLoopHandle(HandleBase):
         cls,
         store: Store,
         loop_id: str,
-        provider: Any,
+        provider: AsyncProvider | AsyncSdkClient,
         *,
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Tools = (),
         params: Mapping[str, Any] | None = None,
         metadata: Mapping[str, str] | None = None,
         config: LoopConfig | None = None,
@@ -61,9 +64,9 @@ class AsyncToolLoopHandle(HandleBase):
 
         You can also await its result. See `ToolLoopHandle.open`.
         """
-        here = Here.of(tools, config, context, clock, is_async=True)
+        here = Here.of(provider, tools, config, context, clock, is_async=True)
         given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
-        return OpeningLoop(partial(cls._loaded, here, store, loop_id, provider, **given))
+        return OpeningLoop(partial(cls._loaded, here, store, loop_id, **given))
 
     async def flush(self) -> None:
         """Store pending decisions and commands, and read the events that others stored. See `ToolLoopHandle.flush`.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from attrs import evolve
 
@@ -28,15 +28,17 @@ from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.setup import Budget
+from toolloop.providers.anthropic import ProviderOrClient
 from toolloop.stores.protocol import Store
-from toolloop.tools import Context, ToolRegistry
+from toolloop.tools import Context
 from toolloop.tools.calls import ToolCall
+from toolloop.tools.registry import Tools
 
 # A mapping is invariant in its keys. These types accept a `dict[str, Approve]` and a `dict[ToolCall, Decision]`.
 CallKey = TypeVar("CallKey", bound=str | ToolCall)
 
 
-class HandleBase:
+class HandleBase(Generic[ProviderOrClient]):
     """The base class of `ToolLoopHandle` and `AsyncToolLoopHandle`. Not public."""
 
     _driver_class: ClassVar[type[Driver]]
@@ -44,10 +46,10 @@ class HandleBase:
 
     def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
         self,
-        provider: Any,
+        provider: ProviderOrClient,
         *,
         params: Mapping[str, Any],
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Tools = (),
         config: LoopConfig = DEFAULT_CONFIG,
         context: Context | None = None,
         store: Store | None = None,
@@ -55,17 +57,17 @@ class HandleBase:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set up the loop. It sends and stores nothing, and starts no clock. See `ToolLoopHandle`."""
-        here = Here.of(tools, config, context, clock, is_async=self._driver_class.is_async)
+        here = Here.of(provider, tools, config, context, clock, is_async=self._driver_class.is_async)
         parts = new_loop(here, params, store=store, loop_id=loop_id)
-        self._assemble(assemble(provider, parts, self._driver_class))
+        self._assemble(assemble(parts, self._driver_class))
 
     @classmethod
     def restore(  # noqa: PLR0913 - the parts of a loop that are not in a snapshot
         cls,
         snapshot: Mapping[str, JSON],
-        provider: Any,
+        provider: ProviderOrClient,
         *,
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Tools = (),
         params: Mapping[str, Any] | None = None,
         config: LoopConfig | None = None,
         context: Context | None = None,
@@ -94,16 +96,16 @@ class HandleBase:
             BadTool: two tools have the same name.
 
         """
-        here = Here.of(tools, config, context, clock, is_async=cls._driver_class.is_async)
+        here = Here.of(provider, tools, config, context, clock, is_async=cls._driver_class.is_async)
         parts = restored(here, snapshot, params=params, store=store, on_drift=on_drift)
-        return cls._of(assemble(provider, parts, cls._driver_class))
+        return cls._of(assemble(parts, cls._driver_class))
 
     @classmethod
-    def _loaded(cls, here: Here, store: Store, loop_id: str, provider: Any, **given: Any) -> Self:
+    def _loaded(cls, here: Here, store: Store, loop_id: str, **given: Any) -> Self:
         """Load a stored loop, or create it. This blocks. `given`: see `opening.loaded`."""
         while True:
             parts = loaded(here, store, loop_id, **given)
-            assembly = assemble(provider, parts, cls._driver_class)
+            assembly = assemble(parts, cls._driver_class)
             try:
                 assembly.begin_stored()
             except Conflict:
@@ -369,7 +371,7 @@ class HandleBase:
         wake_up = old.wake_up if self._engine.is_asleep else None
         parts = evolve(old, state=self.state, secrets=secrets, wake_up=wake_up)
         copied = forked(parts, loop_id, at=self._journal.now())
-        return self._of(assemble(self._assembly.requests.provider, copied, self._driver_class))
+        return self._of(assemble(copied, self._driver_class))
 
     # --- turns ---
 

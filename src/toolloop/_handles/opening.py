@@ -25,10 +25,12 @@ from toolloop.machine.record.loop import TooDeep
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.stores.arguments import check_metadata
 from toolloop.stores.protocol import Store, require_store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
+from toolloop.tools.registry import Tools
 
 
 @frozen
@@ -36,10 +38,12 @@ class Here:
     """The parts of a loop that exist only in this process, and in no store or snapshot.
 
     Attributes:
+        provider: sends the model requests, sync or async like the handle.
         keeps_limits: whether to keep the stored limits, because no configuration was given.
 
     """
 
+    provider: Provider | AsyncProvider
     tools: ToolRegistry
     config: LoopConfig
     context: Context
@@ -47,9 +51,10 @@ class Here:
     keeps_limits: bool = False
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - the arguments of a handle
         cls,
-        tools: Any,
+        provider: Any,
+        tools: Tools,
         config: LoopConfig | None,
         context: Context | None,
         clock: Callable[[], float] = time.time,
@@ -60,21 +65,22 @@ class Here:
 
         Raises:
             BadTool: two tools have the same name, a tool is async under a sync handle, or an object is not a tool.
-            TypeError: an argument has the wrong type.
+            TypeError: an argument has the wrong type, or the provider is async under a sync handle, or the reverse.
 
         """
+        provider = provider_for(provider, is_async=True) if is_async else provider_for(provider, is_async=False)
         keeps_limits, config = config is None, DEFAULT_CONFIG if config is None else config
         context = DEFAULT_CONTEXT if context is None else context
         check_parts(config, context, clock=clock)
         if config.has_async() and not is_async:
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         _check_strategies(config.strategies(), is_async=is_async)
-        return cls(_registry_of(tools, is_async=is_async), config, context, clock, keeps_limits)
+        return cls(provider, _registry_of(tools, is_async=is_async), config, context, clock, keeps_limits)
 
 
 @frozen
 class LoopParts:
-    """The parts of a handle, except the provider.
+    """The parts of a handle.
 
     Attributes:
         state: the state of the loop.
@@ -208,7 +214,7 @@ def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
 # --- an existing loop, and its configuration in this process ---------------------------------------------------------
 
 
-def _registry_of(tools: Any, *, is_async: bool) -> ToolRegistry:
+def _registry_of(tools: Tools, *, is_async: bool) -> ToolRegistry:
     """Return the tools as a registry.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -21,12 +21,15 @@ from toolloop._journal.journal import LOG
 from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
+from toolloop.providers import Provider
+from toolloop.providers.anthropic import SdkClient
 from toolloop.stores.protocol import Store
-from toolloop.tools import Context, ToolRegistry
+from toolloop.tools import Context
+from toolloop.tools.registry import Tools
 
 
 @set_module("toolloop")
-class ToolLoopHandle(HandleBase):
+class ToolLoopHandle(HandleBase[Provider | SdkClient]):
     """A tool-use loop that its caller drives, turn by turn.
 
     Args:
@@ -55,9 +58,9 @@ class ToolLoopHandle(HandleBase):
         cls,
         store: Store,
         loop_id: str,
-        provider: Any,
+        provider: Provider | SdkClient,
         *,
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Tools = (),
         params: Mapping[str, Any] | None = None,
         metadata: Mapping[str, str] | None = None,
         config: LoopConfig | None = None,
@@ -95,9 +98,9 @@ class ToolLoopHandle(HandleBase):
             StoreError: the store failed.
 
         """
-        here = Here.of(tools, config, context, clock, is_async=False)
+        here = Here.of(provider, tools, config, context, clock, is_async=False)
         given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
-        return cls._loaded(here, store, loop_id, provider, **given)
+        return cls._loaded(here, store, loop_id, **given)
 
     def flush(self) -> None:
         """Store everything pending, and read the events that others stored.

@@ -14,6 +14,7 @@ from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, a_type, encode
 from toolloop.machine.values.setup import Setup
 from toolloop.tools import Tool, ToolRegistry
+from toolloop.tools.registry import Tools
 
 
 @frozen
@@ -76,7 +77,7 @@ def missing_parameter(name: str) -> ValueError:
     return ValueError(f"params has no {name!r}. Pass the keyword arguments of messages.create")
 
 
-def as_registry(tools: Any) -> ToolRegistry:
+def as_registry(tools: Tools) -> ToolRegistry:
     """Return the tools as a registry.
 
     Raises:

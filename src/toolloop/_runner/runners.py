@@ -28,8 +28,11 @@ from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record.effects import Judge, SendRequest
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, a_type, decode
-from toolloop.tools import Context, ToolRegistry
+from toolloop.providers import AsyncProvider, Provider
+from toolloop.providers.anthropic import AsyncSdkClient, ProviderOrClient, SdkClient
+from toolloop.tools import Context
 from toolloop.tools.calls import ToolCall
+from toolloop.tools.registry import Tools
 
 Message = dict[str, JSON]
 Y = TypeVar("Y", default=Message)  # the type of the items of a runner
@@ -40,24 +43,24 @@ class RunnerParts(TypedDict, total=False):
     """The keyword arguments of a runner, except `stream`."""
 
     params: Required[Mapping[str, Any]]
-    tools: Iterable[Any] | ToolRegistry
+    tools: Tools
     config: LoopConfig
     context: Context | None
     ask: Callable[[Yielded], object | Awaitable[object]] | None
     threads: bool | None
 
 
-class RunnerBase:
+class RunnerBase(Generic[ProviderOrClient]):
     """The base class of both runners: properties and commands. Private: see `ToolRunner` and `AsyncToolRunner`."""
 
     _is_async = False
 
     def __init__(  # noqa: PLR0913 - the parts of a loop, most of them optional
         self,
-        provider: Any,
+        provider: ProviderOrClient,
         *,
         params: Mapping[str, Any],
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Tools = (),
         config: LoopConfig = DEFAULT_CONFIG,
         context: Context | None = None,
         stream: bool = False,
@@ -69,13 +72,14 @@ class RunnerBase:
         if ask is not None and not callable(ask):
             raise TypeError(f"ask: expected a callable that takes a Yielded, or None, got {a_type(ask)}")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
+        here = Here.of(provider, tools, config, context, is_async=is_async)
         if not check_params(params, asked=asked).get("messages"):
             raise missing_parameter("messages")
         texts = CallerHistory().to_texts(params["messages"])
         closed = texts[:-1] if open_calls(texts) else texts
         given = {**params, "messages": [decode(text) for text in closed]}
-        parts = new_loop(Here.of(tools, config, context, is_async=is_async), given, asked=asked)
-        assembly = assemble(provider, parts, AsyncDriver if is_async else SyncDriver)
+        parts = new_loop(here, given, asked=asked)
+        assembly = assemble(parts, AsyncDriver if is_async else SyncDriver)
         kind: Any = AsyncToolLoopHandle if is_async else ToolLoopHandle
         self._loop = kind._of(assembly)  # noqa: SLF001 - a runner uses an assembled loop
         self._steps = RunnerSteps(assembly, self._loop, drive_async if is_async else drive, ask)
@@ -164,7 +168,7 @@ class RunnerBase:
 
 
 @set_module("toolloop")
-class ToolRunner(RunnerBase, Generic[Y]):
+class ToolRunner(RunnerBase[Provider | SdkClient], Generic[Y]):
     """An iterator over the replies of the model: `for message in runner`.
 
     Each step has these parts:
@@ -200,14 +204,24 @@ class ToolRunner(RunnerBase, Generic[Y]):
 
         @overload
         def __init__(
-            self: ToolRunner[Message], provider: Any, *, stream: Literal[False] = False, **parts: Unpack[RunnerParts]
+            self: ToolRunner[Message],
+            provider: Provider | SdkClient,
+            *,
+            stream: Literal[False] = False,
+            **parts: Unpack[RunnerParts],
         ) -> None: ...
         @overload
         def __init__(
-            self: ToolRunner[ReplyStream], provider: Any, *, stream: Literal[True], **parts: Unpack[RunnerParts]
+            self: ToolRunner[ReplyStream],
+            provider: Provider | SdkClient,
+            *,
+            stream: Literal[True],
+            **parts: Unpack[RunnerParts],
         ) -> None: ...
         @overload
-        def __init__(self: ToolRunner[Any], provider: Any, *, stream: bool, **parts: Unpack[RunnerParts]) -> None: ...
+        def __init__(
+            self: ToolRunner[Any], provider: Provider | SdkClient, *, stream: bool, **parts: Unpack[RunnerParts]
+        ) -> None: ...
         def __init__(self, provider: Any, **parts: Any) -> None: ...
 
     def __iter__(self) -> Iterator[Y]:
@@ -284,7 +298,7 @@ class ToolRunner(RunnerBase, Generic[Y]):
 
 
 @set_module("toolloop")
-class AsyncToolRunner(RunnerBase, Generic[Y]):
+class AsyncToolRunner(RunnerBase[AsyncProvider | AsyncSdkClient], Generic[Y]):
     """`ToolRunner` for asyncio and trio: `async for message in runner`. `ask` may be async."""
 
     _is_async = True
@@ -295,7 +309,7 @@ class AsyncToolRunner(RunnerBase, Generic[Y]):
         @overload
         def __init__(
             self: AsyncToolRunner[Message],
-            provider: Any,
+            provider: AsyncProvider | AsyncSdkClient,
             *,
             stream: Literal[False] = False,
             **parts: Unpack[RunnerParts],
@@ -303,14 +317,18 @@ class AsyncToolRunner(RunnerBase, Generic[Y]):
         @overload
         def __init__(
             self: AsyncToolRunner[AsyncReplyStream],
-            provider: Any,
+            provider: AsyncProvider | AsyncSdkClient,
             *,
             stream: Literal[True],
             **parts: Unpack[RunnerParts],
         ) -> None: ...
         @overload
         def __init__(
-            self: AsyncToolRunner[Any], provider: Any, *, stream: bool, **parts: Unpack[RunnerParts]
+            self: AsyncToolRunner[Any],
+            provider: AsyncProvider | AsyncSdkClient,
+            *,
+            stream: bool,
+            **parts: Unpack[RunnerParts],
         ) -> None: ...
         def __init__(self, provider: Any, **parts: Any) -> None: ...
 

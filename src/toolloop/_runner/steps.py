@@ -58,7 +58,7 @@ class RunnerSteps:
     def __init__(
         self,
         assembly: Assembly,
-        handle: HandleBase,
+        handle: HandleBase[Any],
         drive: Callable[[RunnerSteps], Any],
         ask: Callable[[Any], Any] | None,
     ) -> None:
@@ -73,7 +73,7 @@ class RunnerSteps:
         """
         self.assembly = assembly
         self.handle = handle
-        self.history = CallerHistory()
+        self.history: CallerHistory = CallerHistory()
         self._drive = drive
         self._ask = ask
         self._stops_before: type[Effect] = Judge

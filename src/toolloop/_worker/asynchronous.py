@@ -17,6 +17,8 @@ from toolloop._public import set_module
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
 from toolloop._worker.signals import Signals
+from toolloop.providers import AsyncProvider
+from toolloop.providers.anthropic import AsyncSdkClient
 from toolloop.stores.protocol import StoredLoop
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @set_module("toolloop")
-class AsyncWorker(WorkerBase):
+class AsyncWorker(WorkerBase[AsyncProvider | AsyncSdkClient]):
     """Drives the loops of a store that can go on without a person, under asyncio or trio.
 
     It works like `Worker`, with `await` before `run_once()`, `run()` and `drive()`. `params`, `context` and `notify`

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol
 
 from toolloop._engine.questions import FunctionCall, Questions
 from toolloop._handles.opening import Here
@@ -15,11 +15,12 @@ from toolloop._worker.desk import LOG, POLL, Agenda, Desk
 from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.inbox.items import InboxCall
 from toolloop.machine.values.jsontext import a_type
-from toolloop.providers import provider_for
+from toolloop.providers.anthropic import ProviderOrClient
 from toolloop.stores.arguments import check_integer
 from toolloop.stores.protocol import Store, StoredLoop, require_store
-from toolloop.tools import Context, ToolRegistry
+from toolloop.tools import Context
 from toolloop.tools.function import is_async as is_declared_async
+from toolloop.tools.registry import Tools
 
 Until = Callable[[], bool] | None
 _NOTIFYING = ""  # the key of the job that notifies; the others have the ids of loops, which are not empty
@@ -49,7 +50,7 @@ class Jobs(Protocol):
         ...
 
 
-class WorkerBase(ABC):
+class WorkerBase(ABC, Generic[ProviderOrClient]):
     """A worker of either kind. Not public: see `Worker` and `AsyncWorker`."""
 
     _is_async: ClassVar[bool]
@@ -58,8 +59,8 @@ class WorkerBase(ABC):
     def __init__(  # noqa: PLR0913 - the parts of its loops, all but three of them optional
         self,
         store: Store,
-        provider: Any,
-        tools: Iterable[Any] | ToolRegistry,
+        provider: ProviderOrClient,
+        tools: Tools,
         *,
         params: Mapping[str, Any] | Callable[[str], Any] | None = None,
         context: Context | Callable[[str], Any] | None = None,
@@ -73,18 +74,18 @@ class WorkerBase(ABC):
         require_store(store)
         check_integer("concurrency", concurrency, least=1)
         check_integer("max_attempts", max_attempts, least=1)
-        provider_for(provider, is_async=self._is_async)
         for name, given in (("params", params), ("context", context), ("notify", notify)):
             if callable(given) and is_declared_async(given) and not self._is_async:
                 raise TypeError(f"{name} is async, but Worker is sync: use AsyncWorker, or give a sync function")
         if not (notify is None or callable(notify)):
             raise TypeError(f"notify is {a_type(notify)}; give a function that takes an InboxCall")
         first = DEFAULT_CONTEXT if callable(context) else context
-        here = Here.of(tools, DEFAULT_CONFIG if config is None else config, first, clock, is_async=self._is_async)
+        limits = DEFAULT_CONFIG if config is None else config
+        here = Here.of(provider, tools, limits, first, clock, is_async=self._is_async)
         if not callable(params):
             _check_params(params)
         self._given: dict[str, Any] = {"params": params, "context": context}
-        self._opening = partial(self._open, store, provider=provider, tools=here.tools, config=config, clock=clock)
+        self._opening = partial(self._open, store, provider=here.provider, tools=here.tools, config=config, clock=clock)
         self._concurrency = concurrency
         self._notify: Any = notify
         self._desk = Desk(store, clock, max_attempts, notifies=notify is not None)

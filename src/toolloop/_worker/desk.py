@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -108,7 +109,7 @@ class Desk:
         """Return whether a loop is due to be driven, unless a driver has it."""
         return due_at(loop) <= self._clock()
 
-    def admits(self, handle: HandleBase) -> bool:
+    def admits(self, handle: HandleBase[Any]) -> bool:
         """Return whether a loop that was just opened is still due. If its request failed, retry it."""
         if isinstance(handle.state.root.phase, Failed):
             # The head is read after the journal: if another worker retries now, this retry is refused.

@@ -13,11 +13,13 @@ from toolloop._public import set_module
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
 from toolloop._worker.signals import Signals
+from toolloop.providers import Provider
+from toolloop.providers.anthropic import SdkClient
 from toolloop.stores.protocol import StoredLoop
 
 
 @set_module("toolloop")
-class Worker(WorkerBase):
+class Worker(WorkerBase[Provider | SdkClient]):
     """Drives the loops of a store that can go on without a person.
 
     It drives loops that are `runnable`, loops whose driver is gone, loops with a call whose deadline has passed, and

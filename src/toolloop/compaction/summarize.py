@@ -186,7 +186,9 @@ class Summarize(Strategy):
             TypeError: it is sync but must be async, or the reverse.
 
         """
-        return None if self.provider is None or self.function else provider_for(self.provider, is_async=is_async)
+        if self.provider is None or self.function:
+            return None
+        return provider_for(self.provider, is_async=True) if is_async else provider_for(self.provider, is_async=False)
 
     def plan(self, outlines: Sequence[Outline]) -> Summary | None:
         """Plan a summary of the old rounds of a history.

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from dbos import DBOS, DBOSConfig
 
 from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import LoopConfig
+from toolloop._interface.loop_params import as_registry
 from toolloop._interface.loop_view import LoopView
 from toolloop._worker.desk import Desk
 from toolloop._worker.sync import Worker
@@ -23,10 +24,13 @@ from toolloop.dbos.stretches import WORKFLOW, Stretch, Stretches, stretch_id
 from toolloop.errors import LoopNotFound, StoreError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.machine.values.calls import Decision
+from toolloop.providers import Provider
+from toolloop.providers.anthropic import SdkClient
 from toolloop.providers.scripted import ScriptedProvider
 from toolloop.stores.arguments import check_seconds
 from toolloop.stores.protocol import Store, StoredLoop, require_store
-from toolloop.tools import Context, ToolRegistry
+from toolloop.tools import Context
+from toolloop.tools.registry import Tools
 
 T = TypeVar("T")
 LOG = logging.getLogger("toolloop.dbos")
@@ -81,8 +85,8 @@ class DurableLoops:
     def __init__(  # noqa: PLR0913 - the parts of its loops, most of them optional
         self,
         store: Store,
-        provider: Any = None,
-        tools: Iterable[Any] | ToolRegistry = (),
+        provider: Provider | SdkClient | None = None,
+        tools: Tools = (),
         *,
         dbos: DBOSConfig,
         queue: Mapping[str, Any] | None = None,
@@ -99,7 +103,7 @@ class DurableLoops:
         self._queue: dict[str, Any] = {"name": "toolloop", **(queue or {})}
         if partitioned := sorted(name for name in self._queue if name.startswith("partition")):
             raise ValueError(f"queue has {', '.join(partitioned)}: leave it out, loops cannot use a partitioned queue")
-        tools = ToolRegistry(tools) if not isinstance(tools, ToolRegistry) else tools
+        tools = as_registry(tools)
         self._worker: Any = (
             None if provider is None else Worker(store, provider, tools, params=params, context=context, config=config)
         )

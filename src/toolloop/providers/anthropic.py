@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from attrs import field, frozen
+from typing_extensions import TypeAliasType
 
 from toolloop.machine.values.jsontext import a_type, plain
 from toolloop.providers.message_threads import sets_betas
@@ -17,7 +18,24 @@ from toolloop.providers.sdk_errors import outside_errors
 from toolloop.providers.streaming import AsyncEventStream, EventStream, RawEvents, async_whole, whole
 
 if TYPE_CHECKING:
+    from anthropic import Anthropic, AsyncAnthropic
+    from anthropic.lib.bedrock import (
+        AnthropicBedrock,
+        AnthropicBedrockMantle,
+        AsyncAnthropicBedrock,
+        AsyncAnthropicBedrockMantle,
+    )
+    from anthropic.lib.vertex import AnthropicVertex, AsyncAnthropicVertex
+
     from toolloop.providers.protocol import AsyncProvider, Provider, Reply, Request
+
+# The clients for AWS, Foundry and Google Cloud are subclasses. The values are strings, so that the SDK is not imported.
+SdkClient = TypeAliasType("SdkClient", "Anthropic | AnthropicBedrock | AnthropicBedrockMantle | AnthropicVertex")
+AsyncSdkClient = TypeAliasType(
+    "AsyncSdkClient", "AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicBedrockMantle | AsyncAnthropicVertex"
+)
+# `Provider | SdkClient` in the sync class of a pair, `AsyncProvider | AsyncSdkClient` in the async one.
+ProviderOrClient = TypeVar("ProviderOrClient")
 
 
 @frozen(eq=False)
@@ -159,11 +177,9 @@ def _read(answer: Any) -> Reply:
 
 
 @overload
-def provider_for(client_or_provider: Any, *, is_async: Literal[False]) -> Provider: ...
+def provider_for(client_or_provider: Provider | SdkClient, *, is_async: Literal[False]) -> Provider: ...
 @overload
-def provider_for(client_or_provider: Any, *, is_async: Literal[True]) -> AsyncProvider: ...
-@overload
-def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | AsyncProvider: ...
+def provider_for(client_or_provider: AsyncProvider | AsyncSdkClient, *, is_async: Literal[True]) -> AsyncProvider: ...
 def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | AsyncProvider:
     """Return a provider unchanged, and wrap a client of the anthropic SDK in a provider.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
+from toolloop.tools.function import Tool
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
-from toolloop.tools.sdk_tools import as_tool
+from toolloop.tools.sdk_tools import SdkTool, as_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from toolloop.machine.values.jsontext import JSON
-    from toolloop.tools.function import Tool
 
 
 @set_module("toolloop")
@@ -35,9 +34,13 @@ class ToolRegistry:
 
     __slots__ = ("_tools", "adapter")
 
-    def __init__(self, tools: Iterable[object] = (), adapter: ToolResponseAdapter | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[Tool[..., Any] | SdkTool] = (), adapter: ToolResponseAdapter | None = None
+    ) -> None:
         """Store the tools."""
-        self.adapter = AnthropicMessagesToolResponseAdapter() if adapter is None else check_adapter(adapter)
+        self.adapter: ToolResponseAdapter = (
+            AnthropicMessagesToolResponseAdapter() if adapter is None else check_adapter(adapter)
+        )
         self._tools: dict[str, Tool[..., Any]] = {}
         for each in map(as_tool, tools):
             if each.name in self._tools:
@@ -102,3 +105,6 @@ class ToolRegistry:
 
     def __repr__(self) -> str:
         return f"<ToolRegistry: {', '.join(self.names) or 'no tools'}>"
+
+
+Tools = ToolRegistry | Iterable[Tool[..., Any] | SdkTool]

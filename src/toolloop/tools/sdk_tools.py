@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from attrs import frozen
 
+from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, plain
 from toolloop.tools.arguments import Arguments
@@ -16,7 +17,25 @@ from toolloop.tools.signature import check_name
 from toolloop.tools.tool_errors import InvalidInput, shown
 
 
-def as_tool(obj: object) -> Tool[..., Any]:
+@set_module("toolloop.types")
+class SdkTool(Protocol):
+    """A tool of the anthropic SDK, sync or async: made with `beta_tool`, or an instance of a built-in tool."""
+
+    @property
+    def name(self) -> str:
+        """The name that the model calls it by."""
+        ...
+
+    def to_dict(self) -> Mapping[str, object]:
+        """Return the definition for `tools`."""
+        ...
+
+    def call(self, arguments: object, /) -> object:
+        """Run the tool. `arguments`: the input of the call."""
+        ...
+
+
+def as_tool(obj: Tool[..., Any] | SdkTool) -> Tool[..., Any]:
     """Return a `Tool` unchanged, and wrap a tool of the anthropic SDK: no approval needed, effect `"once"`.
 
     An SDK tool is recognized by its public members (`name`, `to_dict()`, `call(input)`). If it was made from a
