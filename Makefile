@@ -44,7 +44,7 @@ $(READY_PACKAGE): $(READY)
 
 $(READY_SITE): $(READY_WEB)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mcp,otel]" --group site
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mcp,otel,postgres,dbos]" --group site
 	@touch $@
 
 $(READY_WEB): $(READY)
