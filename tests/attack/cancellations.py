@@ -52,5 +52,5 @@ async def _cancelled(story: Story, store: Store | None, after: int) -> tuple[str
             await story.arun(handle)
             group.cancel_scope.cancel()
     how = await story.arun(handle)
-    await handle.close()
+    await handle.aclose()
     return how, steps

@@ -216,7 +216,10 @@ class AnyHandle:
         wait(self.kind, self.handle.flush())
 
     def close(self) -> None:
-        wait(self.kind, self.handle.close())
+        if isinstance(self.handle, ToolLoopHandle):
+            self.handle.close()
+        else:
+            wait(self.kind, self.handle.aclose())
 
     def say(self, word: Callable[[], T]) -> T:
         """Say something, and have it stored."""

@@ -400,7 +400,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
                 await handle.run(decide)
                 group.cancel_scope.cancel()
         run.check((await handle.run(decide)).unwrap().text, store)
-        await handle.close()
+        await handle.aclose()
         return scope.cancelled_caught
 
     for steps in count(0, stride(8)):

@@ -159,9 +159,24 @@ def test_open_can_be_awaited_for_the_handle() -> None:
     async def main() -> None:
         handle = await AsyncToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params()))
         assert (await handle.run()).unwrap().text == "done"
-        await handle.close()
+        await handle.aclose()
 
     run_async("asyncio", main)
+
+
+def test_close_is_a_deprecated_name_of_aclose() -> None:
+    """It still gives the lease back."""
+    world = World("asyncio", MemoryStore(), script=(reply("done"),))
+
+    async def main() -> None:
+        handle = await AsyncToolLoopHandle.open(world.store, ID, world.provider(), **world.parts(params=params()))
+        await handle.run()
+        with pytest.warns(DeprecationWarning, match=r"is now AsyncToolLoopHandle\.aclose\(\)") as caught:
+            await handle.close()
+        assert caught[0].filename == __file__
+
+    run_async("asyncio", main)
+    assert world.store.lease(ID) is None
 
 
 def test_flush_looks_at_what_others_stored() -> None:

@@ -10,6 +10,7 @@ from tests.loop.streams import read, reading
 from tests.loop.support import MODEL, completed, params, yielded
 from tests.loop.talking import either_driver, play, talking
 from tests.otel.traced import Traces, attributes, status
+from toolloop import AsyncToolLoopHandle
 from toolloop.events import CallFinished, TextDelta
 from toolloop.testing import call, reply, streamed
 
@@ -56,9 +57,10 @@ def test_between_two_pieces_the_reader_is_in_its_own_span(driver: str) -> None:
                         await reader.until(wanted)
                         assert tracing.get_current_span() is own
                     await reader.finish()
-            closing: Any = talk.handle.close()
-            if closing is not None:
-                await closing
+            if isinstance(talk.handle, AsyncToolLoopHandle):
+                await talk.handle.aclose()
+            else:
+                talk.handle.close()
 
     play(driver, story)
     assert traces.above(traces.one(CHAT)) == ["invoke_agent", "reader"]

@@ -155,7 +155,7 @@ async def _live(program: Program, kind: Kind, store: Store | None) -> Lived:
         if kind == "sync":
             handle.close()
         else:
-            await handle.close()
+            await handle.aclose()
             await client.close()
         assert bench.wrong == []
         assert [text for request in api.refused if not (text := str(request.refusal)).startswith("thread: ")] == []

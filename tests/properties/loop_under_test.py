@@ -578,7 +578,7 @@ class LoopUnderTest:
             if isinstance(self.handle, ToolLoopHandle):
                 self.handle.close()
             else:
-                anyio.run(self.handle.close, backend=self.setting.kind)
+                anyio.run(self.handle.aclose, backend=self.setting.kind)
         truth = self.journaled()
         assert self.is_stale or truth == self.handle.state
         self.beside = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
@@ -89,14 +90,21 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
             await in_thread(work)
             self._journal.tell()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Store everything pending, and give the lease back. See `ToolLoopHandle.close`."""
         try:
-            self._issuer.take_edits("close()")
+            self._issuer.take_edits("aclose()")
             await self._in_thread(self._journal.commit)
         finally:
             self._journal.bus.close()
             await self._in_thread(self._assembly.late)
+
+    def close(self) -> Awaitable[None]:
+        """Close the handle. Deprecated: use `aclose`."""
+        warnings.warn(
+            "AsyncToolLoopHandle.close() is now AsyncToolLoopHandle.aclose()", DeprecationWarning, stacklevel=2
+        )
+        return self.aclose()
 
     async def __aenter__(self) -> Self:
         """Return the handle; `__aexit__` closes it."""
@@ -105,7 +113,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
     async def __aexit__(self, *error: object) -> None:
         """Close the handle. See `ToolLoopHandle.__exit__`."""
         try:
-            await self.close()
+            await self.aclose()
         except ToolLoopError as unstored:
             if error[0] is None:
                 raise

@@ -371,7 +371,7 @@ class AsyncToolRunner(RunnerBase[AsyncProvider | AsyncSdkClient], Generic[Y]):
         try:
             await self.aclose()
         finally:
-            await self._loop.close()
+            await self._loop.aclose()
 
     async def _finish_stream(self) -> None:
         stream, self._stream = self._stream, None
