@@ -42,10 +42,10 @@ class Screen:
 
     def turn(self, turn: Yielded) -> None:
         """What the model says, once for each iteration, and the results, once they are there."""
-        if turn.iteration != self._iteration:
-            self._iteration = turn.iteration
+        if turn.iterations != self._iteration:
+            self._iteration = turn.iterations
             self._line()
-            self._say(turn.assistant_text or "…", str(turn.iteration))
+            self._say(turn.text or "…", str(turn.iterations))
         if not turn.pending:
             self._line()
             for call in turn.calls:

@@ -26,7 +26,7 @@ def test_a_decision_turn_shows_all_calls_the_waiting_ones_and_open_slots() -> No
     """Nothing has run while a call waits; calls are in the model's order, with a slot for each."""
     with scene([MIXED]) as at:
         turn = at.turn()
-        assert (turn.reason, turn.iteration) == ("decision_required", 1)
+        assert (turn.reason, turn.iterations) == ("decision_required", 1)
         assert [(call.name, call.status, call.why) for call in turn.calls] == [
             ("add", "cleared", None),
             ("write", "waiting", "approval"),
@@ -43,7 +43,7 @@ def test_a_turn_tells_content_message_and_usage() -> None:
         at.turn().continue_loop()
         turn = at.turn()
         assert turn.assistant_content == tuple(blocks)
-        assert turn.assistant_text == "one\ntwo"
+        assert turn.text == "one\ntwo"
         assert turn.message["role"] == "assistant"
         assert [block["type"] for block in turn.message["content"]] == ["text", "text", "tool_use"]
         assert (turn.usage, turn.total_usage) == (
@@ -51,6 +51,17 @@ def test_a_turn_tells_content_message_and_usage() -> None:
             Usage(input_tokens=200, output_tokens=100),
         )
         assert turn.results == (ToolResult(turn.calls[0].id, "3"),)
+
+
+def test_assistant_text_and_iteration_are_deprecated_names() -> None:
+    """They were always equal to `text` and `iterations`."""
+    with scene([MIXED]) as at:
+        turn = at.turn()
+        with pytest.warns(DeprecationWarning, match=r"is now Yielded\.text") as caught:
+            assert turn.assistant_text == turn.text == "Let me see."
+        assert caught[0].filename == __file__
+        with pytest.warns(DeprecationWarning, match=r"is now Yielded\.iterations"):
+            assert turn.iteration == turn.iterations == 1
 
 
 def test_calls_pending_and_results_are_live_until_the_turn_is_spent() -> None:

@@ -90,7 +90,7 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
                     chosen = turn.pending[0]
                     turn.approve(chosen, EDITED) if chosen.id == "toolu_w" else turn.approve(chosen)
                 elif step % 2:
-                    turn.inject_and_continue([user(f"iteration {turn.iteration}")])
+                    turn.inject_and_continue([user(f"iteration {turn.iterations}")])
                 else:
                     turn.continue_loop()
             bodies.append([request.body for request in at.api.requests])

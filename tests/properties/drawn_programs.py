@@ -255,7 +255,7 @@ def shown(result: Any, *, in_order: bool) -> Any:
     more: tuple[Any, ...] = (result.total_usage, events if in_order else sorted(events))
     if isinstance(result, Yielded):
         calls = [(repr(call), call.input, call.effective_input, call.digest, call.result) for call in result.calls]
-        return (result.reason, result.iteration, calls, result.message, result.usage, *more)
+        return (result.reason, result.iterations, calls, result.message, result.usage, *more)
     if hasattr(result, "termination"):
         return (result.termination, result.response, result.text, result.iterations, *more)
     return (type(result.error).__name__, str(result.error), result.retryable, result.retry_after, *more)

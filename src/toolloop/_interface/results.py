@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -62,7 +63,6 @@ class Yielded:
 
     Attributes:
         reason: `decision_required`, `tools_executed` or `paused`.
-        iteration: the number of the answered request, counted from 1.
         iterations: the number of answered requests.
         usage: the usage of this iteration.
         total_usage: the usage of the loop so far.
@@ -74,7 +74,6 @@ class Yielded:
         """Made by a handle, for a loop that is `Waiting`."""
         loop = state.root
         self.reason: WaitReason = _wait(state).reason
-        self.iteration: int = loop.iterations
         self.iterations: int = loop.iterations
         self.usage: Usage = _usage_of(loop)
         self.total_usage: Usage = loop.total_usage
@@ -96,14 +95,21 @@ class Yielded:
         return tuple(block for block in self.message["content"] if block["type"] != "tool_use")
 
     @property
-    def assistant_text(self) -> str | None:
+    def text(self) -> str | None:
         """The text of the message, joined by newlines, or None."""
         return text_of(self.message["content"])
 
     @property
-    def text(self) -> str | None:
-        """An alias of `assistant_text`; every result of a turn has a `text`."""
-        return self.assistant_text
+    def assistant_text(self) -> str | None:
+        """The text of the message. Deprecated: use `text`."""
+        warnings.warn("Yielded.assistant_text is now Yielded.text", DeprecationWarning, stacklevel=2)
+        return self.text
+
+    @property
+    def iteration(self) -> int:
+        """The number of answered requests. Deprecated: use `iterations`."""
+        warnings.warn("Yielded.iteration is now Yielded.iterations", DeprecationWarning, stacklevel=2)
+        return self.iterations
 
     # --- the calls ---
 
@@ -243,7 +249,7 @@ class Yielded:
 
     def __repr__(self) -> str:
         stale = ", stale" if self.is_spent else ""
-        return f"<Yielded {self.reason}: iteration {self.iteration}, {len(self.pending)} pending{stale}>"
+        return f"<Yielded {self.reason}: iteration {self.iterations}, {len(self.pending)} pending{stale}>"
 
 
 def _has_no(turn: object, name: str, what: str) -> AttributeError:
