@@ -12,8 +12,9 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "toolloop"
 # From the lowest: a room imports only from lower floors. `tests/layout/test_layers.py` checks it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("_names", "_public"),
-    ("_usage", "errors", "terminations"),
+    ("_names", "errors", "terminations"),
+    ("_public",),
+    ("_usage",),
     ("events",),
     ("machine",),
     ("_messages",),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, ForwardRef, TypeVar
+
+from toolloop._names import deprecated_names
 
 _T = TypeVar("_T")
 
@@ -27,11 +29,12 @@ def set_module(name: str) -> Callable[[_T], _T]:
     return mark
 
 
-def export(package: dict[str, Any]) -> None:
+def export(package: dict[str, Any], moved: Mapping[str, str] | None = None) -> None:
     """Make all that a package imports its `__all__`, and show these names as its own.
 
     Args:
         package: its `globals()`.
+        moved: as in `deprecated_names`.
 
     """
     names = [name for name, value in package.items() if name[0] != "_" and not isinstance(value, ModuleType)]
@@ -39,3 +42,5 @@ def export(package: dict[str, Any]) -> None:
         if getattr(package[name], "__module__", "").count(".") > 1:  # defined in a room, and nobody's yet
             set_module(package["__name__"])(package[name])
     package["__all__"] = sorted(names)
+    if moved:
+        package["__getattr__"] = deprecated_names(package["__name__"], moved)

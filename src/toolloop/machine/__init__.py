@@ -3,7 +3,6 @@
 Not here: I/O, clocks, randomness, threads and logging.
 """
 
-from toolloop._names import deprecated_names as _deprecated_names
 from toolloop._public import export as _export
 from toolloop.machine.machine import TRANSITIONS as TRANSITIONS, allowed as allowed
 from toolloop.machine.queries import (
@@ -99,5 +98,4 @@ from toolloop.machine.values.setup import (
 from toolloop.machine.values.splicing import Splice as Splice
 from toolloop.machine.values.stop_reasons import STOP_REASONS as STOP_REASONS, ReplyAction as ReplyAction
 
-_export(globals())
-__getattr__ = _deprecated_names(__name__, {"Reply": "toolloop.machine:ParsedReply"})
+_export(globals(), moved={"Reply": "toolloop.machine:ParsedReply"})
