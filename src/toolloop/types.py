@@ -11,7 +11,8 @@ from toolloop._interface.config import (
 )
 from toolloop._interface.grants import GivenGrant as GivenGrant, Grants as Grants
 from toolloop._interface.loop_view import ChildView as ChildView, PendingView as PendingView, UsageView as UsageView
-from toolloop._interface.results import Shown as Shown, Turn as Turn
+from toolloop._interface.results import Turn as Turn
+from toolloop._interface.shown import Shown as Shown
 from toolloop._public import export as _export
 from toolloop._requests.params import Secrets as Secrets
 from toolloop._runner.runners import RunnerParts as RunnerParts

@@ -18,7 +18,7 @@ from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, Loo
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._handles.commands import Commands, Said, read_limits, read_params
 from toolloop._interface.message_edits import HistoryEdit
-from toolloop._interface.results import Named
+from toolloop._interface.shown import Named
 from toolloop._requests.params import Secrets
 from toolloop.errors import (
     CallerError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop._interface.results import Named
+from toolloop._interface.shown import Named
 from toolloop.errors import UnknownCall
 from toolloop.machine.queries import driven, open_round
 from toolloop.machine.record.loop import Loop

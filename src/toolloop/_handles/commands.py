@@ -30,7 +30,7 @@ from toolloop._interface.decisions import (
 )
 from toolloop._interface.loop_params import all_params, check_request
 from toolloop._interface.message_edits import HistoryEdit, explained, landing, outgoing, refuse_lost_pause, stale_edit
-from toolloop._interface.results import Named
+from toolloop._interface.shown import Named
 from toolloop._messages.blocks import RESULT_KINDS
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidEdit, InvalidHistory

@@ -20,7 +20,8 @@ from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import said_texts, to_seconds
 from toolloop._interface.grants import Grants, given_grant, has_expired
 from toolloop._interface.loop_view import LoopView, view_of
-from toolloop._interface.results import ToolLoopResult, Turn, Yielded, bound
+from toolloop._interface.results import ToolLoopResult, Turn, Yielded
+from toolloop._interface.shown import bound
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import Conflict
 from toolloop.machine.queries import Standing, everywhere, next_deadline, status_of

@@ -8,7 +8,8 @@ from typing import Any
 
 from toolloop._handles.commands import Commands, Said
 from toolloop._interface.message_edits import MessageEdits
-from toolloop._interface.results import Named, Yielded
+from toolloop._interface.results import Yielded
+from toolloop._interface.shown import Named
 from toolloop._journal.journal import LOG, Journal
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.journal_events import Event

@@ -27,7 +27,8 @@ from toolloop.machine.tree import begin, fork, step
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.stores.arguments import check_metadata
-from toolloop.stores.protocol import Store, require_store
+from toolloop.stores.checks import require_store
+from toolloop.stores.protocol import Store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
 from toolloop.tools.registry import Tools

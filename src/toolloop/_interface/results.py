@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from toolloop._interface.calls import calls_of, pending_calls
+from toolloop._interface.shown import Named, bound
 from toolloop._public import set_module
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
@@ -27,12 +28,9 @@ from toolloop.machine.values.calls import (
     Rerun,
     Stop,
 )
-from toolloop.machine.values.jsontext import JSON, a_type, decode
+from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.terminations import Failed, Termination
 from toolloop.tools.calls import ToolCall, ToolResult
-
-# A call by its id, by its path joined with "/", or by the path itself, which is unambiguous.
-Named = str | tuple[str, ...]
 
 
 @frozen
@@ -278,31 +276,6 @@ def _message_of(loop: Loop) -> str:
         if [call.id for call in loop.round.calls] != [block["id"] for block in blocks if block["type"] == "tool_use"]:
             return loop.round.reply
     return loop.response or "{}"
-
-
-@set_module("toolloop.types")
-class Shown(Protocol):
-    """A call as it was shown: a `ToolCall`, or the item of a store or an inbox."""
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The ids from the outermost call down to it."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """The hash that binds a decision to it."""
-        ...
-
-
-def bound(call: str | Shown, decision: Decision) -> tuple[Named, Decision]:
-    """Return the name or path of a call, and the decision. A decision about a shown call is bound to its digest."""
-    if isinstance(call, str):
-        return call, decision
-    if hasattr(call, "path") and hasattr(call, "digest"):
-        is_bound = getattr(decision, "digest", "") is not None  # values that are not decisions are refused later
-        return call.path, decision if is_bound else evolve(decision, digest=call.digest)
-    raise TypeError(f"expected the id of a call, or a ToolCall, got {a_type(call)}")
 
 
 def text_of(blocks: Sequence[JSON]) -> str | None:

@@ -17,7 +17,8 @@ from toolloop.inbox.items import InboxCall
 from toolloop.machine.values.jsontext import a_type
 from toolloop.providers.anthropic import ProviderOrClient
 from toolloop.stores.arguments import check_integer
-from toolloop.stores.protocol import Store, StoredLoop, require_store
+from toolloop.stores.checks import require_store
+from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools import Context
 from toolloop.tools.function import is_async as is_declared_async
 from toolloop.tools.registry import Tools

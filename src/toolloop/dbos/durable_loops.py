@@ -28,7 +28,8 @@ from toolloop.providers import Provider
 from toolloop.providers.anthropic import SdkClient
 from toolloop.providers.scripted import ScriptedProvider
 from toolloop.stores.arguments import check_seconds
-from toolloop.stores.protocol import Store, StoredLoop, require_store
+from toolloop.stores.checks import require_store
+from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools import Context
 from toolloop.tools.registry import Tools
 

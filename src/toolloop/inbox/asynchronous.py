@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from toolloop._drivers.event_loops import in_thread
-from toolloop._interface.results import Shown
+from toolloop._interface.shown import Shown
 from toolloop._public import set_module
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry

@@ -16,7 +16,7 @@ from toolloop._handles.commands import Commands, Said
 from toolloop._interface.decisions import name_of, said_texts
 from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
-from toolloop._interface.results import Named, Shown, bound
+from toolloop._interface.shown import Named, Shown, bound
 from toolloop._journal.event_bus import EventBus
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import load_state, safely
@@ -42,8 +42,9 @@ from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, a_type, decode
 from toolloop.stores.arguments import check_integer, check_seconds, check_text
+from toolloop.stores.checks import require_store
 from toolloop.stores.pending import PendingCall
-from toolloop.stores.protocol import Store, require_store
+from toolloop.stores.protocol import Store
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
 _ALL = 2**62

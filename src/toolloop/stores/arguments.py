@@ -1,4 +1,4 @@
-"""Checks of the arguments of a store, the same for every store."""
+"""Checks of single values, such as a text or a time."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 
 from toolloop._public import set_module
 from toolloop.errors import StoreError
-from toolloop.stores import arguments, protocol, store_errors
+from toolloop.stores import arguments, checks, store_errors
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 from toolloop.stores.rows import added
 
@@ -73,7 +73,7 @@ class MemoryStore:
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         """See `Store.create`."""
-        kept = protocol.check_create(loop_id, entries, head, metadata)
+        kept = checks.check_create(loop_id, entries, head, metadata)
         with _LOCK, _transaction():
             if loop_id in self._loops:
                 raise store_errors.taken(loop_id)
@@ -94,8 +94,8 @@ class MemoryStore:
         instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_known(loop_id, first_id)
-        protocol.check_append(entries, expected_rev, head, lease, instead_of)
+        checks.check_known(loop_id, first_id)
+        checks.check_append(entries, expected_rev, head, lease, instead_of)
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
             row, known = loop.row(loop_id), loop.entries
@@ -107,7 +107,7 @@ class MemoryStore:
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        protocol.check_known(loop_id, first_id)
+        checks.check_known(loop_id, first_id)
         arguments.check_integer("after", after)
         with _LOCK, _transaction():
             entries = self._find(loop_id, first_id).entries
@@ -157,7 +157,7 @@ class MemoryStore:
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         """See `Store.acquire`."""
-        protocol.check_known(loop_id, first_id)
+        checks.check_known(loop_id, first_id)
         lease = Lease(loop_id, owner, 0, until)
         if instead_of is not None:
             arguments.check_integer("instead_of", instead_of)

@@ -14,7 +14,7 @@ from attrs import evolve
 from psycopg.errors import UniqueViolation
 
 from toolloop._public import set_module
-from toolloop.stores import arguments, protocol, store_errors
+from toolloop.stores import arguments, checks, store_errors
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres.connections import CHANNEL, Connection, Connections, rows_of
 from toolloop.stores.postgres.schema import format_of, set_up
@@ -133,7 +133,7 @@ class PostgresStore:
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         """See `Store.create`."""
-        kept = json.dumps(protocol.check_create(loop_id, entries, head, metadata))
+        kept = json.dumps(checks.check_create(loop_id, entries, head, metadata))
         columns = {"loop_id": loop_id, "rev": len(entries), "created": head.changed, "metadata": kept}
         columns |= head_columns(head.behind(head))
         query = f"""WITH changed AS (
@@ -160,8 +160,8 @@ class PostgresStore:
         instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_known(loop_id, first_id)
-        protocol.check_append(entries, expected_rev, head, lease, instead_of)
+        checks.check_known(loop_id, first_id)
+        checks.check_append(entries, expected_rev, head, lease, instead_of)
         guards: dict[str, Any] = {"loop_id = %s": loop_id, **_only_first(first_id)}
         if lease is not None:
             guards["lease_token = %s"] = lease.token
@@ -185,7 +185,7 @@ class PostgresStore:
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        protocol.check_known(loop_id, first_id)
+        checks.check_known(loop_id, first_id)
         arguments.check_integer("after", after)
         query = f"""SELECT rev, {_IS_FIRST}, seq, digest, id, body, text
             FROM toolloop.loops LEFT JOIN toolloop.events entry ON entry.number = loops.number AND seq > %s
@@ -256,7 +256,7 @@ class PostgresStore:
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         """See `Store.acquire`."""
-        protocol.check_known(loop_id, first_id)
+        checks.check_known(loop_id, first_id)
         if instead_of is not None:
             arguments.check_integer("instead_of", instead_of)
         wanted = Lease(loop_id, owner, 0, until)

@@ -14,7 +14,7 @@ from typing import Any, Self
 from attrs import evolve
 
 from toolloop._public import set_module
-from toolloop.stores import arguments, protocol, store_errors
+from toolloop.stores import arguments, checks, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
@@ -76,7 +76,7 @@ class SqliteStore:
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         """See `Store.create`."""
-        kept = json.dumps(protocol.check_create(loop_id, entries, head, metadata))
+        kept = json.dumps(checks.check_create(loop_id, entries, head, metadata))
 
         def act(db: sqlite3.Connection) -> int:
             if _look(db, loop_id) is not None:
@@ -103,8 +103,8 @@ class SqliteStore:
         instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        protocol.check_known(loop_id, first_id)
-        protocol.check_append(entries, expected_rev, head, lease, instead_of)
+        checks.check_known(loop_id, first_id)
+        checks.check_append(entries, expected_rev, head, lease, instead_of)
 
         def act(db: sqlite3.Connection) -> int:
             number, digest, loop = _find(db, loop_id, first_id)
@@ -126,7 +126,7 @@ class SqliteStore:
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        protocol.check_known(loop_id, first_id)
+        checks.check_known(loop_id, first_id)
         arguments.check_integer("after", after)
 
         def act(db: sqlite3.Connection) -> StoredJournal:
@@ -199,7 +199,7 @@ class SqliteStore:
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         """See `Store.acquire`."""
-        protocol.check_known(loop_id, first_id)
+        checks.check_known(loop_id, first_id)
         if instead_of is not None:
             arguments.check_integer("instead_of", instead_of)
         wanted = Lease(loop_id, owner, 0, until)
