@@ -31,6 +31,7 @@ worker = Worker(store, Anthropic(), [transfer])
 
 
 @app.task(
+    shared=False,
     name="loops.drive",
     autoretry_for=(StoreError,),  # another driver has the loop, or the store failed
     dont_autoretry_for=(LoopNotFound,),
@@ -46,7 +47,7 @@ def drive(loop_id: str) -> str:
     return loop.status
 
 
-@app.task(name="loops.sweep")
+@app.task(name="loops.sweep", shared=False)
 def sweep() -> int:
     """Drive what was lost: a broker that was emptied, a decision on the approval page."""
     return worker.run_once()

@@ -55,7 +55,7 @@ def test_a_stream_that_breaks(driver: str, how: str) -> None:
             assert (type(error.error), error.retryable) == (kind, retryable)
             assert (error.partial_text or "") == text_in(seen)
             assert LONG.startswith(text_in(seen))
-            assert kinds(seen)[-1] == "RequestFailed"
+            assert kinds(seen)[-1] == "ModelRequestFailed"
             assert LONG not in repr(error)
             copy = pickle.loads(pickle.dumps(error.error))
             assert copy.partial_text == error.partial_text

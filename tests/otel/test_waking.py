@@ -47,7 +47,7 @@ def test_a_restored_tree_begins_new_spans_for_its_loops(kind: str) -> None:
     handle = loop_tree.loop()
     yielded(turn(kind, handle))
     snapshot = handle.snapshot()
-    close: Any = handle.close
+    close: Any = getattr(handle, "close" if kind == "sync" else "aclose")
     close() if kind == "sync" else run_async(kind, close)
     assert first.names == [f"chat {MODEL}", f"chat {MODEL}", "execute_tool kid", "invoke_agent kid", "invoke_agent"]
     loop_tree.config = {"observers": [second.observer]}
