@@ -31,7 +31,7 @@ worker = Worker(store, Anthropic(), [transfer])
 
 
 @app.task(
-    shared=False,
+    shared=False,  # a task of this app alone
     name="loops.drive",
     autoretry_for=(StoreError,),  # another driver has the loop, or the store failed
     dont_autoretry_for=(LoopNotFound,),
