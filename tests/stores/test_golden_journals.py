@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.machine import making as m
+from tests.stores.deciding_stories import DECIDING
 from tests.stores.edited_stories import EDITED
 from tests.stores.nested_stories import NESTED
 from toolloop.machine.record import journal_events as ev
@@ -166,6 +167,7 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
     ),
     **NESTED,
     **EDITED,
+    **DECIDING,
 }
 
 

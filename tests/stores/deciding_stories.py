@@ -1,0 +1,87 @@
+"""Stories of decisions as they were written before calls had demands: they must be read as they were."""
+
+from __future__ import annotations
+
+import json
+
+from attrs import evolve
+
+from tests.machine import making as m
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.replies import read_reply
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Result, Wait, Why
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Budget, Limits
+
+RERUN = DecisionRecord("rerun", by="ana", at=106.0)
+EDIT = DecisionRecord("approve", '{"a":2}', by="ana", at=104.0)
+YES = DecisionRecord("approve", by="ana", at=104.0)
+ASKS = Wait(Why.APPROVAL)
+DONE = Result(encode("done"))
+TAKEN = encode({"role": "assistant", "content": [m.call("a"), m.call("b")]})
+
+
+def begun(*calls: object, **changes: object) -> tuple[ev.Event, ...]:
+    return (ev.Opened(m.setup(**changes), (m.user("hi"),), at=100.0), *replied(*calls))
+
+
+def replied(*calls: object) -> tuple[ev.Event, ...]:
+    body = {"content": list(calls), "stop_reason": "tool_use", "usage": {"input_tokens": 9}, "model": "m"}
+    return (ev.Requested(at=101.0), ev.Replied(read_reply(body, text=json.dumps(body)), 1.0, at=102.0))
+
+
+def asked(wait: Wait, *names: str, at: float = 103.0) -> ev.Judged:
+    return ev.Judged(tuple((name, wait) for name in names), at=at)
+
+
+def decided(at: float = 104.0, **decisions: DecisionRecord) -> ev.Decided:
+    return ev.Decided(tuple(decisions.items()), at=at)
+
+
+LOST = (ev.Started("a", at=103.0), ev.Woken(at=104.0), ev.TurnEnded(at=105.0))
+AGAIN = (ev.Started("a", at=107.0), ev.Ended("a", DONE, iteration=1, attempt=2, at=108.0))
+WAITING = (*begun(m.call("a")), asked(ASKS, "a"))
+
+DECIDING: dict[str, tuple[ev.Event, ...]] = {
+    "rerun": (*begun(m.call("a")), *LOST, decided(106.0, a=RERUN), ev.Continued(at=106.0), *AGAIN),
+    "rerun-limit": (
+        *begun(m.call("a"), limits=Limits(budget=Budget(tool_calls=1))),
+        *(*LOST, decided(106.0, a=RERUN), ev.Continued(at=106.0), ev.TurnEnded(at=107.0)),
+    ),
+    "rerun-asked": (
+        *(*WAITING, decided(a=YES), ev.Continued(at=104.0)),
+        *(ev.Started("a", at=105.0), ev.Woken(at=105.5), ev.TurnEnded(at=105.6)),
+        *(decided(106.0, a=RERUN), ev.Continued(at=106.0), *AGAIN),
+    ),
+    "edit-judged": (*WAITING, decided(a=EDIT), ev.Continued(at=104.0), asked(ASKS, "a", at=105.0), ev.Started("a")),
+    "edit-fresh": (
+        *(*WAITING, decided(a=EDIT), ev.Continued(at=104.0)),
+        *(asked(Wait(Why.APPROVAL, "large", fresh=True), "a", at=105.0), ev.Started("a")),
+    ),
+    "approved-woken": (
+        *(*WAITING, decided(a=YES), ev.Continued(at=104.0), ev.Woken(at=105.0)),
+        *(asked(Wait(Why.APPROVAL, "stricter", fresh=True), "a", at=106.0), ev.Started("a")),
+    ),
+    "policy-edit-woken": (
+        *begun(m.call("a")),
+        ev.Judged((("a", DecisionRecord("approve", '{"a":9}', at=103.0)),), at=103.0),
+        *(ev.Woken(at=104.0), asked(ASKS, "a", at=105.0), decided(106.0, a=YES), ev.Continued(at=106.0)),
+        ev.Started("a"),
+    ),
+    "decided-late": (  # the decision on `b` brings the time at which `a` expires
+        *begun(m.call("a"), m.call("b"), m.call("c", "pure"), execution="ready"),
+        ev.Judged((("a", Wait(Why.APPROVAL, expires_in=2.0)), ("b", ASKS)), at=103.0),
+        *(ev.Continued(at=104.0), ev.Started("c"), decided(106.0, b=evolve(YES, at=106.0))),
+        *(ev.Ended("c", DONE), ev.TurnEnded(), ev.Continued(at=107.0), ev.Started("b")),
+    ),
+    "grant-woken": (
+        *(*WAITING, decided(a=evolve(YES, remember=GrantSpec(uses=1))), ev.Continued(at=104.0), ev.Started("a")),
+        *(ev.Ended("a", DONE, at=105.0), ev.TurnEnded(at=105.0), ev.Continued(at=106.0), *replied(m.call("b"))),
+        *(asked(ASKS, "b", at=109.0), ev.Woken(at=110.0), asked(ASKS, "b", at=111.0), ev.Started("b")),
+    ),
+    "taken-rerun": (
+        *(*begun(m.call("a"), m.call("b")), asked(ASKS, "a", "b"), decided(a=YES, b=YES), ev.Continued(at=104.0)),
+        *(ev.Started("a"), ev.Ended("a", DONE, at=105.0), ev.HistoryTaken((), TAKEN, rerun=("a",), at=106.0)),
+        *(ev.Judged(at=107.0), ev.Started("a"), ev.Started("b")),
+    ),
+}
