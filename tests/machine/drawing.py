@@ -28,6 +28,7 @@ from toolloop.machine.values.calls import (
     Wait,
     Why,
 )
+from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Budget, Limits, LoopDetection
 from toolloop.machine.values.stop_reasons import STOP_REASONS
@@ -153,7 +154,25 @@ class Drawing:
         elif kind == "approve" and self.chance(2):
             content = encode({"a": self.rng.randrange(3)})
         spec = self.some_spec() if kind == "approve" and (self.generous or self.chance(4)) else None
-        return DecisionRecord(kind, content, by="ana", reason="why", digest=self.some_digest(call), remember=spec)
+        decision = DecisionRecord(kind, content, reason="why", digest=self.some_digest(call), remember=spec)
+        return evolve(decision, **self.some_person())
+
+    def some_person(self) -> dict[str, Any]:
+        """Who decides, and where; now and then as a version did that knew neither groups nor places."""
+        pick = self.rng.choice
+        return {
+            "by": pick(("ana", "ana", "Bo ", "bo", None)),
+            "groups": pick(((), ("finance",), ("finance", "legal"))),
+            "via": pick((None, "handle", "inbox")),
+        }
+
+    def some_demands(self) -> tuple[Demand, ...]:
+        pick = self.rng.choice
+        drawn = (
+            Demand(pick((1, 1, 2)), pick(((), ("finance",))), pick(((), (), ("ana",))), fresh=self.chance(3))
+            for _ in range(pick((0, 0, 1, 1, 2)))
+        )
+        return tuple(drawn)
 
     def some_spec(self) -> GrantSpec:
         """What is remembered, as a rule, of the call's own tool."""
@@ -171,14 +190,15 @@ class Drawing:
                 return "another"
             case 1 | 2 if self.here.round:
                 return digest_of(self.here.setup, self.here.round.iteration, call)
+            case 3 | 4 | 5 if self.here.round and call.demands:
+                return digest_of(self.here.setup, self.here.round.iteration, call)
         return None
 
     def some_result(self) -> PolicyResult:
         match self.rng.randrange(2 if self.generous else 6):
             case 0 | 1:
-                return Wait(
-                    Why.APPROVAL, "a policy", fresh=self.chance(4), expires_in=self.rng.choice((None, None, 3.0))
-                )
+                asked = Wait(Why.APPROVAL, "a policy", expires_in=self.rng.choice((None, None, 3.0)))
+                return evolve(asked, fresh=self.chance(4), demands=self.some_demands())
             case 2:
                 return Wait(Why.EXTERNAL)
             case 3:

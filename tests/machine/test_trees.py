@@ -86,6 +86,7 @@ def test_what_the_caller_says_is_said_to_the_outermost_loop(kind: type[ev.Event]
     """It reaches down from there; an edit of a history below is a compaction, or refused."""
     said = {
         ev.Decided: m.decided(a=m.DENY),
+        ev.Approved: ev.Approved(m.decided(a=m.DENY).decisions),
         ev.FollowedUp: ev.FollowedUp((m.user(),)),
     }
     event = said.get(kind) or kind()

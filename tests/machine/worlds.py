@@ -121,6 +121,7 @@ class World(Drawing):
             ev.RequestFailed: self._failed,
             ev.Judged: self._judged,
             ev.Decided: self._decided,
+            ev.Approved: lambda: ev.Approved(self._decided().decisions),
             ev.Started: lambda: ev.Started(self.a_call(Status.CLEARED, Status.PROPOSED)),
             ev.Ended: self._ended,
             ev.Ticked: self.some_tick,
@@ -216,7 +217,7 @@ class World(Drawing):
             case CancelRequest():
                 return self._timed(ev.RequestFailed())
             case Judge() if self.chance(6) and any(call.status is Status.WAITING for call in self.calls()):
-                return self.make(ev.Decided)  # while the others are judged
+                return self.make(self.rng.choice((ev.Decided, ev.Approved)))  # while the others are judged
             case Judge(calls=calls):
                 return self._start(self.rng.choice(calls)) if calls and self.chance(10) else self.make(ev.Judged)
             case RunCall(call_id=call_id):
@@ -257,7 +258,7 @@ class World(Drawing):
         if asked and root.setup.execution == "ready" and self.chance(3):
             return self.make(ev.Continued)  # some still wait while the others run
         if waiting(self.state) and self.chance(2):  # also while others run
-            return self.make(ev.Decided)
+            return self.make(self.rng.choice((ev.Decided, ev.Approved)))
         self.path = self.rng.choice(self.paths())
         paused = isinstance(self.here.phase, Waiting) and self.here.round is None
         rarely = 1 if paused else (9 if self.path else 30) if self.calls() else 4  # a pause with a grant is rare

@@ -458,10 +458,11 @@ class LoopUnderTest:
         bench.closed -= {call.id for call in self.handle.pending}
         rounds = [round_of(loop) for _, loop in everywhere(self.handle.state)]
         for call in [call for each in rounds if each is not None for call in each.calls]:
-            if call.decision is not None and call.decision.by_person and call.status is not Status.WAITING:
-                lets_run = call.decision.kind in ("approve", "rerun")
+            taken = None if call.decision is None or call.decision.by_policy else call.decision
+            if taken is not None and taken.grant is None and call.status is not Status.WAITING:
+                lets_run = taken.kind in ("approve", "rerun")
                 (bench.approved if lets_run else bench.closed).add(call.id)
-                bench.reruns[call.id] += call.decision.kind == "rerun"
+                bench.reruns[call.id] += taken.kind == "rerun"
 
     def _take_grants(self) -> None:
         """Which grants there are, as the loop says."""

@@ -1,15 +1,18 @@
-"""Stories of decisions as they were written before calls had demands: they must be read as they were."""
+"""Stories of decisions: before calls had demands, which must be read as they were, and since then."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from attrs import evolve
 
 from tests.machine import making as m
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.replies import read_reply
-from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Result, Wait, Why
+from toolloop.machine.rules.calls import digest_of
+from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Result, Wait, Why
+from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Budget, Limits
 
@@ -42,7 +45,62 @@ LOST = (ev.Started("a", at=103.0), ev.Woken(at=104.0), ev.TurnEnded(at=105.0))
 AGAIN = (ev.Started("a", at=107.0), ev.Ended("a", DONE, iteration=1, attempt=2, at=108.0))
 WAITING = (*begun(m.call("a")), asked(ASKS, "a"))
 
+# --- with demands ----------------------------------------------------------------------------------------------------
+
+TWO = Demand(2, reason="above 1,000", remind_after=(60.0, 600.0))
+FINANCE = Demand(of=("finance",), not_by=("eve",), fresh=True, rule="large", rule_digest="d1", expires_in=900.0)
+FAILED = Demand(fresh=True, reason="the policy raised OSError", failed=True)
+
+
+def yes(by: str, *groups: str, at: float = 104.0, **more: Any) -> DecisionRecord:
+    parts: dict[str, Any] = {"kind": "approve", "by": by, "groups": groups, "at": at, "via": "inbox"}
+    return DecisionRecord(**(parts | more))
+
+
+def bound(call_id: str, text: str | None = None, attempts: int = 0) -> str:
+    """The digest of a call of the tool `once` in the first round."""
+    call = Call(call_id, "once", '{"a":1}', edited=text, attempts=attempts)
+    return digest_of(m.setup(), 1, call)
+
+
+DEMANDED: dict[str, tuple[ev.Event, ...]] = {
+    "approved": (
+        *(*begun(m.call("a"), m.call("b")), asked(Wait(Why.APPROVAL, demands=(TWO,)), "a", "b")),
+        ev.Approved((("a", yes("ana", digest=bound("a"))), ("b", yes("ana", kind="deny", reason="no")))),
+        ev.Decided((("a", yes("bo", digest=bound("a"), via="x-chat")),)),
+        *(ev.Continued(at=105.0), ev.Started("a", at=105.0)),
+    ),
+    "demands": (
+        *(*begun(m.call("a")), asked(Wait(Why.APPROVAL, "large", demands=(FINANCE, TWO)), "a")),
+        ev.Approved((("a", yes("ana", "finance", "board", digest=bound("a"))),)),
+        *(ev.Woken(at=110.0), ev.Ticked(at=200.0)),
+    ),
+    "edited-again": (
+        *(*WAITING, ev.Decided((("a", yes("ana", content='{"a":2}')),)), ev.Continued(at=104.0)),
+        asked(Wait(Why.APPROVAL, demands=(FAILED, TWO)), "a", at=105.0),
+        ev.Approved((("a", yes("bo", content='{"a":3}', digest=bound("a", '{"a":2}'), at=106.0)),)),
+    ),
+    "rerun-counted": (
+        *(*begun(m.call("a")), asked(Wait(Why.APPROVAL, demands=(TWO,)), "a")),
+        ev.Approved((("a", yes("ana", digest=bound("a"))),)),
+        *(ev.Decided((("a", yes("bo", digest=bound("a"))),)), ev.Continued(at=104.0), *LOST[:1]),
+        *(ev.Woken(at=106.0), ev.TurnEnded(at=106.0)),
+        ev.Approved((("a", yes("cy", kind="rerun", digest=bound("a", attempts=1), at=107.0)),)),
+        ev.Decided((("a", yes("ana", kind="rerun", digest=bound("a", attempts=1), at=108.0)),)),
+        *(ev.Continued(at=109.0), asked(Wait(Why.APPROVAL, demands=(TWO,)), "a", at=109.0), ev.Started("a", at=110.0)),
+    ),
+    "grant-of-group": (
+        *(*WAITING, decided(a=yes("ana", "finance", remember=GrantSpec(uses=1))), ev.Continued(at=104.0)),
+        *(ev.Started("a"), ev.Ended("a", DONE, at=105.0), ev.TurnEnded(at=105.0), ev.Continued(at=106.0)),
+        *(*replied(m.call("b")), asked(Wait(Why.APPROVAL, demands=(Demand(of=("finance",)),)), "b", at=109.0)),
+        ev.Started("b"),
+    ),
+}
+
+# --- as they were written before -------------------------------------------------------------------------------------
+
 DECIDING: dict[str, tuple[ev.Event, ...]] = {
+    **DEMANDED,
     "rerun": (*begun(m.call("a")), *LOST, decided(106.0, a=RERUN), ev.Continued(at=106.0), *AGAIN),
     "rerun-limit": (
         *begun(m.call("a"), limits=Limits(budget=Budget(tool_calls=1))),

@@ -11,7 +11,8 @@ from toolloop._messages.check import check
 from toolloop._messages.rules import Problem
 from toolloop.errors import AlreadyDecided, IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.record.loop import Loop, Waiting
-from toolloop.machine.rules.calls import LATEST, already_decided
+from toolloop.machine.rules.calls import LATEST
+from toolloop.machine.rules.deciding import already_decided
 from toolloop.machine.values.calls import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain, well_formed
 from toolloop.tools import content_of

@@ -6,7 +6,7 @@ from toolloop._interface.calls import pending_calls
 from toolloop.machine.queries import next_deadline, status_of
 from toolloop.machine.record.loop import Failed, round_of
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.calls import TAKES
+from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.values.calls import Why
 from toolloop.stores.pending import PendingCall, preview_of, shorten_input
 from toolloop.stores.protocol import Head

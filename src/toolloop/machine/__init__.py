@@ -31,6 +31,7 @@ from toolloop.machine.record.effects import (
 )
 from toolloop.machine.record.journal_events import (
     Adopted as Adopted,
+    Approved as Approved,
     Changed as Changed,
     Continued as Continued,
     Decided as Decided,

@@ -56,28 +56,28 @@ from toolloop.machine.record.loop import (
 )
 from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
 from toolloop.machine.rules import history_edits as edits, limits
+from toolloop.machine.rules.approving import is_open
 from toolloop.machine.rules.calls import (
+    barrier_is_open,
     cleared,
-    decide,
     ended,
     ends,
     is_settled,
-    judge,
-    may_start,
-    refuse_strangers,
     replace_calls,
     startable,
     to_judge,
     woken,
 )
+from toolloop.machine.rules.deciding import decide
 from toolloop.machine.rules.given_history import with_history
-from toolloop.machine.rules.grants import ask_where_gone, remember, satisfy, without_grant
+from toolloop.machine.rules.grants import ask_where_gone, remember, without_grant
 from toolloop.machine.rules.joining import close_round, end, last_user_turn
+from toolloop.machine.rules.judging import judge, refuse_strangers
 from toolloop.machine.rules.repetition import warn
 from toolloop.machine.rules.replying import action_in, conclude, detected, fail, stopped, stops_at, take_reply
 from toolloop.machine.rules.thinking import mark_stale, same_prefix
 from toolloop.machine.rules.turns import proceed, spend, with_round
-from toolloop.machine.values.calls import Call, PolicyResult, Status, Wait
+from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.stop_reasons import RUN
@@ -115,7 +115,7 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
         refuse_strangers(round_, results)
     asked, judged = len(round_.having(Status.WAITING)), []
     for call in filter(to_judge, round_.calls):
-        loop, after = _judged(loop, call, results.get(call.id))
+        loop, after = judge(loop, call, results.get(call.id))
         judged.append(after)
     round_ = replace_calls(round_, judged)
     waits = len(round_.having(Status.WAITING))
@@ -125,12 +125,6 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     return loop._replace(round=round_, phase=Waiting("decision_required") if waits else Running())
 
 
-def _judged(loop: Loop, call: Call, result: PolicyResult | None) -> tuple[Loop, Call]:
-    """Return the loop after the use of a grant, and the call after the result of its policy."""
-    granted = satisfy(loop, call, result) if loop.grants and isinstance(result, Wait) else None
-    return granted or (loop, judge(call, result, loop.setup, loop.now))
-
-
 def start(loop: Loop, event: ev.Started) -> Loop:
     """Start a call. It implies a judgement that lets every call run, which the journal leaves out."""
     before = loop
@@ -138,7 +132,7 @@ def start(loop: Loop, event: ev.Started) -> Loop:
         loop = take_judgement(loop, _ALL_MAY_RUN)
     round_ = loop.round or _NO_ROUND
     call = round_.find(event.call_id)
-    if call is None or call.status is not Status.CLEARED or not may_start(loop.setup, round_):
+    if call is None or call.status is not Status.CLEARED or not barrier_is_open(loop.setup, round_) or is_open(call):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
     started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
     return loop._replace(started=loop.started.append(call.id), round=replace_calls(round_, [started]))
@@ -184,7 +178,7 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
     if loop.round is None:
         raise not_allowed(loop, event, allowed(loop))
     # A decision is not older than its call, even if the clock was set back.
-    decisions = [(call_id, evolve(decision, at=loop.now)) for call_id, decision in event.decisions]
+    decisions = [(call_id, evolve(decision, at=max(decision.at, loop.now))) for call_id, decision in event.decisions]
     round_ = decide(loop.setup, loop.round, decisions)
     return remember(loop, loop.round, round_)._replace(round=round_)
 
@@ -380,6 +374,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Judged: Rule(take_judgement, (Running, Waiting, Ready, Finished)),
             ev.Started: Rule(start, (Running,)),
             ev.Decided: Rule(decide_calls, (Judging,)),
+            ev.Approved: Rule(decide_calls, (Judging,)),
             ev.Continued: Rule(continue_loop, (Judging,)),
         },
     ),
@@ -389,6 +384,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Started: Rule(start, (Running,)),
             ev.TurnEnded: Rule(end_turn, (Waiting, Finished, Failed)),
             ev.Decided: Rule(decide_calls, (Running,)),
+            ev.Approved: Rule(decide_calls, (Running,)),
             ev.Continued: Rule(continue_loop, (Running,)),
             ev.Woken: Rule(wake, (Running, Judging)),
         },
@@ -397,6 +393,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         Waiting,
         {
             ev.Decided: Rule(decide_calls, (Waiting,)),
+            ev.Approved: Rule(decide_calls, (Waiting,)),
             ev.Continued: Rule(continue_loop, (Ready, Judging, Running)),
         },
     ),

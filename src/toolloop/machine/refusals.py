@@ -50,6 +50,8 @@ def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> Illega
 
 def _asked(loop: Loop, event: ev.Event) -> str:
     match event:
+        case ev.Decided():
+            return "a decision"
         case ev.Continued(messages=()):
             return "continue_loop()"
         case ev.Continued():

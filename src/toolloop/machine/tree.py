@@ -46,7 +46,8 @@ from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requestin
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
-from toolloop.machine.rules.calls import ask_again, replace_calls, startable, unknown_call
+from toolloop.machine.rules.calls import ask_again, replace_calls, startable
+from toolloop.machine.rules.deciding import unknown_call
 from toolloop.machine.rules.expiry import advance_time
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import proceed, spend, with_round

@@ -26,7 +26,7 @@ from toolloop.stores.protocol import Entry
 
 FORMAT: Final = 1
 
-EVENTS: dict[str, type[ev.Event]] = {kind.__name__: kind for kind in ev.Event.__subclasses__()}
+EVENTS: dict[str, type[ev.Event]] = {kind.__name__: kind for kind in (*ev.Event.__subclasses__(), ev.Approved)}
 # For each event: the member that contains the long text, and the name of the text in it.
 _LONG: Final = {"Replied": ("reply", "message"), "Ended": ("result", "content")}
 

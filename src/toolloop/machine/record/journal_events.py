@@ -101,6 +101,11 @@ class Decided(Event):
 
 
 @frozen
+class Approved(Decided):
+    """The caller decided calls, and at least one of them needs more approvals. Else it is a `Decided`."""
+
+
+@frozen
 class Started(Event):
     """A call was started. Recorded before its tool runs. `digest`: the first characters of the call's digest."""
 

@@ -29,7 +29,7 @@ def with_history(loop: Loop, event: HistoryTaken, calls: Sequence[Call]) -> Loop
         edited_at=loop.iterations,
     )
     if event.reply:
-        after = _shown(after, Round(loop.iterations, event.reply, run_again(calls, event.rerun, loop.now)))
+        after = _shown(after, Round(loop.iterations, event.reply, run_again(calls, event.rerun, loop.setup, loop.now)))
     else:
         if has_joined(old, loop.messages, after.messages):  # it still counts for the detection of repetitions
             repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Set as AbstractSet
+from collections.abc import Callable, Sequence, Set as AbstractSet
 
 from attrs import evolve
 
 from toolloop.errors import IllegalCommand
 from toolloop.machine.record.loop import Loop, Round
+from toolloop.machine.rules.approving import demands_of, missing
 from toolloop.machine.rules.calls import deadline, replace_calls
-from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Wait, Why, same_json
+from toolloop.machine.rules.limits import lesser
+from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Why, same_json
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 
 _PARTS = re.compile(r"\*+|.", re.DOTALL)
@@ -63,6 +65,7 @@ def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec
         reason=decision.reason,
         at=loop.now,
         call_id=call.id,
+        groups=decision.groups,
     )
 
 
@@ -94,6 +97,9 @@ def ask_where_gone(loop: Loop, round_: Round) -> Round:
 
 
 def _asking(call: Call, expires_at: float | None) -> Call:
+    """Return a call that waits for the persons who must approve it, with no more time than a first wait has left."""
+    if call.demands:  # a call without demands of its own never waited before a grant cleared it
+        expires_at = lesser(call.expires_at, expires_at)
     return call._replace(status=Status.WAITING, why=Why.APPROVAL, decision=None, expires_at=expires_at)
 
 
@@ -106,28 +112,27 @@ def _standing(loop: Loop) -> list[StandingGrant]:
     return [grant for grant in loop.grants if grant.expires_at is None or grant.expires_at > loop.now]
 
 
-def satisfy(loop: Loop, call: Call, wait: Wait) -> tuple[Loop, Call] | None:
-    """Return the loop after a use of a standing grant, and the call that it clears; None if the call must wait.
+def satisfy(loop: Loop, call: Call, given: Sequence[DecisionRecord]) -> tuple[Loop, Call] | None:
+    """Return the loop after a use of a standing grant that meets what the approvals `given` leave open, and the call.
 
-    A call that was cleared by a grant and is judged again does not use the grant a second time. The grant is still
-    valid, otherwise the call would wait (see `ask_where_gone`).
+    None if no grant does. A call that was cleared by a grant and is judged again does not use the grant a second time.
+    The grant is still valid, otherwise the call would wait (see `ask_where_gone`).
     """
-    if wait.why is not Why.APPROVAL or wait.fresh:
-        return None
-    decision = call.decision
-    if decision is not None and decision.grant is not None:
-        return loop, _cleared(call, decision)
-    if decision is not None and decision.by_person:  # a decision on the call itself needs no grant
-        return None
-    found = next((grant for grant in _standing(loop) if grant.uses != 0 and allows(grant, call)), None)
-    if found is None:
-        return None
-    decision = DecisionRecord("approve", by=found.by, reason=found.reason, grant=found.id, at=loop.now)
-    return _use(loop, found), _cleared(call, decision)
+    demands = demands_of(call)
+    if (decision := call.decision) is not None and decision.grant is not None:
+        return None if any(missing(demands, (*given, decision))) else (loop, call)
+    for grant in _standing(loop):
+        if grant.uses != 0 and allows(grant, call):
+            approval = _approval(grant, loop.now)
+            if not any(missing(demands, (*given, approval))):
+                return _use(loop, grant), call._replace(approvals=tuple(given), decision=approval)
+    return None
 
 
-def _cleared(call: Call, decision: DecisionRecord) -> Call:
-    return call._replace(status=Status.CLEARED, judged=True, decision=decision)
+def _approval(grant: StandingGrant, now: float) -> DecisionRecord:
+    """Return the approval that a grant gives: it speaks for the person who gave it, with the groups of then."""
+    by, groups = grant.by, grant.groups
+    return DecisionRecord("approve", by=by, groups=groups, reason=grant.reason, grant=grant.id, at=now)
 
 
 def _use(loop: Loop, found: StandingGrant) -> Loop:

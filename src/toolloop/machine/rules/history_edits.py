@@ -8,11 +8,13 @@ from attrs import evolve
 
 from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Waiting
 from toolloop.machine.record.replies import calls_in, ends_in_reply
-from toolloop.machine.rules.calls import is_settled
+from toolloop.machine.rules.approving import is_open, without_approvals
+from toolloop.machine.rules.calls import deadline, is_settled
 from toolloop.machine.rules.thinking import mark_stale
-from toolloop.machine.values.calls import Call, DecisionRecord, Status, same_json
+from toolloop.machine.values.calls import Call, DecisionRecord, Status, Why, same_json
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.splicing import Splice, spliced
 from toolloop.machine.values.stop_reasons import PAUSE
 
@@ -79,14 +81,22 @@ def _known(old: Round, call: Call) -> Call:
     return known if known and known.name == call.name and same_json(known.input, call.input) else call
 
 
-def run_again(calls: Iterable[Call], names: Sequence[str], now: float) -> list[Call]:
-    """Return the calls; those named run again, without their results. Late ends of earlier runs do not count."""
-    decision = DecisionRecord("rerun", at=now)
-    return [_fresh(call._replace(run=call.run + 1, decision=decision)) if call.id in names else call for call in calls]
+def run_again(calls: Iterable[Call], names: Sequence[str], setup: Setup, now: float) -> list[Call]:
+    """Return the calls; those named run again, without their results. Late ends of earlier runs do not count.
+
+    The order to run again is one nameless approval. If the call demands more, it waits for that.
+    """
+    rerun = DecisionRecord("rerun", at=now)
+    return [_fresh(call, rerun, setup) if call.id in names else call for call in calls]
 
 
-def _fresh(call: Call) -> Call:
-    return call._replace(status=Status.CLEARED, judged=True, why=None, reason=None, result=None, has_loop=False)
+def _fresh(call: Call, rerun: DecisionRecord, setup: Setup) -> Call:
+    call = without_approvals(call)._replace(judged=True, why=None, reason=None, result=None, has_loop=False)
+    call = call._replace(status=Status.CLEARED, run=call.run + 1, decision=rerun)
+    if not is_open(call):
+        return call
+    call = call._replace(status=Status.WAITING, why=Why.APPROVAL, decision=None)
+    return call._replace(expires_at=deadline(setup, rerun.at))
 
 
 def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:

@@ -5,6 +5,8 @@ A loop also counts the tokens, requests and tools of the loops inside its calls,
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from attrs import fields, frozen
 
 from toolloop.errors import ProtocolError
@@ -13,6 +15,7 @@ from toolloop.machine.record.replies import ParsedReply
 from toolloop.machine.values.setup import Budget
 from toolloop.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout
 
+N = TypeVar("N", int, float)
 _BUDGET_PARTS = tuple(part.name for part in fields(Budget))
 _UNLIMITED = Budget()
 _TOKENS = ("input_tokens", "output_tokens", "total_tokens")
@@ -101,7 +104,7 @@ def requests_left(loop: Loop, in_progress: int) -> int | None:
     return max(0, budget.requests - len(loop.usage_log) - in_progress)
 
 
-def lesser(one: int | None, other: int | None) -> int | None:
+def lesser(one: N | None, other: N | None) -> N | None:
     """Return the lesser of two limits; None means no limit."""
     if one is None or other is None:
         return other if one is None else one

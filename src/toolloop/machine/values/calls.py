@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from attrs import field, frozen
 
 from toolloop._public import set_module
+from toolloop.machine.values.demands import Demand, Edit
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 
 
@@ -107,6 +108,7 @@ class StandingGrant:
         exact: JSON text of the only input that it covers.
         uses: how many more calls may run; None means no limit.
         by, reason, at: who gave it, why, and when.
+        groups: the groups of the person who gave it, at that time.
         call_id: the id of the call whose approval included it.
 
     """
@@ -121,6 +123,7 @@ class StandingGrant:
     reason: str | None = None
     at: float = 0.0
     call_id: str = ""
+    groups: tuple[str, ...] = ()
 
 
 @frozen
@@ -134,6 +137,9 @@ class DecisionRecord:
         by_policy: whether a policy decided, not a person.
         remember: the grant that a person gave with it.
         grant: the id of the grant that allowed the call without approval.
+        groups: the groups of the person at that time.
+        via: where a person decided, such as `handle` or `inbox`. None: in a version that did not record it.
+        rule, rule_digest: the rule that decided, and which version of it.
 
     """
 
@@ -147,11 +153,15 @@ class DecisionRecord:
     by_policy: bool = field(default=False, eq=False)
     remember: GrantSpec | None = field(default=None, eq=False)
     grant: str | None = field(default=None, eq=False)
+    groups: tuple[str, ...] = field(default=(), eq=False)
+    via: str | None = field(default=None, eq=False)
+    rule: str | None = field(default=None, eq=False)
+    rule_digest: str | None = field(default=None, eq=False)
 
     @property
-    def by_person(self) -> bool:
-        """Return whether a person decided this call itself."""
-        return not self.by_policy and self.grant is None
+    def is_yes(self) -> bool:
+        """Return whether it is an approval by a person, here or by a grant."""
+        return self.kind in ("approve", "rerun") and not self.by_policy
 
     def same_as(self, other: DecisionRecord) -> bool:
         """Return whether two decisions have the same kind, input and content. `by` and `reason` may differ."""
@@ -173,6 +183,7 @@ class Wait:
         fresh: whether to ignore standing grants.
         expires_in: the limit in seconds; None means the timeout of the setup.
         preview: a description of the call's effect, for the person who decides.
+        demands: what must be met before the call starts; empty means one approval by anybody.
 
     """
 
@@ -181,6 +192,7 @@ class Wait:
     fresh: bool = False
     expires_in: float | None = None
     preview: str | None = None
+    demands: tuple[Demand, ...] = ()
 
 
 @frozen
@@ -215,6 +227,9 @@ class Call(NamedTuple):  # a named tuple, as `Loop`, because it is copied often
     has_loop: bool = False  # a loop runs inside it
     preview: str | None = None  # its tool's description of its effect, made when it began to wait
     run: int = 1  # the number of the run; a runner's caller asked for each one above 1
+    demands: tuple[Demand, ...] = ()  # those of the newest `Ask`s; empty: one approval by anybody, if it waits
+    approvals: tuple[DecisionRecord, ...] = ()  # of the effective input, oldest first, before the `decision`
+    edit: Edit | None = None  # what became of the newest edit by a person
 
     @property
     def started(self) -> bool:

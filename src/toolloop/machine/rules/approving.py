@@ -1,0 +1,104 @@
+"""Count approvals: whether what a call demands is met. Everything that makes a call run asks `missing`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from toolloop.machine.values.calls import Call, DecisionRecord
+from toolloop.machine.values.demands import PLAIN, Demand, Edit
+from toolloop.machine.values.names import name_key
+
+
+def yeses(call: Call) -> tuple[DecisionRecord, ...]:
+    """Return the approvals of the input that would run, oldest first. That of a grant can only be the last."""
+    taken = call.decision
+    return (*call.approvals, taken) if taken is not None and taken.is_yes else call.approvals
+
+
+def persons_yeses(call: Call) -> tuple[DecisionRecord, ...]:
+    """Return the approvals of the input that would run, without that of a grant."""
+    return tuple([each for each in yeses(call) if each.grant is None])
+
+
+def counts(demand: Demand, yes: DecisionRecord) -> bool:
+    """Return whether an approval counts for a demand. A grant speaks for the person who gave it, and for nobody else.
+
+    Names are trusted: whoever decides with names of their own is as many persons as they like.
+    """
+    if yes.grant is not None and (demand.fresh or demand.need > 1):
+        return False
+    who = name_key(yes.by)
+    if demand.is_personal and (not who or who in map(name_key, demand.not_by)):
+        return False
+    return not demand.of or not {*demand.of}.isdisjoint(yes.groups)
+
+
+def missing(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[int, ...]:
+    """Return how many approvals by different persons each demand still needs. One may count for several demands."""
+    return tuple([max(0, demand.need - len(_persons(demand, given))) for demand in demands])
+
+
+def _persons(demand: Demand, given: Sequence[DecisionRecord]) -> set[str]:
+    standing = given[demand.since :] if demand.fresh else given
+    return {name_key(yes.by) for yes in standing if counts(demand, yes)}
+
+
+def is_open(call: Call) -> bool:
+    """Return whether demands of the call are not met, so that it may not start."""
+    return any(missing(call.demands, yeses(call))) if call.demands else False
+
+
+def demands_of(call: Call) -> tuple[Demand, ...]:
+    """Return what a call demands that waits for approval or for a rerun."""
+    return call.demands or PLAIN
+
+
+def is_enough_alone(demands: Sequence[Demand], yes: DecisionRecord) -> bool:
+    """Return whether one approval meets all demands."""
+    return all(demand.need == 1 and counts(demand, yes) for demand in demands)
+
+
+def stands_again(demands: Sequence[Demand], before: Sequence[Demand], given: int) -> tuple[Demand, ...]:
+    """Return the newest demands. One that stood already keeps the approvals that were given while it stood.
+
+    Args:
+        demands: the newest demands.
+        before: those that stood.
+        given: how many approvals there are.
+
+    """
+    return tuple([next((old for old in before if _is_same(old, new)), evolve(new, since=given)) for new in demands])
+
+
+def _is_same(old: Demand, new: Demand) -> bool:
+    return old == new or (old.failed and new.failed)
+
+
+def without_approvals(call: Call) -> Call:
+    """Return the call whose count begins anew. Its demands stand."""
+    demands = tuple([evolve(demand, since=0) for demand in call.demands])
+    return call._replace(approvals=(), decision=None, demands=demands)
+
+
+def is_unjudged(call: Call) -> bool:
+    """Return whether a person has edited the call, and no policy has judged the edit."""
+    return call.edit in (Edit.NEW, Edit.AGAIN)
+
+
+def describe(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> str:
+    """Return which approvals are missing, such as "1 more approval of finance"."""
+    parts = []
+    for demand, count in zip(demands, missing(demands, given), strict=True):
+        if count:
+            more = " more" if count < demand.need else ""
+            of = f" of {' or '.join(demand.of)}" if demand.of else ""
+            never = f" (not by {', '.join(demand.not_by)})" if demand.not_by else ""
+            parts.append(f"{count}{more} approval{'s' if count > 1 else ''}{of}{never}")
+    return " and ".join(parts) or "no more approvals"
+
+
+def same_person(one: DecisionRecord, other: DecisionRecord) -> bool:
+    """Return whether two decisions are of one person."""
+    return name_key(one.by) == name_key(other.by)

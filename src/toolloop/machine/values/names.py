@@ -1,0 +1,53 @@
+"""Names that people give: when two are of one person, and which are refused where they are given."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Letters and marks that no font shows, beside those of the categories below.
+_INVISIBLE = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# The scripts that one name may mix: "highly restrictive" of UTS 39.
+_MIXES = (
+    frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA"}),
+    frozenset({"LATIN", "CJK", "BOPOMOFO"}),
+    frozenset({"LATIN", "CJK", "HANGUL"}),
+)
+_WIDTHS = ("HALFWIDTH", "FULLWIDTH")
+_COMMON = ("KATAKANA-HIRAGANA", "MODIFIER")  # letters that several scripts share
+
+
+def name_key(name: str | None) -> str:
+    """Return the text by which names are compared: normalized, without case and outer spaces. Empty: no name."""
+    if name is None:
+        return ""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
+
+
+def why_not_a_name(name: str) -> str | None:
+    """Return why a name is refused; None if it is accepted. Names in old journals are read as they are."""
+    key = name_key(name)
+    if not key:
+        return "it is empty"
+    if key.partition(":")[0].strip() == "rule" and ":" in key:
+        return "names that begin with 'rule:' are those of rules"
+    for char in (*name, *key):
+        if char in _INVISIBLE or unicodedata.category(char) in _UNSEEN:
+            return f"it holds U+{ord(char):04X}, which cannot be seen"
+    scripts = {script for char in unicodedata.normalize("NFKC", name) if (script := _script(char)) is not None}
+    if len(scripts) > 1 and not any(scripts <= mix for mix in _MIXES):
+        return f"it mixes {' and '.join(sorted(scripts))} letters"
+    return None
+
+
+def _script(letter: str) -> str | None:
+    """Return the script of a letter, by the first word of its name in Unicode; None for other characters."""
+    if not letter.isalpha():
+        return None
+    first = next(word for word in unicodedata.name(letter, "UNKNOWN").split() if word not in _WIDTHS)
+    if first in _COMMON:
+        return None
+    return "CJK" if first in ("IDEOGRAPHIC", "KANGXI") else first
