@@ -15,7 +15,6 @@ _ORIGIN = {
     "toolloop.machine.values.calls": (
         "Answer",
         "Approve",
-        "Ask",
         "Continue",
         "Deny",
         "Grant",
@@ -23,6 +22,8 @@ _ORIGIN = {
         "Rerun",
         "Stop",
     ),
+    "toolloop.machine.values.demands": ("Ask",),
+    "toolloop.machine.values.names": ("Person",),
     "toolloop.inbox.asynchronous": ("AsyncInbox",),
     "toolloop.inbox.inbox": ("Inbox",),
     "toolloop._handles.asynchronous": ("AsyncToolLoopHandle",),

@@ -22,13 +22,14 @@ from toolloop._usage import IterationUsage
 from toolloop._usage import Usage
 from toolloop.machine.values.calls import Answer
 from toolloop.machine.values.calls import Approve
-from toolloop.machine.values.calls import Ask
 from toolloop.machine.values.calls import Continue
 from toolloop.machine.values.calls import Deny
 from toolloop.machine.values.calls import Grant
 from toolloop.machine.values.calls import InjectMessages
 from toolloop.machine.values.calls import Rerun
 from toolloop.machine.values.calls import Stop
+from toolloop.machine.values.demands import Ask
+from toolloop.machine.values.names import Person
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.inbox import Inbox
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
@@ -80,6 +81,7 @@ __all__ = [
     "LoopDetection",
     "LoopView",
     "MemoryStore",
+    "Person",
     "PolicyView",
     "Rerun",
     "SqliteStore",

@@ -23,7 +23,6 @@ from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.values.calls import (
     Answer,
     Approve,
-    Ask,
     Call,
     Deny,
     Grant,
@@ -34,6 +33,7 @@ from toolloop.machine.values.calls import (
     Wait,
     Why,
 )
+from toolloop.machine.values.demands import Ask, Demand
 from toolloop.machine.values.jsontext import a_type, decode, encode, well_formed
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
@@ -44,6 +44,11 @@ from toolloop.tools.tool_errors import shortened
 LOG = logging.getLogger("toolloop.tools")
 
 AnyTool = Tool[..., Any]
+
+
+@frozen
+class _FailedAsk(Ask):
+    """The `Ask` in the place of a policy that raised. These are one demand, whatever their reasons."""
 
 
 @frozen
@@ -94,18 +99,19 @@ class Policies:
                 return Wait(why)
             case None:
                 return None
-            case Ask(reason=reason, fresh=fresh, expires_in=expires_in):
-                reason = None if reason is None else well_formed(str(reason))
-                return Wait(why, reason, fresh=bool(fresh), expires_in=_seconds(expires_in))
+            case Ask():
+                return _wait(why, [opinion])
+            case Sequence():
+                return _wait(why, opinion)
             case Approve(remember=Grant()):
-                return Wait(why, "of the policy: only a person can give a grant", fresh=True)
+                return _wait(why, [Ask("of the policy: only a person can give a grant", fresh=True)])
             case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
-                return Wait(why, "the policy approved with an input that does not fit the schema", fresh=True)
+                return _wait(why, [Ask("the policy approved with an input that does not fit the schema", fresh=True)])
         known = {*self.tools.names, *external}
         try:
             return to_record(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=known)
         except IllegalCommand as error:
-            return Wait(why, f"of the policy: {error}", fresh=True)
+            return _wait(why, [Ask(f"of the policy: {error}", fresh=True)])
 
     def _rejection(self, loop: Loop, call: Call, tool: AnyTool | None, external: frozenset[str]) -> Reject | None:
         """Reject a call of an unknown tool, or with an input that does not fit. The policies never see it."""
@@ -124,7 +130,7 @@ class Policies:
         return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "unknown_tool", name=call.name, known=known))
 
     def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
-        """Return a decision, an `Ask`, or None to let the call run. A policy that fails asks the caller."""
+        """Return a decision, an `Ask` or several, or None to let the call run. A policy that fails asks the caller."""
         policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
         shown = ToolCall(call, loop.setup, loop.iterations)
         if policy is not None:
@@ -133,22 +139,61 @@ class Policies:
                 digest = getattr(opinion, "digest", None)
                 is_bound = digest is None or digest == shown.digest
                 return opinion if is_bound else Ask("the policy decided another call", fresh=True)
+            if _are_asks(opinion):
+                return opinion or None
             if opinion is not None:
                 return Ask(f"the policy returned {type(opinion).__name__}, which is not a decision", fresh=True)
         if isinstance(needs_approval, bool):
             return Ask() if needs_approval else None
         needed = yield from _asking_on_failure(needs_approval, (shown,))
         try:
-            return needed if isinstance(needed, Ask) else Ask() if needed else None
+            return needed if isinstance(needed, Ask) or _are_asks(needed) else Ask() if needed else None
         except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
-            return Ask(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
+            return _FailedAsk(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
 
 
 def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Questions[Any]:
     try:
         return (yield function, arguments)
     except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller decides
-        return Ask(f"the policy raised {type(error).__name__}", fresh=True)
+        return _FailedAsk(f"the policy raised {type(error).__name__}", fresh=True)
+
+
+def _are_asks(opinion: Any) -> bool:
+    return isinstance(opinion, (list, tuple)) and all(isinstance(each, Ask) for each in opinion)
+
+
+def _wait(why: Why, asks: Sequence[Ask]) -> Wait:
+    """Return the policy result for one or more `Ask`s, each a demand. A plain one needs none of its own."""
+    reasons = dict.fromkeys(text for each in asks if (text := _text(each.reason)) is not None)
+    times = [seconds for each in asks if (seconds := _seconds(each.expires_in)) is not None]
+    is_counted = why is Why.APPROVAL and not (len(asks) == 1 and _is_plain(asks[0]))
+    demands = tuple(map(_demand, asks)) if is_counted else ()
+    return Wait(why, "; ".join(reasons) if reasons else None, expires_in=min(times, default=None), demands=demands)
+
+
+def _is_plain(ask: Ask) -> bool:
+    """Return whether one approval by anybody is enough, also by a grant."""
+    return evolve(ask, reason=None, expires_in=None, fresh=bool(ask.fresh)) == Ask()
+
+
+def _demand(ask: Ask) -> Demand:
+    return Demand(
+        ask.need,
+        tuple(map(well_formed, ask.of)),
+        tuple(map(well_formed, ask.not_by)),
+        fresh=bool(ask.fresh),
+        reason=_text(ask.reason),
+        rule=_text(ask.rule),
+        rule_digest=_text(ask.rule_digest),
+        expires_in=_seconds(ask.expires_in),
+        remind_after=tuple(map(float, ask.remind_after)),
+        failed=isinstance(ask, _FailedAsk),
+    )
+
+
+def _text(text: object) -> str | None:
+    return None if text is None else well_formed(str(text))
 
 
 def _preview(preview: Preview, call: Call) -> Questions[str]:

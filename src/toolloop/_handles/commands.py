@@ -101,10 +101,18 @@ def read_limits(**limits: Any) -> dict[str, Any]:
 
 @frozen
 class Commands:
-    """The commands of a caller. `now`: returns the time, in seconds since the epoch."""
+    """The commands of a caller.
+
+    Args:
+        runtimes: the tools of the loops.
+        now: returns the time, in seconds since the epoch.
+        via: where the caller decides, for the record.
+
+    """
 
     _runtimes: ToolsOfLoops
     _now: Callable[[], float]
+    _via: str = "handle"
 
     # --- decisions -------------------------------------------------------------------------------------------------
 
@@ -128,6 +136,8 @@ class Commands:
             records = [self._record_of(state, named, decision, now) for named, decision in decisions]
             event = ev.Decided(tuple(records), at=now)
             after = step(state, event)
+            if any(_still_waits(after, name) for name, _ in records):
+                event = ev.Approved(event.decisions, at=now)  # the same rule, so the same state
         except IllegalCommand as error:
             error.state = _phase(state.root)  # always the phase of the outermost loop
             raise
@@ -145,7 +155,7 @@ class Commands:
         known = None
         if loop is not None and runtime is not None and _may_refer(decision):
             known = runtime.known_tools(loop)
-        record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known)
+        record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known, via=self._via)
         edited = decision.input if isinstance(decision, Approve) else None
         # The machine refuses a call that does not wait, and names the existing decision.
         if edited is not None and call is not None and call.status is Status.WAITING and runtime is not None:
@@ -371,6 +381,15 @@ def _has_marks(texts: Sequence[str]) -> bool:
 def _rounds(state: State) -> list[object]:
     """Return the rounds and the grants of the whole tree."""
     return [(loop.round, loop.grants) for _, loop in driven(state)]
+
+
+def _still_waits(state: State, name: str) -> bool:
+    """Return whether a call waits for more approvals."""
+    *path, call_id = name.split("/")
+    loop = state.at(tuple(path))
+    round_ = None if loop is None else open_round(loop)
+    call = None if round_ is None else round_.find(call_id)
+    return call is not None and call.status is Status.WAITING
 
 
 def _may_refer(decision: Decision) -> bool:

@@ -14,14 +14,15 @@ from toolloop._interface.calls import PolicyView
 from toolloop._public import set_module
 from toolloop.compaction.strategy import Strategy
 from toolloop.events import Observer
-from toolloop.machine.values.calls import Answer, Approve, Ask, Deny
+from toolloop.machine.values.calls import Answer, Approve, Deny
+from toolloop.machine.values.demands import Ask
 from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
 from toolloop.machine.values.texts import PLACES
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.function import is_async
 
-Opinion = Approve | Deny | Answer | Ask | None
+Opinion = Approve | Deny | Answer | Ask | Sequence[Ask] | None
 Policy = Callable[[ToolCall, PolicyView], Opinion | Awaitable[Opinion]]
 StopWhen = Callable[[PolicyView], bool | str | Awaitable[bool | str | None] | None]
 ResultFilter = Callable[[ToolCall, JSON], JSON]  # JSON, or an awaitable of it

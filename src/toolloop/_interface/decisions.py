@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from attrs import evolve
+
+from toolloop._interface.people import person_of
 from toolloop._messages.blocks import RESULT_KINDS
 from toolloop._messages.check import check
 from toolloop._messages.rules import Problem
@@ -18,13 +21,14 @@ from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain
 from toolloop.tools import content_of
 
 
-def to_record(
+def to_record(  # noqa: PLR0913 - what is checked, and what is recorded with it
     decision: Decision,
     *,
     call_id: str,
     now: float,
     kinds: Collection[str] = RESULT_KINDS,
     known_tools: Collection[str] | None = None,
+    via: str | None = None,
 ) -> DecisionRecord:
     """Return a decision as a machine record.
 
@@ -34,37 +38,62 @@ def to_record(
         now: the time for the record.
         kinds: the types of blocks that the result of this call may hold.
         known_tools: the names of the tools that a result may refer to; None accepts any name.
+        via: where a person decided; None if a policy did.
 
     Raises:
-        IllegalCommand: the value is not a decision, or the API does not accept its content.
+        IllegalCommand: the value is not a decision, its name is refused, or the API does not accept its content.
 
     """
-    bound = getattr(decision, "digest", None)
-    for name in ("by", "reason", "digest"):
+    for name in ("reason", "digest", "rule", "rule_digest"):
         if not isinstance(value := getattr(decision, name, None), str | None):
             raise _refused(f"call {call_id!r}: {name} of the decision: expected a str, got {a_type(value)}", name)
-    by = getattr(decision, "by", None)
-    by = None if by is None else well_formed(by)
+    who = _who(decision, call_id) if via is None else _person(decision, call_id)
+    record = _record(decision, call_id, kinds, known_tools)
+    return evolve(record, at=now, via=via, digest=getattr(decision, "digest", None), **who)
+
+
+def _who(decision: Decision, call_id: str) -> dict[str, Any]:
+    """Return the fields that name a policy: its rule, or whatever name it gives."""
+    by, rule = getattr(decision, "by", None), getattr(decision, "rule", None)
+    if not isinstance(by, str | None):
+        raise _refused(f"call {call_id!r}: by of the decision: expected a str, got {a_type(by)}", "by")
+    name = by if rule is None else f"rule: {rule}"
+    parts = {"by": name, "rule": rule, "rule_digest": getattr(decision, "rule_digest", None)}
+    return {part: None if text is None else well_formed(text) for part, text in parts.items()}
+
+
+def _person(decision: Decision, call_id: str) -> dict[str, Any]:
+    """Return the fields that name a person."""
+    if getattr(decision, "rule", None) is not None or getattr(decision, "rule_digest", None) is not None:
+        raise _refused(f"call {call_id!r}: rule of the decision: only a policy names its rule", "rule")
+    try:
+        name, groups = person_of(getattr(decision, "by", None))
+    except (TypeError, ValueError) as error:
+        raise _refused(f"call {call_id!r}: {error}", "by") from error
+    return {"by": name, "groups": groups}
+
+
+def _record(
+    decision: Decision, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None
+) -> DecisionRecord:
+    """Return a decision as a machine record, without who decided, and when."""
     match decision:
         case Approve(input=None | Mapping(), remember=None | Grant()):
             content = None if decision.input is None else _json(decision.input, "approve", call_id)
             return DecisionRecord(
                 "approve",
                 content,
-                by=by,
                 reason=None if decision.reason is None else well_formed(decision.reason),
-                digest=bound,
-                at=now,
                 remember=None if decision.remember is None else to_grant_spec(decision.remember),
             )
         case Deny(reason=str()):
             reason = str(content_of(decision.reason))  # also replaces lone surrogates, which could not be stored
-            return DecisionRecord("deny", by=by, reason=reason, digest=bound, at=now)
+            return DecisionRecord("deny", reason=reason)
         case Answer(is_error=bool()):
             content = _answer(decision, call_id, kinds, known_tools)
-            return DecisionRecord("answer", content, decision.is_error, by=by, digest=bound, at=now)
+            return DecisionRecord("answer", content, decision.is_error)
         case Rerun():
-            return DecisionRecord("rerun", by=by, digest=bound, at=now)
+            return DecisionRecord("rerun")
     raise _refused(
         f"call {call_id!r}: expected Approve (input: a mapping or None, remember: a Grant or None), Deny (reason: a "
         f"str), Answer (is_error: a bool) or Rerun, got {decision!r}",
@@ -165,12 +194,11 @@ def name_of(by: object) -> str | None:
     """Return the name of a person, for the record.
 
     Raises:
-        TypeError: the value is not a string.
+        TypeError: the value is not a name, a `Person` or None.
+        ValueError: the name is refused; see `person_of`.
 
     """
-    if not isinstance(by, str | None):
-        raise TypeError(f"by: expected the name of a person, or None, got {a_type(by)}")
-    return None if by is None else well_formed(by)
+    return person_of(by)[0]
 
 
 def said_texts(messages: Any, where: str) -> tuple[str, ...]:

@@ -328,7 +328,7 @@ class Inbox:
         journal = SharedJournal(
             state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
         )
-        commands = Commands(StoredTools(state), journal.now)
+        commands = Commands(StoredTools(state), journal.now, "inbox")
         tick: Said = partial(commands.tick, now=journal.now())
         if tick(journal.state) is not None:
             journal.say(tick, firm=False)

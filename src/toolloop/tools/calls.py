@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from attrs import Factory, field, frozen
 
 from toolloop._public import set_module
 from toolloop.machine.rules.calls import digest_of
-from toolloop.machine.values.calls import Ask, Call, Status, text_of_content
+from toolloop.machine.values.calls import Call, Status, text_of_content
+from toolloop.machine.values.demands import Ask
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.setup import Setup
 
@@ -169,6 +170,7 @@ class ToolCall:
 
 
 # Whether a call waits for a decision, or a predicate on the call. An `Ask` gives the reason.
-NeedsApproval = bool | Callable[[ToolCall], bool | Ask | Awaitable[bool | Ask | None] | None]
+Needed = bool | Ask | Sequence[Ask] | None
+NeedsApproval = bool | Callable[[ToolCall], Needed | Awaitable[Needed]]
 # A function of the input that describes the effects of a call.
 Preview = Callable[[dict[str, JSON]], str | Awaitable[str]]

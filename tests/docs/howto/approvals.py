@@ -56,3 +56,6 @@ doc.handle.close()
 fake(
     reply(calls=[("remove", {"path": "/data/1"}), ("remove", {"path": "/etc/2"}), ("remove", {"path": "/opt/3"})]),
 )
+
+# %% before "Several persons, groups, and rules that change"
+fake(reply(calls=[("remove", {"path": "/data/g"})]))

@@ -12,6 +12,7 @@ from attrs import field, frozen
 from toolloop._public import set_module
 from toolloop.machine.values.demands import Demand, Edit
 from toolloop.machine.values.jsontext import JSON, canonical, decode
+from toolloop.machine.values.names import Person
 
 
 class Status(StrEnum):
@@ -277,24 +278,33 @@ class Approve:
         reason: why, for the record.
         digest: the digest of the call as it was shown. If the call has changed since, the decision is refused.
         remember: a grant that lets later matching calls run without approval.
+        rule, rule_digest: for policies: the name of the rule that decides, and which version of it. It is recorded as
+            by `rule: NAME`.
 
     """
 
     input: Mapping[str, JSON] | None = None
-    by: str | None = None
+    by: str | Person | None = None
     reason: str | None = None
     digest: str | None = None
     remember: Grant | None = None
+    rule: str | None = None
+    rule_digest: str | None = None
 
 
 @set_module("toolloop")
 @frozen
 class Deny:
-    """Do not run the call, and send the reason to the model. An uncertain call keeps the outcome `uncertain`."""
+    """Do not run the call, and send the reason to the model. An uncertain call keeps the outcome `uncertain`.
+
+    `rule`, `rule_digest`: as for `Approve`.
+    """
 
     reason: str
-    by: str | None = None
+    by: str | Person | None = None
     digest: str | None = None
+    rule: str | None = None
+    rule_digest: str | None = None
 
 
 def _is_given(_answer: object, _attribute: object, content: JSON) -> None:
@@ -316,7 +326,7 @@ class Answer:
 
     content: JSON = field(validator=_is_given)
     is_error: bool = field(default=False, kw_only=True)
-    by: str | None = field(default=None, kw_only=True)
+    by: str | Person | None = field(default=None, kw_only=True)
     digest: str | None = field(default=None, kw_only=True)
 
 
@@ -325,7 +335,7 @@ class Answer:
 class Rerun:
     """Run an uncertain call again, although it may have had its effects already."""
 
-    by: str | None = None
+    by: str | Person | None = None
     digest: str | None = None
 
 
@@ -334,25 +344,10 @@ Decision = Approve | Deny | Answer | Rerun
 
 @set_module("toolloop")
 @frozen
-class Ask:
-    """A result of a policy: let the caller decide.
-
-    Args:
-        reason: why it asks; shown with the call.
-        fresh: whether to ask even if an earlier grant covers the call.
-        expires_in: how many seconds the call may wait; None means `LoopConfig.decision_timeout`.
-
-    """
-
-    reason: str | None = None
-    fresh: bool = field(default=False, kw_only=True)
-    expires_in: float | None = field(default=None, kw_only=True)
-
-
-@set_module("toolloop")
-@frozen
 class Continue:
-    """Continue the loop."""
+    """Continue the loop. `by`: who sent it, for the record."""
+
+    by: str | Person | None = None
 
 
 @set_module("toolloop")
@@ -361,7 +356,7 @@ class InjectMessages:
     """Add messages, and continue the loop if it waits for a command. `by`: who sent it, for the record."""
 
     messages: Sequence[JSON]
-    by: str | None = None
+    by: str | Person | None = None
 
 
 @set_module("toolloop")
@@ -370,7 +365,7 @@ class Stop:
     """End the loop. `by`: who sent it, for the record."""
 
     reason: str | None = None
-    by: str | None = None
+    by: str | Person | None = None
 
 
 Command = Continue | InjectMessages | Stop

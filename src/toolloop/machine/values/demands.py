@@ -2,9 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
+from math import inf
+from typing import Any
 
 from attrs import field, frozen
+
+from toolloop._public import set_module
+from toolloop.machine.values.names import text_tuple
+
+
+def _is_whole(_ask: Any, _attribute: Any, need: Any) -> None:
+    if type(need) is not int or need < 1:
+        raise ValueError(f"Ask: need is {need!r}; give an int of at least 1")
+
+
+def _are_names(_ask: Any, attribute: Any, names: tuple[Any, ...]) -> None:
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"Ask: {attribute.name} is {names!r}; give names")
+
+
+def _are_seconds(_ask: Any, _attribute: Any, times: tuple[Any, ...]) -> None:
+    if not all(isinstance(time, (int, float)) and 0 <= time < inf for time in times):
+        raise ValueError(f"Ask: remind_after is {times!r}; give numbers of seconds")
+
+
+def _numbers(times: Iterable[float]) -> tuple[float, ...]:
+    return tuple(times)
+
+
+@set_module("toolloop")
+@frozen
+class Ask:
+    """A result of a policy: let persons decide. The call starts when as many have approved what would run.
+
+    A policy may return a list of these; then each must be met, and one approval may count for several.
+
+    Args:
+        reason: why it asks; shown with the call.
+        need: how many different persons must approve.
+        of: groups of which each of them must be in one; empty means anybody.
+        not_by: names of persons whose approval does not count.
+        fresh: whether only approvals count that are given while this is asked, and no grant.
+        expires_in: how many seconds the call may wait; None means `LoopConfig.decision_timeout`.
+        remind_after: after how many seconds to remind of the call.
+        rule, rule_digest: the rule that asks, and which version of it.
+
+    """
+
+    reason: str | None = None
+    need: int = field(default=1, kw_only=True, validator=_is_whole)
+    of: tuple[str, ...] = field(default=(), kw_only=True, converter=text_tuple, validator=_are_names)
+    not_by: tuple[str, ...] = field(default=(), kw_only=True, converter=text_tuple, validator=_are_names)
+    fresh: bool = field(default=False, kw_only=True)
+    expires_in: float | None = field(default=None, kw_only=True)
+    remind_after: tuple[float, ...] = field(default=(), kw_only=True, converter=_numbers, validator=_are_seconds)
+    rule: str | None = field(default=None, kw_only=True)
+    rule_digest: str | None = field(default=None, kw_only=True)
 
 
 @frozen

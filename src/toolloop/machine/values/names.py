@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
+
+from attrs import field, frozen
+
+from toolloop._public import set_module
 
 # Letters and marks that no font shows, beside those of the categories below.
 _INVISIBLE = frozenset(
@@ -18,6 +23,23 @@ _MIXES = (
 )
 _WIDTHS = ("HALFWIDTH", "FULLWIDTH")
 _COMMON = ("KATAKANA-HIRAGANA", "MODIFIER")  # letters that several scripts share
+
+
+def text_tuple(texts: str | Iterable[str]) -> tuple[str, ...]:
+    """Return texts as a tuple. One text is a tuple of one, not of its letters."""
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+@set_module("toolloop")
+@frozen
+class Person:
+    """A person who decides, with the groups that the person is in now.
+
+    Names and groups are what your program says: take them from your login, never from a request.
+    """
+
+    name: str
+    groups: tuple[str, ...] = field(default=(), converter=text_tuple)
 
 
 def name_key(name: str | None) -> str:

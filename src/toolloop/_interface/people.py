@@ -1,0 +1,25 @@
+"""Check the names of people where they are given: what the caller gives as `by`."""
+
+from __future__ import annotations
+
+from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.names import Person, why_not_a_name
+
+
+def person_of(by: object) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name and the groups of the person who acts; no name if nobody is named.
+
+    Raises:
+        TypeError: the value is not a name, a `Person` or None.
+        ValueError: the name would mislead: it is empty, a rule's, has characters that cannot be seen, or mixes scripts.
+
+    """
+    name = by.name if isinstance(by, Person) else by
+    groups = by.groups if isinstance(by, Person) else ()
+    if name is None and not isinstance(by, Person):
+        return None, ()
+    if not isinstance(name, str) or not all(isinstance(group, str) for group in groups):
+        raise TypeError(f"by: expected the name of a person, a Person, or None, got {a_type(by)}")
+    if (why := why_not_a_name(name)) is not None:
+        raise ValueError(f"by: {name!r} is refused as the name of a person, because {why}")
+    return name, groups

@@ -1,0 +1,235 @@
+"""Who had a say in a start: what was found, and the scenarios of several persons, at the handles."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.loop.concurrency import either_kind
+from tests.loop.stored import PAY, AnyHandle, World, held
+from tests.loop.test_stored_waking import told
+from toolloop import Approve, Ask, Deny, Person, Rerun, Texts, ToolCall
+from toolloop.errors import Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
+from toolloop.stores.memory import MemoryStore
+from toolloop.testing import reply
+
+FAY, FRED = Person("fay", "finance"), Person("fred", ("finance",))
+SUE, SAM = Person("sue", "support"), Person("sam", "support")
+LEA = Person("lea", ("legal", "finance"))
+
+
+class Rules:
+    """A policy whose rule is replaced while loops wait."""
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+
+    def __call__(self, call: ToolCall, _view: object) -> Any:
+        return self.rule(call) if callable(self.rule) else self.rule
+
+
+def shop(kind: str, rule: Any) -> tuple[World, Rules, AnyHandle]:
+    """A stored loop that wants to pay 1, its policy, and a handle whose turn is over."""
+    rules = Rules(rule)
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config={"on_tool_call": rules})
+    peer = world.open()
+    peer.next_turn()
+    return world, rules, peer
+
+
+def decide(peer: AnyHandle, decision: Any, call: Any = None) -> None:
+    """Decide the call as it is shown now."""
+    turn = peer.turn()
+    shown = turn.pending[0] if call is None else call
+    peer.say(lambda: peer.handle.decide({shown: decision}))
+
+
+def waits(peer: AnyHandle) -> tuple[str, ...]:
+    return tuple(call.id for call in peer.handle.pending)
+
+
+def go_on(peer: AnyHandle) -> tuple[str, ...]:
+    """Continue, and return the calls that wait then."""
+    peer.say(peer.turn().continue_loop)
+    peer.next_turn()
+    return waits(peer)
+
+
+def above(limit: int, ask: Any) -> Callable[[ToolCall], Any]:
+    return lambda call: ask if call.effective_input["amount"] > limit else Ask("any payment")
+
+
+@either_kind
+def test_an_edit_does_not_satisfy_what_is_asked_about_it(kind: str) -> None:
+    """Support approves with 50,000, for which the rule wants finance: it waits for finance, with the edited input."""
+    world, _, peer = shop(kind, above(1000, Ask("more than 1,000", of="finance", fresh=True)))
+    decide(peer, Approve({"amount": 50_000}, by=SUE))
+    assert go_on(peer) == ("t1",)
+    (call,) = peer.turn().pending
+    assert (call.effective_input, call.reason, world.ran) == ({"amount": 50_000}, "more than 1,000", [])
+    with pytest.raises(IllegalCommand, match=r"sam does not count\. pay needs 1 approval of finance"):
+        decide(peer, Approve(by=SAM))
+    decide(peer, Approve(by=SUE))  # the approval of its author stands, and is not one of finance
+    assert waits(peer) == ("t1",)
+    decide(peer, Approve(by=FAY))
+    assert go_on(peer) == ()
+    assert world.ran == ["t1"]
+
+
+@either_kind
+@pytest.mark.parametrize("ask", [Ask(need=2), Ask(fresh=True), Ask(of="legal")])
+def test_an_old_approval_does_not_meet_a_stricter_rule(kind: str, ask: Ask) -> None:
+    """Approved, then taken over by a worker whose rule is stricter: it waits."""
+    world, rules, peer = shop(kind, Ask())
+    decide(peer, Approve(by=FAY))
+    rules.rule = ask
+    worker = world.open(take_over=True)
+    assert go_on(worker) == ("t1",)
+    assert world.ran == []
+    decide(worker, Approve(by=LEA))
+    assert go_on(worker) == ()
+    assert world.ran == ["t1"]
+
+
+def test_from_one_person_to_two_while_it_waits() -> None:
+    """Ana approved under the old rule; under the new one she is one of two."""
+    world, rules, peer = shop("sync", Ask(need=1, of="finance"))
+    rules.rule = Ask(need=2, of="finance")
+    decide(peer, Approve(by=FAY))
+    worker = world.open(take_over=True)
+    assert go_on(worker) == ("t1",)
+    with pytest.raises(UndecidedCalls):
+        worker.say(worker.turn().continue_loop)
+    decide(worker, Approve(by=FAY))  # who repeats gets the approval that stands
+    assert waits(worker) == ("t1",)
+    decide(worker, Approve(by=FRED))
+    assert go_on(worker) == ()
+    assert world.ran == ["t1"]
+
+
+@either_kind
+def test_a_rerun_needs_the_persons_that_the_start_needed(kind: str) -> None:
+    """Two approved, the driver died in the tool, and cy says rerun: one of two. Then the policy judges."""
+    world, _, peer = shop(kind, Ask(need=2))
+    decide(peer, Approve(by="ana"))
+    decide(peer, Approve(by="bo"))
+    peer.say(peer.turn().continue_loop)
+    with held(world, "t1", peer) as turn:
+        worker = world.open(take_over=True)
+        worker.run()
+        decide(worker, Rerun(by="cy"))
+        with pytest.raises(UndecidedCalls):
+            worker.say(worker.turn().continue_loop)
+        decide(worker, Rerun(by="ana"))
+        assert go_on(worker) == ()
+    with pytest.raises(Conflict):
+        turn.result()
+    assert world.ran == ["t1", "t1"]
+
+
+@either_kind
+def test_a_rerun_is_judged_by_a_rule_that_is_stricter_now(kind: str) -> None:
+    """Started, taken over, then forbidden: the rerun does not start, and the model learns that nobody knows."""
+    world, rules, peer = shop(kind, Ask())
+    decide(peer, Approve(by="ana"))
+    peer.say(peer.turn().continue_loop)
+    with held(world, "t1", peer) as turn:
+        worker = world.open(take_over=True)
+        worker.run()
+        rules.rule = Deny("not any more")
+        decide(worker, Rerun(by="cy"))
+        worker.say(worker.turn().continue_loop)
+        worker.run()
+    with pytest.raises(Conflict):
+        turn.result()
+    assert (told(world), world.ran) == ([Texts().uncertain.format(reason="not any more")], ["t1"])
+
+
+@either_kind
+def test_a_policy_that_raises_on_an_edit_is_not_satisfied_by_its_author(kind: str) -> None:
+    """But by a person who decides while it fails, also if it fails in another way each time."""
+    errors = itertools.cycle((OSError("unreadable"), KeyError("rule")))
+
+    def rule(call: ToolCall) -> Any:
+        if call.effective_input["amount"] == 2:
+            raise next(errors)
+        return Ask()
+
+    world, _, peer = shop(kind, rule)
+    decide(peer, Approve({"amount": 2}, by="ana"))
+    assert go_on(peer) == ("t1",)
+    decide(peer, Approve(by="bo"))
+    worker = world.open(take_over=True)
+    assert go_on(worker) == ()
+    assert world.ran == ["t1"]
+
+
+def test_spellings_of_one_name_are_one_person_and_misleading_names_are_refused() -> None:
+    """Five names, one person; and nobody is a rule."""
+    world, _, peer = shop("sync", Ask(need=2, not_by=("eve",)))
+    decide(peer, Approve(by="ana"))
+    for name in ("Ana ", "\uff21na", " ANA"):
+        decide(peer, Approve(by=name))
+    for name in ("an\u0430", "", "rule: x"):
+        with pytest.raises(IllegalCommand, match="is refused as the name of a person"):
+            decide(peer, Approve(by=name))
+    for nobody in ("Eve", None):
+        with pytest.raises(IllegalCommand, match=r"pay needs 1 more approval \(not by eve\)"):
+            decide(peer, Approve(by=nobody))
+    assert world.ran == []
+    assert waits(peer) == ("t1",)
+
+
+def test_two_rules_ask_each_for_a_group() -> None:
+    """Ana approves an edit; bo, whose page shows the model's input, learns that she has edited it."""
+    world, _, peer = shop("sync", [Ask("money", of="finance"), Ask("law", of="legal")])
+    shown = peer.turn().pending[0]
+    assert shown.reason == "money; law"
+    decide(peer, Approve({"amount": 7}, by=Person("ana", "finance")))
+    with pytest.raises(DecisionConflict, match="ana has edited it"):
+        decide(peer, Approve(by=Person("bo", "legal")), shown)
+    decide(peer, Approve(by=Person("bo", "legal")))
+    assert go_on(peer) == ()
+    assert world.ran == ["t1"]
+
+
+def test_who_approves_may_deny_before_it_is_complete() -> None:
+    """One word settles."""
+    world, _, peer = shop("sync", Ask(need=2))
+    decide(peer, Approve(by="ana"))
+    decide(peer, Deny("I was wrong", by="ana"))
+    assert go_on(peer) == ()
+    assert world.ran == []
+
+
+def test_a_decision_of_a_policy_names_its_rule() -> None:
+    """Which nobody else can."""
+    world, _, peer = shop("sync", Deny("forbidden", rule="no-pay", rule_digest="d1"))
+    (call,) = peer.turn().calls
+    assert call.decision is not None
+    assert (call.decision.by, world.ran) == ("rule: no-pay", [])
+    _, _, other = shop("sync", Ask())
+    with pytest.raises(IllegalCommand, match="only a policy names its rule"):
+        other.handle.decide({"t1": Deny("no", rule="x")})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Ask(need=0),
+        lambda: Ask(need=True),
+        lambda: Ask(of=(1,)),  # type: ignore[arg-type]
+        lambda: Ask(remind_after=(-1.0,)),
+    ],
+)
+def test_an_ask_that_makes_no_sense_fails_in_the_policy(made: Callable[[], Ask]) -> None:
+    """So the caller is asked, as by a policy that raises."""
+    with pytest.raises((TypeError, ValueError), match=re.compile("Ask")):
+        made()
+    _, _, peer = shop("sync", lambda _: made())
+    (call,) = peer.turn().pending
+    assert "the policy raised" in str(call.reason)
