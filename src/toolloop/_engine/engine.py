@@ -326,7 +326,8 @@ class Engine:
             case CancelRequest():
                 self.requests.cancel(effect.path)
             case Judge():
-                judging = runtime.policies.judge(loop, effect, runtime.external(loop.setup), self.journal.now())
+                around, external = self._runtimes.around(state, effect.path), runtime.external(loop.setup)
+                judging = runtime.policies.judge(loop, effect, external, self.journal.now(), around)
                 self._progress.ask(effect, judging, self._judged)
             case RunCall():
                 self._runs.begin(runtime, loop, effect)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,7 +13,7 @@ from attrs import evolve, frozen
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import PolicyView
-from toolloop._interface.config import LoopConfig, Opinion, ResultFilter
+from toolloop._interface.config import LoopConfig, Opinion, Policy, ResultFilter
 from toolloop._interface.decisions import to_record
 from toolloop.errors import IllegalCommand
 from toolloop.events import ResultFiltered
@@ -24,6 +25,7 @@ from toolloop.machine.values.calls import (
     Answer,
     Approve,
     Call,
+    DecisionRecord,
     Deny,
     Grant,
     Outcome,
@@ -52,13 +54,32 @@ class _FailedAsk(Ask):
 
 
 @frozen
+class Around:
+    """What is around a loop inside a call.
+
+    Attributes:
+        policies: those of the loops around it, outermost first.
+        view: that of the loop whose call it is in; None for the outermost loop.
+
+    """
+
+    policies: tuple[Policy, ...] = ()
+    view: PolicyView | None = None
+
+
+_NOTHING = Around()
+
+
+@frozen
 class Policies:
-    """Asks the policies about calls: the policy of the configuration, then `needs_approval` of the tool."""
+    """Asks the policies about calls: those of the loops around, that of the configuration, then `needs_approval`."""
 
     tools: ToolRegistry
     config: LoopConfig
 
-    def judge(self, loop: Loop, effect: Judge, external: frozenset[str], now: float) -> Questions[ev.Judged]:
+    def judge(
+        self, loop: Loop, effect: Judge, external: frozenset[str], now: float, around: Around = _NOTHING
+    ) -> Questions[ev.Judged]:
         """Ask `stop_when`, then the policies about each call in the model's order.
 
         Args:
@@ -66,13 +87,15 @@ class Policies:
             effect: the calls to judge, and whether to ask `stop_when`.
             external: the names of the tools whose results come from the caller.
             now: the time, in seconds since the epoch.
+            around: the policies of the loops around this one, which forbid and ask in the whole tree.
 
         Raises:
             Exception: `stop_when` raised it.
 
         """
+        view = PolicyView(loop, around.view)
         if effect.stop_when and self.config.stop_when is not None:
-            stop = yield self.config.stop_when, (PolicyView(loop),)
+            stop = yield self.config.stop_when, (view,)
             if stop:
                 return ev.Judged(path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
         results: list[tuple[str, PolicyResult]] = []
@@ -81,13 +104,39 @@ class Policies:
             tool = self.tools.get(call.name)
             result: PolicyResult | None = self._rejection(loop, call, tool, external)
             if result is None:
-                opinion = yield from self._opinion(loop, call, tool)
-                result = self._result_of(opinion, call, tool, external, now)
+                judged = partial(self._result_of, call=call, tool=tool, external=external, now=now)
+                result = yield from self._judged(loop, call, view, around, judged)
             if isinstance(result, Wait) and tool is not None and tool.preview is not None:
                 result = evolve(result, preview=(yield from _preview(tool.preview, call)))
             if result is not None:
                 results.append((call.id, result))
         return ev.Judged(path=effect.path, results=tuple(results))
+
+    def _judged(
+        self,
+        loop: Loop,
+        call: Call,
+        view: PolicyView,
+        around: Around,
+        result_of: Callable[[Opinion], PolicyResult | None],
+    ) -> Questions[PolicyResult | None]:
+        """Return the result for a call: what the policies around say of it, then those of its own loop."""
+        shown = ToolCall(call, loop.setup, loop.iterations)
+        outer = yield from _outer(around.policies, shown, view)
+        if isinstance(outer, Deny):
+            return result_of(outer)
+        opinion = yield from self._opinion(shown, view)
+        result = result_of(opinion)
+        if isinstance(result, DecisionRecord) and result.kind != "approve":
+            return result
+        if not outer and isinstance(result, DecisionRecord) and result.content is not None:
+            edited = ToolCall(call._replace(edited=result.content), loop.setup, loop.iterations)
+            about = yield from _outer(around.policies, edited, view)
+            outer = [Ask("a policy around forbids the edited input", fresh=True)] if isinstance(about, Deny) else about
+        if not outer:
+            return result
+        inner = [opinion] if isinstance(opinion, Ask) else opinion if isinstance(opinion, Sequence) else []
+        return result_of([*outer, *inner])
 
     def _result_of(  # noqa: PLR0911 - one return for each opinion
         self, opinion: Opinion, call: Call, tool: AnyTool | None, external: frozenset[str], now: float
@@ -129,12 +178,12 @@ class Policies:
         known = ", ".join(sorted({*self.tools.names, *external})) or "none"
         return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "unknown_tool", name=call.name, known=known))
 
-    def _opinion(self, loop: Loop, call: Call, tool: AnyTool | None) -> Questions[Opinion]:
+    def _opinion(self, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
         """Return a decision, an `Ask` or several, or None to let the call run. A policy that fails asks the caller."""
-        policy, needs_approval = self.config.on_tool_call, False if tool is None else tool.needs_approval
-        shown = ToolCall(call, loop.setup, loop.iterations)
+        tool, policy = self.tools.get(shown.name), self.config.on_tool_call
+        needs_approval = False if tool is None else tool.needs_approval
         if policy is not None:
-            opinion = yield from _asking_on_failure(policy, (shown, PolicyView(loop)))
+            opinion = yield from _asking_on_failure(policy, (shown, view))
             if isinstance(opinion, (Approve, Deny, Answer, Ask)):
                 digest = getattr(opinion, "digest", None)
                 is_bound = digest is None or digest == shown.digest
@@ -147,7 +196,7 @@ class Policies:
             return Ask() if needs_approval else None
         needed = yield from _asking_on_failure(needs_approval, (shown,))
         try:
-            return needed if isinstance(needed, Ask) or _are_asks(needed) else Ask() if needed else None
+            return needed or None if isinstance(needed, Ask) or _are_asks(needed) else Ask() if needed else None
         except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
             return _FailedAsk(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
 
@@ -157,6 +206,31 @@ def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...])
         return (yield function, arguments)
     except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller decides
         return _FailedAsk(f"the policy raised {type(error).__name__}", fresh=True)
+
+
+def _outer(policies: Sequence[Policy], shown: ToolCall, view: PolicyView) -> Questions[Deny | list[Ask]]:
+    """Return the first denial of the policies around a loop, or all that they ask.
+
+    They leave the verdict to the inner policies, so an answer or an edit of theirs counts as an `Ask`.
+    """
+    asks: list[Ask] = []
+    for policy in policies:
+        opinion = yield from _asking_on_failure(policy, (shown, view))
+        match opinion:
+            case Deny():
+                return opinion
+            case None | Approve(input=None, remember=None):
+                continue
+            case Ask():
+                asks.append(opinion)
+            case Approve() | Answer():
+                asks.append(Ask("a policy around wants another input or result"))
+            case _ if _are_asks(opinion):
+                asks.extend(opinion)
+            case _:
+                name = type(opinion).__name__
+                asks.append(Ask(f"a policy around returned {name}, which is not a decision", fresh=True))
+    return asks
 
 
 def _are_asks(opinion: Any) -> bool:

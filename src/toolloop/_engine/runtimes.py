@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from attrs import define, evolve
 
 from toolloop._engine.compacting import Compactor
-from toolloop._engine.policies import Policies
+from toolloop._engine.policies import Around, Policies
 from toolloop._engine.sub_loops import SubLoop
+from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
 from toolloop._requests.params import RequestMaker, Secrets, external_names
 from toolloop.events import Observer
@@ -123,6 +124,16 @@ class Runtimes:
         self._nested = {path: runtime for path, runtime in self._nested.items() if path in state.loops}
         for runtime in self._nested.values():
             runtime.is_new = runtime.is_new or as_new
+
+    def around(self, state: State, path: Path) -> Around:
+        """Return the policies of the loops around the loop at a path, and the view of the innermost of these."""
+        policies, view = [], None
+        for depth in range(len(path)):
+            runtime, loop = self.at(state, path[:depth]), state.at(path[:depth])
+            if runtime is not None and loop is not None:
+                view = PolicyView(loop, view)
+                policies += [] if runtime.config.on_tool_call is None else [runtime.config.on_tool_call]
+        return Around(tuple(policies), view)
 
     def observers(self, path: Path) -> Sequence[Observer]:
         """Return the observers of a loop: its own, and those of the loops above it."""

@@ -36,12 +36,14 @@ class PolicyView:
     Attributes:
         iteration: the number of the reply, counted from 1.
         total_usage: the usage so far, including this reply.
+        outer: the view of the loop around it, if it is nested.
 
     """
 
-    def __init__(self, loop: Loop) -> None:
-        """Store the loop."""
+    def __init__(self, loop: Loop, outer: PolicyView | None = None) -> None:
+        """Store the loop, and the view of the loop around it."""
         self._loop = loop
+        self.outer: PolicyView | None = outer
         self.iteration: int = loop.iterations
         self.total_usage: Usage = loop.total_usage
 
