@@ -8,6 +8,7 @@ from attrs import frozen
 
 __all__ = [
     "BudgetExceeded",
+    "Expired",
     "Failed",
     "LoopDetected",
     "MaxIterations",
@@ -89,6 +90,14 @@ class Truncated:
 
 
 @frozen
+class Expired:
+    """A call of this tool got no decision before its deadline, and the loop has `on_expiry="stop"`."""
+
+    kind: ClassVar[str] = "expired"
+    tool_name: str
+
+
+@frozen
 class Refused:
     """The model refused. `category` and `explanation`: as the API gave them, or None."""
 
@@ -122,6 +131,7 @@ Termination = (
     | Timeout
     | BudgetExceeded
     | Truncated
+    | Expired
     | Refused
     | Unfinished
 )

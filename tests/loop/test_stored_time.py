@@ -206,6 +206,7 @@ def test_a_driver_finds_its_way_whenever_the_clock_jumps(jumps: list[float], dat
 
     execution = data.draw(st.sampled_from(["barrier", "ready"]))
     config = {"decision_timeout": data.draw(st.sampled_from([None, 10.0])), "execution": execution}
+    config["on_expiry"] = data.draw(st.sampled_from(["continue", "stop"]))
     world = World(
         "sync", MemoryStore(), now=clock, config={**config, "max_parallel_tools": data.draw(st.integers(1, 2))}
     )

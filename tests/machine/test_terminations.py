@@ -19,6 +19,7 @@ EXAMPLES: tuple[t.Termination, ...] = (
     t.Timeout(1.5),
     t.BudgetExceeded("requests", 2, 2),
     t.Truncated("max_tokens"),
+    t.Expired("rm"),
     t.Refused("cyber", "no"),
     t.Unfinished(),
 )

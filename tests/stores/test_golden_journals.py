@@ -97,6 +97,14 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Judged((("a", Wait(Why.APPROVAL)), ("b", Wait(Why.APPROVAL, expires_in=600.0))), at=103.0),
         ev.Ticked(at=200.0),
     ),
+    "expired-stop": (
+        opened(decision_timeout=60.0, execution="ready", on_expiry="stop"),
+        *asked(m.call("a"), m.call("b", "pure")),
+        ev.Judged((("a", Wait(Why.APPROVAL)),), at=103.0),
+        ev.Continued(at=103.0),
+        ev.Started("b", at=103.0),
+        ev.Ended("b", Result(encode("done")), took=70.0, iteration=1, attempt=1, at=173.0, seconds=70.0),
+    ),
     "granted": GRANTED,
     "taken": (
         opened(),

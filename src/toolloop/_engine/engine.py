@@ -360,13 +360,18 @@ class Engine:
 
     def _end_orphans(self) -> None:
         """Record the ends of requests and calls that are in progress in the state, but not in this process."""
+        while (end := self._next_orphan()) is not None:
+            self._progress.record(end)
+
+    def _next_orphan(self) -> ev.Event | None:
         for path, loop in driven(self._progress.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
-                self._progress.record(ev.RequestFailed(path=path))
+                return ev.RequestFailed(path=path)
             round_ = loop.round if isinstance(loop.phase, Running) else None
             for call in round_.having(Status.RUNNING) if round_ is not None else ():
                 if not call.has_loop and ("run", *path, call.id) not in self._progress.operations:
-                    self._progress.record(ev.Ended(call.id, None, path=path))
+                    return ev.Ended(call.id, None, path=path)
+        return None
 
     def _drop_stale_questions(self) -> None:
         """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""

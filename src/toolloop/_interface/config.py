@@ -17,7 +17,7 @@ from toolloop.events import Observer
 from toolloop.machine.values.calls import Answer, Approve, Deny
 from toolloop.machine.values.demands import Ask
 from toolloop.machine.values.jsontext import JSON, a_type
-from toolloop.machine.values.setup import Budget, Execution, Limits, LoopAction, LoopDetection, Texts
+from toolloop.machine.values.setup import Budget, Execution, Limits, LoopAction, LoopDetection, OnExpiry, Texts
 from toolloop.machine.values.texts import PLACES
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.function import is_async
@@ -55,6 +55,8 @@ _seconds = optional(_fits(_is_seconds, "a number of seconds (0 or more), or None
 _callable = optional(_fits(callable, "a callable, or None"))
 _EXECUTIONS = get_args(Execution)
 _execution: Callable[[Any, Any, Execution], None] = _fits(_EXECUTIONS.__contains__, f"one of {', '.join(_EXECUTIONS)}")
+_ON_EXPIRY = get_args(OnExpiry)
+_on_expiry: Callable[[Any, Any, OnExpiry], None] = _fits(_ON_EXPIRY.__contains__, f"one of {', '.join(_ON_EXPIRY)}")
 
 
 def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
@@ -155,6 +157,8 @@ class LoopConfig:
             cancelled; a sync one is left behind in its thread, and its end is ignored.
         decision_timeout: after how many seconds a call expires that waits for approval or for an external answer. A
             policy can set another limit with `Ask(expires_in=...)`.
+        on_expiry: with `continue`, the model gets the result that the call expired. With `stop`, the loop ends with the
+            termination `Expired`. A loop inside a call uses its own `config`.
         execution: with `barrier`, no call runs while another one waits. With `ready`, decided calls run meanwhile.
         on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. If it returns None, the tool's
             own `needs_approval` decides. If it raises, the call waits for the caller.
@@ -189,6 +193,7 @@ class LoopConfig:
     max_parallel_tools: int | None = field(default=8, validator=_whole(1))
     tool_timeout: float | None = field(default=None, validator=[_seconds, _is_not_zero])
     decision_timeout: float | None = field(default=None, validator=_seconds)
+    on_expiry: OnExpiry = field(default="continue", validator=_on_expiry)
     execution: Execution = field(default="barrier", validator=_execution)
     on_tool_call: Policy | None = field(default=None, validator=_callable, repr=_is_set)
     stop_when: StopWhen | None = field(default=None, validator=_callable, repr=_is_set)
@@ -215,6 +220,7 @@ class LoopConfig:
             "max_parallel_tools": self.max_parallel_tools,
             "tool_timeout": self.tool_timeout,
             "decision_timeout": self.decision_timeout,
+            "on_expiry": self.on_expiry,
             "loop_detection": self.loop_detection,
             "texts": self.texts,
             "callables": self.callables(),

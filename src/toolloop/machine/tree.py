@@ -48,11 +48,12 @@ from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.calls import ask_again, replace_calls, startable
 from toolloop.machine.rules.deciding import unknown_call
-from toolloop.machine.rules.expiry import advance_time
+from toolloop.machine.rules.expiry import advance_time, first_expired
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import proceed, spend, with_round
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
+from toolloop.terminations import Expired
 
 # The events of a loop inside a call. All others are for the outermost loop, which passes them on.
 _BELOW = (
@@ -88,11 +89,15 @@ def step(state: State, event: ev.Event) -> State:
         CallerError: the state does not accept the event; nothing has changed.
 
     """
-    if len(state.loops) == 1 and not event.path:  # no loop inside a call, so no rules between loops
-        return State({(): take(advance_time(state.root, event.at, event.seconds), event)})
-    state = _advance_time(state, event.at, event.seconds)
+    now = _advance_time(state, event.at, event.seconds)
+    return _end_expired(state, now, _route(now, event))
+
+
+def _route(state: State, event: ev.Event) -> State:
+    """Apply an event, whose time was applied before."""
     if not event.path:
-        return _take(state, event)
+        is_alone = len(state.loops) == 1  # no loop inside a call, so no rules between loops
+        return State({(): take(state.root, event)}) if is_alone else _take(state, event)
     if not isinstance(event, _BELOW) or (isinstance(event, ev.HistoryEdited) and event.strategy is None):
         raise not_possible(state.root, event, "it is only for the outermost loop")
     if isinstance(event, ev.Opened):
@@ -141,6 +146,15 @@ def _advance_time(state: State, at: float, seconds: float) -> State:
 
     advance((), seconds)
     return State(loops)
+
+
+def _end_expired(before: State, now: State, after: State) -> State:
+    """End the loops in which a call expired, if they stop then. `now`: after the time of an event, before the event."""
+    for path, loop in now.loops.items():
+        call, then = first_expired(before.loops[path], loop), after.at(path)
+        if call is not None and then is not None and not is_over(then):  # the event counts: it may end a tool
+            after = _changed(after, path, end(then, Expired(call.name)))
+    return after
 
 
 def _end_too_late(state: State, path: Path, event: ev.Ended) -> State:
@@ -370,8 +384,8 @@ def _may_start(loop: Loop) -> bool:
 
 def fork(state: State, loop_id: str, at: float) -> State:
     """Return an independent copy: started calls are uncertain in it, open calls wait again, and it has no grants."""
-    state = _advance_time(state, at, 0.0)
-    return State({path: _copied(loop, loop_id) for path, loop in state.loops.items()})
+    now = _advance_time(state, at, 0.0)
+    return State({path: _copied(loop, loop_id) for path, loop in _end_expired(state, now, now).loops.items()})
 
 
 def _copied(loop: Loop, loop_id: str) -> Loop:

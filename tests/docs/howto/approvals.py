@@ -31,6 +31,9 @@ fake(reply(calls=[("remove", {"path": "/data/g"})]))
 # %% before "Deadlines" 3
 fake(reply("Then I leave it."))
 
+# %% before "Deadlines" 4
+fake(reply(calls=[("remove", {"path": "/data/h"})]))
+
 # %% before "Grants: approve later calls, too"
 fake(
     reply(calls=[("remove", {"path": "/data/x"})]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolloop.machine.record.loop import Judging, Loop, Running, Waiting
 from toolloop.machine.rules.calls import expired, is_expired, replace_calls
 from toolloop.machine.rules.grants import ask_where_gone
-from toolloop.machine.values.calls import Status
+from toolloop.machine.values.calls import Call, Status
 
 
 def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
@@ -26,3 +26,11 @@ def expire(loop: Loop) -> Loop:
     if loop.grants:
         round_ = ask_where_gone(loop, round_)
     return loop if round_ is loop.round else loop._replace(round=round_)
+
+
+def first_expired(before: Loop, after: Loop) -> Call | None:
+    """Return the first call that expired between two states of a loop with `on_expiry="stop"`."""
+    if after.setup.on_expiry != "stop" or before.round is None or after.round is None:
+        return None
+    changes = after.round.calls.changes(before.round.calls)
+    return next((call for _, call in changes if call.status is Status.SETTLED), None)

@@ -9,6 +9,7 @@ from attrs import field, frozen
 from toolloop._public import set_module
 
 Execution = Literal["barrier", "ready"]
+OnExpiry = Literal["continue", "stop"]
 LoopAction = Literal["warn", "stop", "inject_warning"]
 # Whether a tool may run again. A "once" tool must not, because its effects would be repeated.
 ToolEffect = Literal["pure", "keyed", "once"]
@@ -140,6 +141,7 @@ class Setup:
             no limit.
         loop_detection: the handling of a model that repeats the same round; None turns detection off.
         threads: whether to ask the server to keep the conversation.
+        on_expiry: with `stop`, the loop ends when a call of it expires.
 
     """
 
@@ -158,6 +160,7 @@ class Setup:
     loop_detection: LoopDetection | None = None
     within: tuple[tuple[int, str, int], ...] = ()
     threads: bool = False
+    on_expiry: OnExpiry = "continue"
 
     @property
     def path(self) -> tuple[str, ...]:
