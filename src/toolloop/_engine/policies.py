@@ -124,7 +124,10 @@ class Policies:
         shown = ToolCall(call, loop.setup, loop.iterations)
         outer = yield from _outer(around.policies, shown, view)
         if isinstance(outer, Deny):
-            return result_of(outer)
+            denied = result_of(outer)
+            if not isinstance(denied, Wait):
+                return denied
+            outer = [Ask(denied.reason, fresh=True)]  # it has no reason to tell the model; the inner policy may deny
         opinion = yield from self._opinion(shown, view)
         result = result_of(opinion)
         if isinstance(result, DecisionRecord) and result.kind != "approve":
