@@ -204,7 +204,7 @@ def test_a_second_person_is_told_who_decided_and_what() -> None:
 
 
 def test_a_decision_that_comes_too_late_is_refused() -> None:
-    """The call expired, and the loop can go on."""
+    """By the clock of the person who decides. That of a driver lets the call expire, and the loop go on."""
     at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
     at.drive()
     waits = at.inbox.pending()[0]
@@ -212,7 +212,7 @@ def test_a_decision_that_comes_too_late_is_refused() -> None:
     assert list(at.inbox.pending()) == []
     with pytest.raises(AlreadyDecided, match="expired"):
         at.inbox.decide("loop", {waits: Approve()})
-    assert at.status() == "runnable"
+    assert at.status() == "needs_decision"
     assert at.drive().unwrap().text == "Both are paid."
     assert at.ran == []
 

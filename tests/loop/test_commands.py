@@ -14,7 +14,20 @@ from hypothesis import given, strategies as st
 
 from tests.machine import making as m
 from tests.machine.worlds import World
-from toolloop import Answer, Approve, Continue, Deny, Grant, InjectMessages, LoopConfig, Rerun, Stop, ToolRegistry, tool
+from toolloop import (
+    Answer,
+    Approve,
+    Continue,
+    Deny,
+    Grant,
+    InjectMessages,
+    LoopConfig,
+    Person,
+    Rerun,
+    Stop,
+    ToolRegistry,
+    tool,
+)
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._handles.commands import Commands, Said, read_limits, read_params
 from toolloop._interface.message_edits import HistoryEdit
@@ -29,6 +42,7 @@ from toolloop.machine.queries import driven, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Waiting
 from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Decision, Why
 from toolloop.machine.values.jsontext import decode, encode
@@ -176,7 +190,10 @@ def test_a_decision_that_is_made_again_changes_nothing(states: list[State], rng:
     for state in [state for state in states if waiting(state)][-3:]:
         commands = commands_of(state, state.root.now)
         path, call = rng.choice(waiting(state))
-        decision = DECISIONS[call.why or Why.APPROVAL]
+        loop = state.loops[path]
+        assert loop.round is not None
+        digest = digest_of(loop.setup, loop.round.iteration, call)  # needed where several must approve
+        decision = evolve(DECISIONS[call.why or Why.APPROVAL], digest=digest)
         event = commands.decide(state, [((*path, call.id), decision)])
         assert event is not None
         after = step(state, event)
@@ -187,7 +204,12 @@ def test_a_decision_that_is_made_again_changes_nothing(states: list[State], rng:
             assert commands.decide(after, [(call.id, decision)]) is None
 
 
-DECISIONS: dict[Why, Decision] = {Why.APPROVAL: Approve(), Why.EXTERNAL: Answer("it"), Why.UNCERTAIN: Rerun()}
+ZOE = Person("zoe", ("finance", "legal"))
+DECISIONS: dict[Why, Decision] = {
+    Why.APPROVAL: Approve(by=ZOE),
+    Why.EXTERNAL: Answer("it", by=ZOE),
+    Why.UNCERTAIN: Rerun(by=ZOE),
+}
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from tests.loop.concurrency import either_kind
 from tests.loop.stored import PAY, AnyHandle, World, held
 from tests.loop.test_stored_waking import told
-from toolloop import Approve, Ask, Deny, Person, Rerun, Texts, ToolCall
-from toolloop.errors import Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
+from toolloop import Approve, Ask, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall
+from toolloop.errors import AlreadyDecided, Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
 from toolloop.stores.memory import MemoryStore
-from toolloop.testing import reply
+from toolloop.testing import call, reply
 
 FAY, FRED = Person("fay", "finance"), Person("fred", ("finance",))
 SUE, SAM = Person("sue", "support"), Person("sam", "support")
@@ -233,3 +234,75 @@ def test_an_ask_that_makes_no_sense_fails_in_the_policy(made: Callable[[], Ask])
     _, _, peer = shop("sync", lambda _: made())
     (call,) = peer.turn().pending
     assert "the policy raised" in str(call.reason)
+
+
+# --- whose clock, and whose name -------------------------------------------------------------------------------------
+
+
+def test_the_clock_of_a_person_expires_no_call() -> None:
+    """A day ahead: her own decision is too late by it and is not recorded, and everybody else can go on."""
+    rules = Rules(Ask(expires_in=60.0))
+    calls = [call("pay", {"amount": 1}, id=each) for each in ("t1", "t2")]
+    world = World("sync", MemoryStore(), script=(reply(calls=calls), reply("done")), config={"on_tool_call": rules})
+    peer = world.open()
+    peer.next_turn()
+    before = world.journal()
+    ahead, right = Inbox(world.store, clock=lambda: time.time() + 86_400), Inbox(world.store)
+    with pytest.raises(AlreadyDecided, match="expired at"):
+        ahead.decide("loop", {"t1": Deny("no", by="ana")})
+    assert world.journal() == before
+    right.decide("loop", {"t1": Deny("no", by="ana")})
+    right.decide("loop", {"t2": Approve(by="bo")})
+    kinds = [(each.kind, each.by, each.via) for each in right.trail("loop")]
+    assert kinds == [("deny", "ana", "inbox"), ("approve", "bo", "inbox")]
+
+
+def test_whatever_a_person_does_is_in_the_trail_with_the_name() -> None:
+    """By handle and by inbox, with the place."""
+    world, _, peer = shop("sync", Ask())
+    inbox, handle = Inbox(world.store), peer.handle
+    turn = peer.turn()
+    peer.say(lambda: turn.approve(turn.pending[0], by=Person("ana", "finance"), remember=Grant()))
+    peer.say(lambda: handle.grants.revoke(handle.grants[0], by="bo"))
+    peer.say(lambda: turn.continue_loop(by="cy"))
+    peer.next_turn()
+    peer.say(lambda: peer.turn().inject_and_continue("hurry", by="dee"))
+    peer.say(lambda: handle.extend(max_iterations=20, by="eve"))
+    assert peer.run().unwrap().text == "done"
+    peer.say(lambda: handle.follow_up("more", by="fay"))
+    inbox.stop("loop", "enough", by=Person("gus"))
+    found = [(each.kind, each.by, each.via) for each in inbox.trail("loop")]
+    assert found == [
+        ("approve", "ana", "handle"),
+        ("revoke", "bo", "handle"),
+        ("continue", "cy", "handle"),
+        ("say", "dee", "handle"),
+        ("extend", "eve", "handle"),
+        ("say", "fay", "handle"),
+        ("stop", "gus", "inbox"),
+    ]
+    assert inbox.trail("loop")[0].groups == ("finance",)
+
+
+@pytest.mark.parametrize("name", ["", "an\u0430", "rule: x", "a\u200b"])
+def test_a_misleading_name_is_refused_wherever_it_is_given(name: str) -> None:
+    """Before anything is recorded."""
+    world, _, peer = shop("sync", Ask())
+    before = world.journal()
+    inbox, turn = Inbox(world.store), peer.turn()
+    given: list[Callable[[], object]] = [
+        lambda: turn.continue_loop(by=name),
+        lambda: turn.inject_and_continue("x", by=name),
+        lambda: turn.stop(by=name),
+        lambda: peer.handle.stop(by=name),
+        lambda: peer.handle.extend(max_iterations=5, by=Person(name)),
+        lambda: peer.handle.follow_up("x", by=name),
+        lambda: peer.handle.retry(by=name),
+        lambda: peer.handle.grants.revoke("x", by=name),
+        lambda: inbox.stop("loop", by=name),
+        lambda: inbox.say("loop", "x", by=name),
+    ]
+    for each in given:
+        with pytest.raises(ValueError, match="is refused as the name of a person"):
+            each()
+    assert world.journal() == before

@@ -89,6 +89,15 @@ DEMANDED: dict[str, tuple[ev.Event, ...]] = {
         ev.Decided((("a", yes("ana", kind="rerun", digest=bound("a", attempts=1), at=108.0)),)),
         *(ev.Continued(at=109.0), asked(Wait(Why.APPROVAL, demands=(TWO,)), "a", at=109.0), ev.Started("a", at=110.0)),
     ),
+    "said": (
+        *WAITING,
+        ev.Decided((("a", yes("ana", remember=GrantSpec(), at=150.0)),)),
+        ev.GrantRevoked("1/a", "ana", "x-chat", said_at=151.0),
+        ev.Continued(by="bo", via="inbox", said_at=152.0),
+        ev.Changed(limits=Limits(max_iterations=5), by="cy", via="handle", at=110.0),
+        ev.Stopped("enough", "dee", "link", said_at=86_400.0),
+        ev.FollowedUp((m.user("and now?"),), by="eve", via="page", said_at=160.0),
+    ),
     "grant-of-group": (
         *(*WAITING, decided(a=yes("ana", "finance", remember=GrantSpec(uses=1))), ev.Continued(at=104.0)),
         *(ev.Started("a"), ev.Ended("a", DONE, at=105.0), ev.TurnEnded(at=105.0), ev.Continued(at=106.0)),

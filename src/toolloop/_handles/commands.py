@@ -134,15 +134,14 @@ class Commands:
         now = self._now()
         try:
             records = [self._record_of(state, named, decision, now) for named, decision in decisions]
-            event = ev.Decided(tuple(records), at=now)
+            event = ev.Decided(tuple(records))  # each decision has its own time, which expires no other call
             after = step(state, event)
             if any(_still_waits(after, name) for name, _ in records):
-                event = ev.Approved(event.decisions, at=now)  # the same rule, so the same state
+                event = ev.Approved(event.decisions)  # the same rule, so the same state
         except IllegalCommand as error:
             error.state = _phase(state.root)  # always the phase of the outermost loop
             raise
-        # A repeated decision changes nothing.
-        return None if _rounds(step(state, ev.Ticked(at=now))) == _rounds(after) else event
+        return None if _rounds(state) == _rounds(after) else event  # a repeated decision changes nothing
 
     def _record_of(self, state: State, named: Named, decision: Decision, now: float) -> tuple[str, Any]:
         """Return the name of a call, and the decision in the machine's form."""
@@ -175,11 +174,19 @@ class Commands:
         standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
         named = (each for each in standing if join_path((*each[0], each[1])) == grant_id)
         path, name = next(named, ((), grant_id))
-        return ev.GrantRevoked(name, None if by is None else well_formed(by), at=self._now(), path=path)
+        return ev.GrantRevoked(name, by, path=path, **self._when(by))
 
     def tick(self, state: State, now: float) -> ev.Ticked | None:
         """Let the time pass. Return None if no call expires by then."""
         return ev.Ticked(at=now) if is_due(state, now) else None
+
+    def _when(self, by: str | None) -> dict[str, Any]:
+        """Return when a command is given, and where if somebody is named.
+
+        The clock of a handle is that of a driver, and advances the time of the loop. That of another person does not.
+        """
+        at = {"at": self._now()} if self._via == "handle" else {"said_at": self._now()}
+        return at if by is None else {**at, "via": self._via}
 
     # --- commands --------------------------------------------------------------------------------------------------
 
@@ -191,8 +198,8 @@ class Commands:
 
         """
         match command:
-            case Continue():
-                return "continue_loop()", self.go_on
+            case Continue(by=by):
+                return "continue_loop()", partial(self.go_on, by=name_of(by))
             case InjectMessages(by=by):
                 texts = said_texts(command.messages, "the injected messages")
                 return "inject_and_continue()", partial(self.inject, texts=texts, by=name_of(by))
@@ -202,8 +209,8 @@ class Commands:
                 raise TypeError(f"stop(): the reason is {a_type(command.reason)}; give a string, or None")
         raise TypeError(f"{command!r} is not a command; give Continue(), InjectMessages([...]) or Stop()")
 
-    def go_on(self, state: State) -> ev.Continued:
-        """Continue a loop that waits for a command.
+    def go_on(self, state: State, by: str | None = None) -> ev.Continued:
+        """Continue a loop that waits for a command. `by`: who does, for the record.
 
         Raises:
             IllegalCommand: the loop does not wait for a command.
@@ -211,7 +218,7 @@ class Commands:
         """
         if not isinstance(state.root.phase, Waiting):
             raise refusal(state.root, "continue_loop()")
-        return ev.Continued(at=self._now())
+        return ev.Continued(by=by, **self._when(by))
 
     def inject(self, state: State, texts: tuple[str, ...], by: str | None = None) -> ev.Continued:
         """Add messages, and continue if the loop waits for a command.
@@ -226,7 +233,7 @@ class Commands:
         asked = injecting(loop)
         if isinstance(loop.phase, (Failed, Finished)):
             raise refusal(loop, asked)
-        event = ev.Continued(texts, by, at=self._now())
+        event = ev.Continued(texts, by, **self._when(by))
         step(state, event)  # the machine's own errors come first
         self._refuse(landing(loop, texts), loop, asked)
         if _has_marks(texts):
@@ -235,7 +242,7 @@ class Commands:
 
     def stop(self, _state: State, reason: str | None = None, by: str | None = None) -> ev.Stopped:
         """End a loop."""
-        return ev.Stopped(None if reason is None else well_formed(reason), by, at=self._now())
+        return ev.Stopped(None if reason is None else well_formed(reason), by, **self._when(by))
 
     def retry(self, state: State, by: str | None = None) -> ev.Continued:
         """Go back to the point before the request that failed.
@@ -246,7 +253,7 @@ class Commands:
         """
         if not isinstance(state.root.phase, Failed):
             raise refusal(state.root, "retry()")
-        return ev.Continued(by=by, at=self._now())
+        return ev.Continued(by=by, **self._when(by))
 
     def follow_up(
         self, state: State, texts: tuple[str, ...], *, replace_last: bool = False, by: str | None = None
@@ -263,15 +270,15 @@ class Commands:
             raise ValueError("follow_up() got no messages. Give at least one, or call extend() to continue without")
         if is_empty(state.root):
             self._refuse(texts, state.root, "follow_up()")
-            return ev.Continued(texts, by, at=self._now())
-        event = ev.FollowedUp(texts, replace_last, by, at=self._now())
+            return ev.Continued(texts, by, **self._when(by))
+        event = ev.FollowedUp(texts, replace_last, by, **self._when(by))
         then = step(state, event).root
         is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
         checked = landing(state.root, texts) if is_short else list(then.messages)
         self._refuse(checked, state.root, "follow_up()")
         return event
 
-    def extend(self, state: State, limits: Mapping[str, Any]) -> ev.Changed:
+    def extend(self, state: State, limits: Mapping[str, Any], by: str | None = None) -> ev.Changed:
         """Set new limits; see `read_limits`.
 
         Raises:
@@ -279,7 +286,7 @@ class Commands:
 
         """
         loop, asked = state.root, "extend()"
-        event = ev.Changed(limits=evolve(loop.setup.limits, **limits), at=self._now())
+        event = ev.Changed(limits=evolve(loop.setup.limits, **limits), by=by, **self._when(by))
         if isinstance(loop.phase, Finished) and 0 < loop.iterations == loop.edited_at:
             # The edit was checked with a user message after it. Now the history is sent without one.
             then = step(state, event).root

@@ -17,7 +17,7 @@ from toolloop._handles.opening import Here, forked, loaded, new_loop, restored
 from toolloop._handles.turns import Driving, Turns
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.decisions import said_texts, to_seconds
+from toolloop._interface.decisions import name_of, said_texts, to_seconds
 from toolloop._interface.grants import Grants, given_grant, has_expired
 from toolloop._interface.loop_view import LoopView, view_of
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded
@@ -28,6 +28,7 @@ from toolloop.machine.queries import Standing, everywhere, next_deadline, status
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
+from toolloop.machine.values.names import Person
 from toolloop.machine.values.setup import Budget
 from toolloop.providers.anthropic import ProviderOrClient
 from toolloop.stores.protocol import Store
@@ -270,13 +271,13 @@ class HandleBase(Generic[ProviderOrClient]):
         """
         self._issuer.resume(command)
 
-    def stop(self, reason: str | None = None) -> None:
+    def stop(self, reason: str | None = None, by: str | Person | None = None) -> None:
         """End the loop, in any state: also after an `Error` that you do not want to retry.
 
         The next `next_turn()` returns `Completed` with the termination `StopCondition(reason)`. A loop that has already
         ended is unchanged.
         """
-        self._issuer.stop(reason)
+        self._issuer.stop(reason, by)
 
     def tick(self, now: datetime | float) -> None:
         """Settle the waiting calls whose deadline has passed, so that the loop can continue.
@@ -289,7 +290,9 @@ class HandleBase(Generic[ProviderOrClient]):
         """
         self._issuer.tick(to_seconds(now, "tick()"))
 
-    def follow_up(self, messages: str | Sequence[JSON], *, replace_last: bool = False) -> None:
+    def follow_up(
+        self, messages: str | Sequence[JSON], *, replace_last: bool = False, by: str | Person | None = None
+    ) -> None:
         """Begin a user turn: the first of an empty conversation, or another one after `Completed` or `Error`.
 
         After an `Error`, the failed request is given up.
@@ -297,6 +300,7 @@ class HandleBase(Generic[ProviderOrClient]):
         Args:
             messages: the user's messages; a string is one message.
             replace_last: replace the last user turn, for example one that the model refused.
+            by: who says it, for the record.
 
         Raises:
             IllegalCommand: the loop has begun and has not ended.
@@ -304,7 +308,8 @@ class HandleBase(Generic[ProviderOrClient]):
 
         """
         texts = said_texts(messages, "the messages of follow_up()")
-        self._issuer.say("follow_up()", partial(self._commands.follow_up, texts=texts, replace_last=replace_last))
+        said = partial(self._commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
+        self._issuer.say("follow_up()", said)
 
     def extend(
         self,
@@ -312,6 +317,7 @@ class HandleBase(Generic[ProviderOrClient]):
         max_pauses: int | None = None,
         timeout: float | None = None,
         budget: Budget | None = None,
+        by: str | Person | None = None,
     ) -> None:
         """Set new limits; None keeps a limit. If a limit ended the loop, the loop continues from there.
 
@@ -323,9 +329,9 @@ class HandleBase(Generic[ProviderOrClient]):
 
         """
         limits = read_limits(max_iterations=max_iterations, max_pauses=max_pauses, timeout=timeout, budget=budget)
-        self._issuer.say("extend()", partial(self._commands.extend, limits=limits))
+        self._issuer.say("extend()", partial(self._commands.extend, limits=limits, by=name_of(by)))
 
-    def retry(self) -> None:
+    def retry(self, by: str | Person | None = None) -> None:
         """Go back to the point before the failed request, after an `Error`. Nothing was consumed.
 
         Raises:
@@ -333,7 +339,7 @@ class HandleBase(Generic[ProviderOrClient]):
             InvalidHistory: the API would refuse the edited history.
 
         """
-        self._issuer.say("retry()", self._commands.retry)
+        self._issuer.say("retry()", partial(self._commands.retry, by=name_of(by)))
 
     def update_params(self, **changes: Any) -> None:
         """Change request parameters from the next request on; None removes a parameter.

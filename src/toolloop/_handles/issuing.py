@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from toolloop._handles.commands import Commands, Said
+from toolloop._interface.decisions import name_of
 from toolloop._interface.message_edits import MessageEdits
 from toolloop._interface.results import Yielded
 from toolloop._interface.shown import Named
@@ -17,6 +18,7 @@ from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Continue, Decision, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.names import Person
 
 ENDED = (Finished, Failed, TooDeep)
 
@@ -134,9 +136,9 @@ class CommandIssuer:
 
         self.say(asked, said_anywhere, firm=self._is_firm(command))
 
-    def stop(self, reason: str | None) -> None:
+    def stop(self, reason: str | None, by: str | Person | None = None) -> None:
         """End the loop, also after a failed request. After the end, this does nothing."""
-        asked, said = self._commands.read(Stop(reason))
+        asked, said = self._commands.read(Stop(reason, by=by))
 
         def said_before_the_end(state: State) -> Event | None:
             return None if isinstance(state.root.phase, (Finished, TooDeep)) else said(state)
@@ -149,7 +151,6 @@ class CommandIssuer:
 
     def decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
         """Decide calls: all of them, or none."""
-        self.tick()
         self._issue(lambda: self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False))
 
     def tick(self, now: float | None = None) -> None:
@@ -158,7 +159,7 @@ class CommandIssuer:
         if self._commands.tick(self._journal.state, at) is not None:
             self._issue(lambda: self._journal.say(lambda state: self._commands.tick(state, at), firm=False))
 
-    def revoke(self, grant_id: str, by: str | None) -> None:
+    def revoke(self, grant_id: str, by: str | Person | None) -> None:
         """Revoke a grant."""
-        revoke = partial(self._commands.revoke, grant_id=grant_id, by=by)
+        revoke = partial(self._commands.revoke, grant_id=grant_id, by=name_of(by))
         self._issue(lambda: self._journal.say(revoke, firm=False))

@@ -11,6 +11,7 @@ from attrs import field, frozen
 from toolloop._public import set_module
 from toolloop.machine.values.calls import StandingGrant
 from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.names import Person
 
 
 @set_module("toolloop.types")
@@ -72,12 +73,12 @@ def given_grant(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
 class Grants(Sequence[GivenGrant]):
     """The standing grants, in the order in which they were given."""
 
-    def __init__(self, standing: Sequence[GivenGrant], revoke: Callable[[str, str | None], None]) -> None:
+    def __init__(self, standing: Sequence[GivenGrant], revoke: Callable[[str, str | Person | None], None]) -> None:
         """Store the grants. Made by a handle."""
         self._standing = tuple(standing)
         self._revoke = revoke
 
-    def revoke(self, grant: GivenGrant | str, by: str | None = None) -> None:
+    def revoke(self, grant: GivenGrant | str, by: str | Person | None = None) -> None:
         """Revoke a grant: it approves no further calls. Calls that have started continue.
 
         Args:

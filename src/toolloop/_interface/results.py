@@ -29,6 +29,7 @@ from toolloop.machine.values.calls import (
     Stop,
 )
 from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.names import Person
 from toolloop.terminations import Failed, Termination
 from toolloop.tools.calls import ToolCall, ToolResult
 
@@ -131,7 +132,7 @@ class Yielded:
         self,
         call: str | ToolCall,
         input: dict[str, JSON] | None = None,  # noqa: A002 - the API's own word for it
-        by: str | None = None,
+        by: str | Person | None = None,
         reason: str | None = None,
         remember: Grant | None = None,
     ) -> None:
@@ -144,19 +145,21 @@ class Yielded:
         """
         self._decide(call, Approve(input=input, by=by, reason=reason, remember=remember))
 
-    def deny(self, call: str | ToolCall, reason: str, by: str | None = None) -> None:
+    def deny(self, call: str | ToolCall, reason: str, by: str | Person | None = None) -> None:
         """Deny a call; it does not run. The model sees the reason. See `Deny`."""
         self._decide(call, Deny(reason, by=by))
 
-    def answer(self, call: str | ToolCall, content: JSON, *, is_error: bool = False, by: str | None = None) -> None:
+    def answer(
+        self, call: str | ToolCall, content: JSON, *, is_error: bool = False, by: str | Person | None = None
+    ) -> None:
         """Supply the result of a call; it does not run. See `Answer`."""
         self._decide(call, Answer(content, is_error=is_error, by=by))
 
-    def rerun(self, call: str | ToolCall, by: str | None = None) -> None:
+    def rerun(self, call: str | ToolCall, by: str | Person | None = None) -> None:
         """Run an uncertain call again. See `Rerun`."""
         self._decide(call, Rerun(by=by))
 
-    def approve_all(self, by: str | None = None) -> None:
+    def approve_all(self, by: str | Person | None = None) -> None:
         """Approve all calls that wait for approval, bound to the calls as they are now."""
         moves = self._alive("approve_all()")
         moves.tick()  # expired calls can no longer be approved; the others can
@@ -165,27 +168,27 @@ class Yielded:
 
     # --- the command ---
 
-    def continue_loop(self) -> None:
+    def continue_loop(self, by: str | Person | None = None) -> None:
         """Continue the loop with the next `next_turn()`.
 
         Raises:
             UndecidedCalls: calls wait for a decision, and `execution` is not `"ready"`.
 
         """
-        self._alive("continue_loop()").command(Continue())
+        self._alive("continue_loop()").command(Continue(by=by))
 
-    def inject_and_continue(self, messages: str | Sequence[JSON]) -> None:
+    def inject_and_continue(self, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
         """Add messages, then continue. A string is one user message.
 
         Raises:
             InvalidHistory: the API would refuse the messages at this point.
 
         """
-        self._alive("inject_and_continue()").command(InjectMessages(messages))
+        self._alive("inject_and_continue()").command(InjectMessages(messages, by=by))
 
-    def stop(self, reason: str | None = None) -> None:
+    def stop(self, reason: str | None = None, by: str | Person | None = None) -> None:
         """End the loop; the next `next_turn()` returns `Completed` without a request."""
-        self._alive("stop()").command(Stop(reason))
+        self._alive("stop()").command(Stop(reason, by=by))
 
     def resume(self, command: Command) -> None:
         """Give a command as an object: `Continue()`, `InjectMessages(...)` or `Stop(...)`."""

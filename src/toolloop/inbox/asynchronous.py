@@ -14,6 +14,7 @@ from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.names import Person
 from toolloop.stores.protocol import Store
 
 
@@ -48,15 +49,15 @@ class AsyncInbox:
         """See `Inbox.decide`."""
         await in_thread(partial(self._inbox.decide, loop_id, decisions))
 
-    async def stop(self, loop_id: str, reason: str | None = None, by: str | None = None) -> None:
+    async def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """See `Inbox.stop`."""
         await in_thread(partial(self._inbox.stop, loop_id, reason, by))
 
-    async def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | None = None) -> None:
+    async def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
         """See `Inbox.say`."""
         await in_thread(partial(self._inbox.say, loop_id, messages, by))
 
-    async def retry(self, loop_id: str, by: str | None = None) -> None:
+    async def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """See `Inbox.retry`."""
         await in_thread(partial(self._inbox.retry, loop_id, by))
 

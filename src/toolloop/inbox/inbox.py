@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from attrs import evolve
 
-from toolloop._handles.commands import Commands, Said
+from toolloop._handles.commands import Commands
 from toolloop._interface.decisions import name_of, said_texts
 from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
@@ -41,6 +41,7 @@ from toolloop.machine.record.state import State
 from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, a_type, decode
+from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_integer, check_seconds, check_text
 from toolloop.stores.checks import require_store
 from toolloop.stores.pending import PendingCall
@@ -152,7 +153,7 @@ class Inbox:
         pairs = [bound(call, decision) for call, decision in decisions.items()]
         self._decide(loop_id, pairs)
 
-    def stop(self, loop_id: str, reason: str | None = None, by: str | None = None) -> None:
+    def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """End a loop permanently, also after a failed request. It has no effect on an ended loop.
 
         Raises:
@@ -169,7 +170,7 @@ class Inbox:
 
         self._say(loop_id, said)
 
-    def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | None = None) -> None:
+    def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
         """Send messages to the model. After the end or a failed request, they begin a new user turn.
 
         Raises:
@@ -187,7 +188,7 @@ class Inbox:
 
         self._say(loop_id, said)
 
-    def retry(self, loop_id: str, by: str | None = None) -> None:
+    def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """Make a failed loop runnable again at once. Its attempts are counted from zero.
 
         Raises:
@@ -329,9 +330,6 @@ class Inbox:
             state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
         )
         commands = Commands(StoredTools(state), journal.now, "inbox")
-        tick: Said = partial(commands.tick, now=journal.now())
-        if tick(journal.state) is not None:
-            journal.say(tick, firm=False)
         journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
         journal.tell()
 

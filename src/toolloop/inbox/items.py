@@ -157,7 +157,7 @@ class TrailEntry:
     """A command of a person, or a decision of a person or a policy.
 
     Attributes:
-        kind: `approve`, `deny`, `answer`, `rerun`, `stop`, `say`, `retry` or `revoke`.
+        kind: `approve`, `deny`, `answer`, `rerun`, `stop`, `say`, `retry`, `revoke`, `extend` or `continue`.
         at: the time, an aware UTC datetime.
         by: the name of the person, if known.
         reason: the reason, if given.
@@ -166,6 +166,8 @@ class TrailEntry:
         input: the input as the model proposed it.
         content: the edited input, the answer, or the messages; None if there is none.
         by_policy: whether a policy decided.
+        via: where a person did it, such as `handle` or `inbox`; None if it was not recorded.
+        groups: the groups of the person at that time.
 
     """
 
@@ -178,3 +180,5 @@ class TrailEntry:
     input: JSON = None
     content: JSON = None
     by_policy: bool = False
+    via: str | None = None
+    groups: tuple[str, ...] = ()

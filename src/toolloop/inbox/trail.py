@@ -28,30 +28,42 @@ def read_trail(entries: Iterable[Entry]) -> Iterator[TrailEntry]:
 
 
 def _said(before: State, after: State, event: ev.Event) -> Iterator[TrailEntry]:
-    at = datetime.fromtimestamp(after.root.now, UTC)
+    at = datetime.fromtimestamp(event.said_at or after.root.now, UTC)
     match event:
         case ev.Decided():
             for name, record in event.decisions:
-                yield _decision(before, (*event.path, *name.split("/")), record, at)
+                said_at = datetime.fromtimestamp(max(record.at, before.root.now), UTC)
+                yield _decision(before, (*event.path, *name.split("/")), record, said_at)
         case ev.Judged():
             for call_id, result in event.results:
                 if isinstance(result, DecisionRecord):
                     yield _decision(before, (*event.path, call_id), result, at, by_policy=True)
+        case _:
+            yield from _command(before, event, at)
+
+
+def _command(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEntry]:
+    match event:
         case ev.Stopped():
-            yield TrailEntry("stop", at, event.by, event.reason)
+            yield TrailEntry("stop", at, event.by, event.reason, via=event.via)
         case ev.GrantRevoked():
-            yield TrailEntry("revoke", at, event.by, content=event.grant_id)
+            yield TrailEntry("revoke", at, event.by, content=event.grant_id, via=event.via)
         case ev.Continued() | ev.FollowedUp() if event.messages:
-            yield TrailEntry("say", at, event.by, content=[decode(text) for text in event.messages])
+            yield TrailEntry("say", at, event.by, content=[decode(text) for text in event.messages], via=event.via)
         case ev.Continued() if isinstance(before.root.phase, Failed):
-            yield TrailEntry("retry", at, event.by)
+            yield TrailEntry("retry", at, event.by, via=event.via)
+        case ev.Continued() if event.by is not None:
+            yield TrailEntry("continue", at, event.by, via=event.via)
+        case ev.Changed() if event.by is not None:
+            yield TrailEntry("extend", at, event.by, via=event.via)
 
 
 def _decision(state: State, path: Path, record: DecisionRecord, at: datetime, *, by_policy: bool = False) -> TrailEntry:
     call = _call_at(state, path)
     more: dict[str, Any] = {} if call is None else {"name": call.name, "input": decode(call.input)}
     content = None if record.content is None else decode(record.content)
-    return TrailEntry(record.kind, at, record.by, record.reason, path, content=content, by_policy=by_policy, **more)
+    more |= {"by_policy": by_policy, "via": record.via, "groups": record.groups}
+    return TrailEntry(record.kind, at, record.by, record.reason, path, content=content, **more)
 
 
 def _call_at(state: State, path: Path) -> Call | None:

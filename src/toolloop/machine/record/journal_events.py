@@ -3,6 +3,8 @@
 Each event may have two times: `at`, when it happened, in seconds since the epoch; and `seconds`, the active time since
 the last event that has one. The driver measures `seconds`; it is never the difference of two wall clocks. Drivers omit
 both in events that follow from others: `Requested`, `Started`, `TurnEnded`, and a `Judged` that lets every call run.
+A command that a person gives elsewhere has `said_at` instead: the clock of a person does not advance the time of the
+loop. Decisions have a time each, which counts for their own calls only.
 An event of a loop inside a call has the `path` of that loop: the ids of the calls from the outermost down. Messages,
 inputs and contents are JSON texts.
 """
@@ -27,6 +29,7 @@ class Event:
     at: float = 0.0
     seconds: float = 0.0
     path: tuple[str, ...] = ()
+    said_at: float = 0.0
 
 
 @frozen
@@ -143,18 +146,26 @@ class TurnEnded(Event):
 
 @frozen
 class Continued(Event):
-    """The caller continued the loop, or retried a failed request. `messages`: injected messages. `by`: who did it."""
+    """The caller continued the loop, or retried a failed request.
+
+    Attributes:
+        messages: injected messages.
+        by: who did it, and `via` where, for the record.
+
+    """
 
     messages: tuple[str, ...] = ()
     by: str | None = None
+    via: str | None = None
 
 
 @frozen
 class Stopped(Event):
-    """The caller stopped the loop. `by`: who, for the record."""
+    """The caller stopped the loop. `by`, `via`: who and where, for the record."""
 
     reason: str | None = None
     by: str | None = None
+    via: str | None = None
 
 
 @frozen
@@ -198,28 +209,32 @@ class HistoryTaken(Event):
 
 @frozen
 class Changed(Event):
-    """The caller changed parameters or limits. `names`: the parameters that were given."""
+    """The caller changed parameters or limits. `names`: the parameters that were given. `by`, `via`: who and where."""
 
     params: str | None = None
     names: tuple[str, ...] = ()
     limits: Limits | None = None
+    by: str | None = None
+    via: str | None = None
 
 
 @frozen
 class GrantRevoked(Event):
-    """The caller revoked a grant. `by`: who, for the record."""
+    """The caller revoked a grant. `by`, `via`: who and where, for the record."""
 
     grant_id: str
     by: str | None = None
+    via: str | None = None
 
 
 @frozen
 class FollowedUp(Event):
-    """The caller began another user turn. `replace_last`: it replaces the last one. `by`: who, for the record."""
+    """The caller began another user turn. `replace_last`: it replaces the last one. `by`, `via`: who and where."""
 
     messages: tuple[str, ...]
     replace_last: bool = False
     by: str | None = None
+    via: str | None = None
 
 
 @frozen
