@@ -20,7 +20,7 @@ def deprecated_names(module: str, moved: Mapping[str, str], *, stacklevel: int =
     def find_name(name: str) -> Any:
         if name not in moved:
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
-        import warnings  # noqa: PLC0415 - only who uses an old name pays for it
+        import warnings  # noqa: PLC0415 - not every program uses an old name
 
         origin, _, new = moved[name].partition(":")
         warnings.warn(f"{module}.{name} is now {origin}.{new}", DeprecationWarning, stacklevel=stacklevel)

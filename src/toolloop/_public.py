@@ -15,6 +15,8 @@ def set_module(name: str) -> Callable[[_T], _T]:
     """Show a class or function as a name of the public module that exports it: in tracebacks, reprs and pickles.
 
     The annotations of a class remember the module that defines it, so `typing.get_type_hints` still resolves them.
+    `inspect.getsource` of a class looks into the public module, and does not find it; that of a method does. The same
+    holds for NumPy and pandas, which set `__module__`, too.
     """
 
     def mark(value: Any) -> Any:
@@ -39,8 +41,9 @@ def export(package: dict[str, Any], moved: Mapping[str, str] | None = None) -> N
     """
     names = [name for name, value in package.items() if name[0] != "_" and not isinstance(value, ModuleType)]
     for name in names:
-        if getattr(package[name], "__module__", "").count(".") > 1:  # defined in a room, and nobody's yet
+        if getattr(package[name], "__module__", "").count(".") > 1:  # still named by the room that defines it
             set_module(package["__name__"])(package[name])
     package["__all__"] = sorted(names)
+    package["__dir__"] = lambda: list(package["__all__"])
     if moved:
         package["__getattr__"] = deprecated_names(package["__name__"], moved)

@@ -71,9 +71,7 @@ def test_a_sync_one_under_the_async_handle_is_refused() -> None:
     """It would block the event loop; the message names the remedy."""
     cases: list[Any] = [Sync(), anthropic.Anthropic(api_key="k")]
     for given in cases:
-        with pytest.raises(
-            TypeError, match=r"is sync, but AsyncToolLoopHandle needs async methods\. .* use ToolLoopHandle"
-        ):
+        with pytest.raises(TypeError, match=r"is sync, but async methods are needed here\. .* use the sync handle"):
             provider_for(given, is_async=True)
 
 
@@ -81,9 +79,7 @@ def test_an_async_one_under_the_sync_handle_is_refused() -> None:
     """It could never be awaited."""
     cases: list[Any] = [Async(), Wrapped(), anthropic.AsyncAnthropic(api_key="k")]
     for given in cases:
-        with pytest.raises(
-            TypeError, match=r"is async, but ToolLoopHandle needs sync methods\. .* use AsyncToolLoopHandle"
-        ):
+        with pytest.raises(TypeError, match=r"is async, but sync methods are needed here\. .* use the async handle"):
             provider_for(given, is_async=False)
 
 

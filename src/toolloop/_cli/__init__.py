@@ -1,6 +1,6 @@
 """The command `toolloop`: show stored loops and decide their calls in a terminal.
 
-Not here: rules of its own; what it shows and decides goes through `toolloop.Inbox`.
+Not here: rules of its own; every decision goes through `toolloop.Inbox`.
 """
 
 import sys

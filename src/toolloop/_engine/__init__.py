@@ -1,4 +1,4 @@
 """Decide which operation comes next, and what its end means.
 
-Not here: waiting, threads and tasks.
+Not here: the choice between a thread and a task, and waiting for several operations.
 """

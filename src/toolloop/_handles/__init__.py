@@ -1,4 +1,4 @@
-"""What a caller holds: commands, opening and waking, the results of turns, and both handles.
+"""Both handles, with their commands, opening and waking, and turns.
 
 Not here: rules of a loop, and how an operation is performed.
 """

@@ -1,4 +1,4 @@
-"""What a caller gives to a loop and gets from it, and the checks of both.
+"""The arguments and results of a loop, and the checks of both.
 
 Not here: the journal, and anything that changes a loop.
 """

@@ -7,7 +7,7 @@ performed before that. If other events were stored first, the pending records ar
 - a command of the caller is evaluated again on the new state, or refused;
 - a step (an intention of the engine) is dropped; the engine polls again.
 
-A journal without a store records at once. `stored_journal` has the journal with a store.
+A journal without a store records at once. `shared_journal` has the journal with a store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Loops on many machines, dispatched by DBOS: `pip install 'toolloop[dbos]'`.
 
-Not here: how a loop is driven; `toolloop.Worker` does it.
+Not here: rules about when a loop is driven, and by whom; they are those of `toolloop.Worker`.
 """
 
 from toolloop._public import export as _export

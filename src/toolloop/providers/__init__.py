@@ -1,6 +1,6 @@
 """Providers, which answer model requests.
 
-Not here: the history and the loop; a provider gets a request and returns a reply.
+Not here: changes of a loop; a provider gets a request and returns a reply.
 """
 
 from toolloop._public import export as _export

@@ -201,11 +201,11 @@ def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | Async
             f"`send(request)` (toolloop.providers.Provider or AsyncProvider), got {a_type(value)}"
         )
     if inspect.iscoroutinefunction(method) != is_async:
-        names = ("sync", "async", "AsyncToolLoopHandle", "ToolLoopHandle")
-        has, needs, own, other = names if is_async else ("async", "sync", "ToolLoopHandle", "AsyncToolLoopHandle")
+        has, needs = ("sync", "async") if is_async else ("async", "sync")
         raise TypeError(
-            f"{type(value).__name__}.{'send' if send else 'messages.create'} is {has}, but {own} needs {needs} "
-            f"methods. Pass anthropic.{client}() or another {needs} provider, or use {other}"
+            f"provider: {type(value).__name__}.{'send' if send else 'messages.create'} is {has}, but {needs} methods "
+            f"are needed here. Pass anthropic.{client}() or another {needs} provider, or use the {has} handle, runner "
+            "or worker"
         )
     if send is None:
         return AsyncAnthropicProvider(value) if is_async else AnthropicProvider(value)

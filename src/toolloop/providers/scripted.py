@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.providers.protocol import Request
 
@@ -113,6 +114,7 @@ class _Script:
         return message
 
 
+@set_module("toolloop.testing")
 class ScriptedProvider(_Script):
     """A `Provider` that answers from a script.
 
@@ -139,6 +141,7 @@ class ScriptedProvider(_Script):
         yield from events_of(self.send(request))
 
 
+@set_module("toolloop.testing")
 class AsyncScriptedProvider(_Script):
     """`ScriptedProvider` for an `AsyncToolLoopHandle`. The function may be async."""
 

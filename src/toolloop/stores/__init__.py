@@ -1,6 +1,6 @@
 """The stores of journals, and the stored format.
 
-Not here: the meaning of an event; a store keeps bytes in order.
+Not here: rules of a loop; a store keeps texts in order, and only the codec reads them.
 """
 
 from toolloop._names import lazy_names

@@ -1,4 +1,4 @@
-"""The record of one loop, the tree of them, what happens to it, and what it wants done.
+"""The record of one loop, the tree of loops, their events, and their effects.
 
 Not here: rules about which of it is allowed.
 """

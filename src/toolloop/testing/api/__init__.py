@@ -1,4 +1,4 @@
 """The fake Messages API.
 
-Not here: code of the library's own rules; the fake judges requests by itself.
+Not here: a loop; the fake knows requests and what the API answers to them.
 """
