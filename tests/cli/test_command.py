@@ -120,6 +120,8 @@ def test_the_json_of_show_and_trail_is_that_of_the_inbox(filled: Desk, toolloop:
             "input": {"to": "ana", "euros": 5},
             "content": {"to": "ana", "euros": 6},
             "by_policy": False,
+            "via": "inbox",
+            "groups": [],
         }
     ]
 
