@@ -19,6 +19,7 @@ from toolloop._runner.runners import RunnerParts as RunnerParts
 from toolloop._runner.streams import AsyncReplyStream as AsyncReplyStream, ReplyStream as ReplyStream
 from toolloop.events import LoopObserver as LoopObserver, Observer as Observer
 from toolloop.machine.values.calls import Command as Command, Decision as Decision
+from toolloop.machine.values.demands import Demand as Demand
 from toolloop.machine.values.jsontext import JSON as JSON
 from toolloop.machine.values.setup import Execution as Execution, LoopAction as LoopAction
 from toolloop.providers.anthropic import AsyncSdkClient as AsyncSdkClient, SdkClient as SdkClient

@@ -236,6 +236,23 @@ def test_an_ask_that_makes_no_sense_fails_in_the_policy(made: Callable[[], Ask])
     assert "the policy raised" in str(call.reason)
 
 
+def test_a_call_shows_what_is_missing_and_who_has_approved_it() -> None:
+    """So does the error where the loop cannot continue."""
+    _, _, peer = shop("sync", [Ask(need=2, of="finance"), Ask(not_by="eve")])
+    decide(peer, Approve({"amount": 3}, by=FAY))
+    (shown,) = peer.turn().pending
+    assert (shown.missing, shown.is_edit_judged) == (1, False)
+    assert [(each.by, each.groups, each.via) for each in shown.approvals] == [("fay", ("finance",), "handle")]
+    assert [(each.need, each.of, each.not_by) for each in shown.demands] == [(2, ("finance",), ()), (1, (), ("eve",))]
+    with pytest.raises(UndecidedCalls, match=r"meanwhile\. pay needs 1 more approval of finance$"):
+        peer.say(peer.turn().continue_loop)
+    decide(peer, Approve(by=LEA))
+    (decided,) = peer.turn().calls
+    assert (decided.missing, decided.demands) == (0, shown.demands)
+    assert decided.decision is not None
+    assert (decided.decision.groups, decided.decision.via) == (("legal", "finance"), "handle")
+
+
 # --- whose clock, and whose name -------------------------------------------------------------------------------------
 
 

@@ -203,7 +203,7 @@ def clear_decided(loop: Loop) -> Loop:
     """
     if loop.round is None:
         return loop
-    undecided = tuple(call.id for call in loop.round.having(Status.WAITING))
+    undecided = {call.id: call for call in loop.round.having(Status.WAITING)}
     if undecided and loop.setup.execution == "barrier":
         raise undecided_calls(undecided)
     return loop._replace(round=cleared(loop.round))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from toolloop.errors import IllegalCommand, UndecidedCalls
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Loop, Waiting
+from toolloop.machine.rules.approving import describe
+from toolloop.machine.values.calls import Call, Why
 
 # The methods by which a caller asks for each event. Only drivers record the other events.
 _ASKED: dict[type[ev.Event], tuple[str, ...]] = {
@@ -69,10 +71,12 @@ def not_possible(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
     )
 
 
-def undecided_calls(names: tuple[str, ...]) -> UndecidedCalls:
-    """Return the error for a loop that cannot continue before these calls are decided."""
+def undecided_calls(calls: Mapping[str, Call]) -> UndecidedCalls:
+    """Return the error for a loop that cannot continue before these calls, by name, are decided."""
+    demanding = [call for call in calls.values() if call.demands and call.why is not Why.EXTERNAL]
+    needs = [f"{call.name} needs {describe(call.demands, call.approvals)}" for call in demanding]
     return UndecidedCalls(
-        f"the loop cannot continue while calls wait for a decision: {', '.join(names)}. Approve, deny or answer each, "
-        'or set execution="ready" to run the other calls meanwhile',
-        calls=names,
+        f"the loop cannot continue while calls wait for a decision: {', '.join(calls)}. Approve, deny or answer each, "
+        'or set execution="ready" to run the other calls meanwhile' + "".join(f". {need}" for need in needs),
+        calls=tuple(calls),
     )

@@ -268,7 +268,7 @@ def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> St
 
 def _continue(state: State, event: ev.Continued) -> State:
     """Continue the outermost loop, or retry its request, and do the same in the stopped loops below."""
-    undecided = tuple("/".join((*path, call.id)) for path, call in waiting(state))
+    undecided = {"/".join((*path, call.id)): call for path, call in waiting(state)}
     if undecided and state.root.setup.execution == "barrier":
         raise undecided_calls(undecided)
     return State({**state.loops, **_proceed_below(state, ()), (): take(state.root, event)})

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from attrs import Factory, field, frozen
 
 from toolloop._public import set_module
+from toolloop.machine.rules.approving import demands_of, is_unjudged, missing
 from toolloop.machine.rules.calls import digest_of
-from toolloop.machine.values.calls import Call, Status, text_of_content
-from toolloop.machine.values.demands import Ask
+from toolloop.machine.values.calls import Call, DecisionRecord, Status, text_of_content
+from toolloop.machine.values.demands import Ask, Demand
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.setup import Setup
 
@@ -44,6 +45,9 @@ class RecordedDecision:
         digest: the digest of the call that the decision was bound to, if any.
         at: the time of the decision, an aware UTC datetime.
         grant: the id of the standing grant that approved the call, if no decision was needed.
+        groups: the groups of the person at that time.
+        via: where the person decided, such as `handle` or `inbox`; None if a policy did, or if it was not recorded.
+        rule, rule_digest: the rule of the policy that decided, and which version of it.
 
     """
 
@@ -55,6 +59,27 @@ class RecordedDecision:
     digest: str | None
     at: datetime
     grant: str | None = None
+    groups: tuple[str, ...] = ()
+    via: str | None = None
+    rule: str | None = None
+    rule_digest: str | None = None
+
+
+def _recorded(record: DecisionRecord, path: tuple[str, ...]) -> RecordedDecision:
+    return RecordedDecision(
+        kind=record.kind,
+        content=None if record.content is None else decode(record.content),
+        is_error=record.is_error,
+        by=record.by,
+        reason=record.reason,
+        digest=record.digest,
+        at=datetime.fromtimestamp(record.at, UTC),
+        grant=None if record.grant is None else "/".join((*path, record.grant)),
+        groups=record.groups,
+        via=record.via,
+        rule=record.rule,
+        rule_digest=record.rule_digest,
+    )
 
 
 @set_module("toolloop")
@@ -136,18 +161,29 @@ class ToolCall:
     def decision(self) -> RecordedDecision | None:
         """The decision about the call, or None if there is none yet."""
         record = self._call.decision
-        if record is None:
-            return None
-        return RecordedDecision(
-            kind=record.kind,
-            content=None if record.content is None else decode(record.content),
-            is_error=record.is_error,
-            by=record.by,
-            reason=record.reason,
-            digest=record.digest,
-            at=datetime.fromtimestamp(record.at, UTC),
-            grant=None if record.grant is None else "/".join((*self._setup.path, record.grant)),
-        )
+        return None if record is None else _recorded(record, self._setup.path)
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """What the newest `Ask`s demand before the call starts; empty if one approval by anybody is enough."""
+        return self._call.demands
+
+    @property
+    def approvals(self) -> tuple[RecordedDecision, ...]:
+        """The approvals so far of the input that would run, oldest first, while more are missing."""
+        return tuple(_recorded(each, self._setup.path) for each in self._call.approvals)
+
+    @property
+    def missing(self) -> int:
+        """How many approvals are missing; 0 if the call does not wait. A lower bound until a policy judged an edit."""
+        if self.why not in ("approval", "uncertain"):
+            return 0
+        return sum(missing(demands_of(self._call), self._call.approvals))
+
+    @property
+    def is_edit_judged(self) -> bool:
+        """Whether the policies have judged the newest edit by a person, or nobody has edited the call."""
+        return not is_unjudged(self._call)
 
     @property
     def result(self) -> ToolResult | None:
