@@ -11,10 +11,10 @@ from attrs import evolve
 from tests.machine import making as m
 from tests.machine.nested import asked, at, begun, inside, over
 from tests.machine.worlds import World
-from toolloop.machine.queries import answer_of, is_over, next_deadline
+from toolloop.machine.queries import answer_of, next_deadline
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude
-from toolloop.machine.record.loop import Finished, Loop
+from toolloop.machine.record.loop import Finished, Loop, is_over
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, outstanding, step
 from toolloop.machine.values.calls import Wait, Why

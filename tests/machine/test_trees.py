@@ -15,10 +15,10 @@ from toolloop.errors import (
     IllegalCommand,
     UndecidedCalls,
 )
-from toolloop.machine.queries import driven, driven_at, everywhere, is_over, waiting
+from toolloop.machine.queries import driven, driven_at, everywhere, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Failed, Failure
+from toolloop.machine.record.loop import Failed, Failure, is_over
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import outstanding, step

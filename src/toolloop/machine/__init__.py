@@ -13,7 +13,6 @@ from toolloop.machine.queries import (
     everywhere as everywhere,
     implied as implied,
     is_due as is_due,
-    is_over as is_over,
     next_deadline as next_deadline,
     status_of as status_of,
     time_left as time_left,
@@ -70,6 +69,7 @@ from toolloop.machine.record.loop import (
     TooDeep as TooDeep,
     Waiting as Waiting,
     WaitReason as WaitReason,
+    is_over as is_over,
     round_of as round_of,
 )
 from toolloop.machine.record.replies import ParsedReply as ParsedReply, read_reply as read_reply

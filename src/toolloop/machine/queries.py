@@ -199,16 +199,6 @@ def implied(event: ev.Event, following: ev.Event) -> bool:
 # --- the end of a loop inside a call ---------------------------------------------------------------------------------
 
 
-def is_over(loop: Loop) -> bool:
-    """Return whether a loop inside a call has ended. A failure that can be retried is not an end."""
-    match loop.phase:
-        case Failed(failure=failure):
-            return not failure.retryable
-        case Finished() | TooDeep():
-            return True
-    return False
-
-
 def answer_of(loop: Loop, texts: Texts) -> Result:
     """Return the result of a call whose loop is over: its last text, or the reason why there is none.
 

@@ -32,7 +32,6 @@ from toolloop.machine.queries import (
     children,
     inside,
     is_at_work,
-    is_over,
     led_to,
     open_round,
     room_for_requests,
@@ -42,18 +41,28 @@ from toolloop.machine.queries import (
 )
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
-from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Round, Running, Waiting, round_of
+from toolloop.machine.record.loop import (
+    Failed,
+    Judging,
+    Loop,
+    Ready,
+    Requesting,
+    Round,
+    Running,
+    Waiting,
+    is_over,
+    round_of,
+)
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.calls import ask_again, replace_calls, startable
 from toolloop.machine.rules.deciding import unknown_call
-from toolloop.machine.rules.expiry import advance_time, first_expired
+from toolloop.machine.rules.expiry import advance_time, end_if_expired
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import proceed, spend, with_round
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
-from toolloop.terminations import Expired
 
 # The events of a loop inside a call. All others are for the outermost loop, which passes them on.
 _BELOW = (
@@ -89,15 +98,17 @@ def step(state: State, event: ev.Event) -> State:
         CallerError: the state does not accept the event; nothing has changed.
 
     """
+    if len(state.loops) == 1 and not event.path:  # no loop inside a call, so no rules between loops
+        root = advance_time(state.root, event.at, event.seconds)
+        return State({(): end_if_expired(state.root, root, take(root, event))})
     now = _advance_time(state, event.at, event.seconds)
     return _end_expired(state, now, _route(now, event))
 
 
 def _route(state: State, event: ev.Event) -> State:
-    """Apply an event, whose time was applied before."""
+    """Apply an event of a tree, whose time was applied before."""
     if not event.path:
-        is_alone = len(state.loops) == 1  # no loop inside a call, so no rules between loops
-        return State({(): take(state.root, event)}) if is_alone else _take(state, event)
+        return _take(state, event)
     if not isinstance(event, _BELOW) or (isinstance(event, ev.HistoryEdited) and event.strategy is None):
         raise not_possible(state.root, event, "it is only for the outermost loop")
     if isinstance(event, ev.Opened):
@@ -151,9 +162,9 @@ def _advance_time(state: State, at: float, seconds: float) -> State:
 def _end_expired(before: State, now: State, after: State) -> State:
     """End the loops in which a call expired, if they stop then. `now`: after the time of an event, before the event."""
     for path, loop in now.loops.items():
-        call, then = first_expired(before.loops[path], loop), after.at(path)
-        if call is not None and then is not None and not is_over(then):  # the event counts: it may end a tool
-            after = _changed(after, path, end(then, Expired(call.name)))
+        then = after.at(path)
+        if then is not None and (ended := end_if_expired(before.loops[path], loop, then)) is not then:
+            after = _changed(after, path, ended)
     return after
 
 

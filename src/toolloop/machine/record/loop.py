@@ -313,3 +313,13 @@ def round_of(loop: Loop) -> Round | None:
     if isinstance(loop.phase, Finished):
         return loop.phase.resume_point.round if loop.phase.resume_point else None
     return loop.round
+
+
+def is_over(loop: Loop) -> bool:
+    """Return whether a loop inside a call has ended. A failure that can be retried is not an end."""
+    match loop.phase:
+        case Failed(failure=failure):
+            return not failure.retryable
+        case Finished() | TooDeep():
+            return True
+    return False

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from toolloop.machine.record.loop import Round
-from toolloop.machine.rules.approving import is_open, without_approvals
+from toolloop.machine.rules.approving import without_approvals
 from toolloop.machine.values.calls import (
     Call,
     DecisionRecord,
@@ -87,10 +87,8 @@ def barrier_is_open(setup: Setup, round_: Round) -> bool:
 
 
 def startable(setup: Setup, round_: Round) -> list[Call]:
-    """Return the calls that may start now."""
-    return (
-        [call for call in round_.having(Status.CLEARED) if not is_open(call)] if barrier_is_open(setup, round_) else []
-    )
+    """Return the calls that may start now: a cleared call has what it demands, and its start is refused if not."""
+    return round_.having(Status.CLEARED) if barrier_is_open(setup, round_) else []
 
 
 def ends(call: Call, attempt: int, result: Result | None) -> bool:

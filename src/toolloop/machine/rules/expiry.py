@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from toolloop.machine.record.loop import Judging, Loop, Running, Waiting
+from toolloop.machine.record.loop import Judging, Loop, Running, Waiting, is_over
 from toolloop.machine.rules.calls import expired, is_expired, replace_calls
 from toolloop.machine.rules.grants import ask_where_gone
-from toolloop.machine.values.calls import Call, Status
+from toolloop.machine.rules.joining import end
+from toolloop.machine.values.calls import Status
+from toolloop.terminations import Expired
 
 
 def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
@@ -28,9 +30,17 @@ def expire(loop: Loop) -> Loop:
     return loop if round_ is loop.round else loop._replace(round=round_)
 
 
-def first_expired(before: Loop, after: Loop) -> Call | None:
-    """Return the first call that expired between two states of a loop with `on_expiry="stop"`."""
-    if after.setup.on_expiry != "stop" or before.round is None or after.round is None:
-        return None
-    changes = after.round.calls.changes(before.round.calls)
-    return next((call for _, call in changes if call.status is Status.SETTLED), None)
+def end_if_expired(before: Loop, now: Loop, after: Loop) -> Loop:
+    """End a loop with `on_expiry="stop"` in which a call expired.
+
+    Args:
+        before: the loop before an event.
+        now: after the time of the event, which may have expired calls.
+        after: after the event, which counts: it may end a tool, or the loop.
+
+    """
+    if now.setup.on_expiry != "stop" or before.round is None or now.round is None or is_over(after):
+        return after
+    changes = now.round.calls.changes(before.round.calls)
+    late = next((call for _, call in changes if call.status is Status.SETTLED), None)
+    return after if late is None else end(after, Expired(late.name))
