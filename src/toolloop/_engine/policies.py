@@ -50,7 +50,7 @@ AnyTool = Tool[..., Any]
 
 @frozen
 class _FailedAsk(Ask):
-    """The `Ask` in the place of a policy that raised. These are one demand, whatever their reasons."""
+    """The `Ask` that stands for a policy that raised. These are one demand, whatever their reasons."""
 
 
 @frozen
@@ -250,7 +250,7 @@ def _wait(why: Why, asks: Sequence[Ask]) -> Wait:
 
 
 def _is_plain(ask: Ask) -> bool:
-    """Return whether one approval by anybody is enough, also by a grant."""
+    """Return whether one approval by any person is enough, also by a grant."""
     return evolve(ask, reason=None, expires_in=None, fresh=bool(ask.fresh)) == Ask()
 
 

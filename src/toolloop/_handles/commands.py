@@ -181,7 +181,7 @@ class Commands:
         return ev.Ticked(at=now) if is_due(state, now) else None
 
     def _when(self, by: str | None) -> dict[str, Any]:
-        """Return when a command is given, and where if somebody is named.
+        """Return when a command is given, and where if a person is named.
 
         The clock of a handle is that of a driver, and advances the time of the loop. That of another person does not.
         """

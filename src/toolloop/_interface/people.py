@@ -7,7 +7,7 @@ from toolloop.machine.values.names import Person, why_not_a_name
 
 
 def person_of(by: object) -> tuple[str | None, tuple[str, ...]]:
-    """Return the name and the groups of the person who acts; no name if nobody is named.
+    """Return the name and the groups of the person who acts; no name if none is given.
 
     Raises:
         TypeError: the value is not a name, a `Person` or None.

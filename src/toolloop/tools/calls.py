@@ -165,7 +165,7 @@ class ToolCall:
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """What the newest `Ask`s demand before the call starts; empty if one approval by anybody is enough."""
+        """What the newest `Ask`s demand before the call starts; empty if one approval by any person is enough."""
         return self._call.demands
 
     @property
@@ -182,7 +182,7 @@ class ToolCall:
 
     @property
     def is_edit_judged(self) -> bool:
-        """Whether the policies have judged the newest edit by a person, or nobody has edited the call."""
+        """Whether the policies have judged the newest edit by a person, or there is none."""
         return not is_unjudged(self._call)
 
     @property

@@ -23,9 +23,9 @@ def persons_yeses(call: Call) -> tuple[DecisionRecord, ...]:
 
 
 def counts(demand: Demand, yes: DecisionRecord) -> bool:
-    """Return whether an approval counts for a demand. A grant speaks for the person who gave it, and for nobody else.
+    """Return whether an approval counts for a demand. A grant speaks only for the person who gave it.
 
-    Names are trusted: whoever decides with names of their own is as many persons as they like.
+    Names are trusted: a caller who decides under several names counts as several persons.
     """
     if yes.grant is not None and (demand.fresh or demand.need > 1):
         return False
@@ -77,7 +77,7 @@ def _is_same(old: Demand, new: Demand) -> bool:
 
 
 def without_approvals(call: Call) -> Call:
-    """Return the call whose count begins anew. Its demands stand."""
+    """Return the call without its approvals. Its demands stand."""
     demands = tuple([evolve(demand, since=0) for demand in call.demands])
     return call._replace(approvals=(), decision=None, demands=demands)
 

@@ -168,7 +168,7 @@ def _uncertain(call: Call) -> Call:
 def ask_again(call: Call, setup: Setup, now: float) -> Call:
     """Return a call in a copy of its loop. A started call is uncertain there, and other open calls wait again.
 
-    Their counts begin anew. A loop inside a running call is copied with it.
+    Their approvals no longer count. A loop inside a running call is copied with it.
     """
     if call.status is Status.SETTLED or (call.has_loop and call.status is Status.RUNNING):
         return call

@@ -184,7 +184,7 @@ class Wait:
         fresh: whether to ignore standing grants.
         expires_in: the limit in seconds; None means the timeout of the setup.
         preview: a description of the call's effect, for the person who decides.
-        demands: what must be met before the call starts; empty means one approval by anybody.
+        demands: what must be met before the call starts; empty means one approval by any person.
 
     """
 

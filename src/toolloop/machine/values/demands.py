@@ -42,7 +42,7 @@ class Ask:
     Args:
         reason: why it asks; shown with the call.
         need: how many different persons must approve.
-        of: groups of which each of them must be in one; empty means anybody.
+        of: groups of which each of them must be in one; empty means any person.
         not_by: names of persons whose approval does not count.
         fresh: whether only approvals count that are given while this is asked, and no grant.
         expires_in: how many seconds the call may wait; None means `LoopConfig.decision_timeout`.
@@ -68,7 +68,7 @@ class Demand:
 
     Attributes:
         need: how many different persons.
-        of: groups of which each person must be in one; empty means anybody.
+        of: groups of which each person must be in one; empty means any person.
         not_by: names of persons whose approval does not count.
         fresh: whether only approvals count that were given while this demand stood, and no grant.
         reason: why it is asked.
