@@ -245,15 +245,30 @@ def test_a_copy_counts_anew() -> None:
     assert (call.approvals, call.effective_input, call.judged, left(copied)) == ((), '{"a":1}', False, (2,))
 
 
+def test_a_settled_call_that_a_caller_runs_again_needs_its_demands() -> None:
+    """The order to run it again is one nameless approval."""
+    state = says(says(asked(TWO), "ana"), "bo")
+    state = m.go(state, ev.Continued(), ev.Started("c"), m.ended("c"))
+    state = step(state, ev.HistoryTaken(reply=m.said(m.call("c")), rerun=("c",)))
+    assert (the_call(state).status, left(state)) == (Status.WAITING, (2,))
+
+
+def without_its_approvals(state: State) -> State:
+    """A state that no events lead to: the call is cleared, and its demands are not met."""
+    round_ = state.root.round
+    assert round_ is not None
+    call = the_call(state)._replace(approvals=(), decision=None)
+    assert call.status is Status.CLEARED
+    return State({(): state.root._replace(round=replace_calls(round_, [call]))})
+
+
 def test_a_call_whose_demands_are_not_met_does_not_start() -> None:
-    """Whatever state it is in."""
+    """The start has a guard of its own, and so has a policy that allows."""
     state = step(says(says(asked(TWO), "ana"), "bo"), ev.Continued())
-    call = the_call(state)._replace(approvals=(), status=Status.CLEARED)
-    assert state.root.round is not None
-    broken = State({(): state.root._replace(round=replace_calls(state.root.round, [call]))})
+    judged = judged_again(without_its_approvals(step(state, ev.Woken())), None)
+    assert (the_call(judged).status, left(judged)) == (Status.WAITING, (2,))
     with pytest.raises(IllegalCommand, match="not a call that may start"):
-        step(broken, ev.Started("c"))
-    assert ("c",) not in [getattr(effect, "call_id", "") for effect in outstanding(broken)]
+        step(without_its_approvals(judged_again(step(state, ev.Woken()), None)), ev.Started("c"))
 
 
 # --- grants ----------------------------------------------------------------------------------------------------------
@@ -282,6 +297,13 @@ def granted(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finan
 def test_a_grant_speaks_for_its_giver(demands: tuple[Demand, ...], status: Status) -> None:
     """With the groups of then; never for two, and never for a fresh demand."""
     assert the_call(granted(*demands), "d").status is status
+
+
+def test_a_grant_that_is_revoked_leaves_the_demand_and_no_more_time() -> None:
+    """The call waits for a person of the group, no longer than a first wait would have lasted."""
+    state = m.go(granted(FINANCE), ev.GrantRevoked("1/c"))
+    call = the_call(state, "d")
+    assert (call.status, call.why, missing(call.demands, yeses(call))) == (Status.WAITING, Why.APPROVAL, (1,))
 
 
 def test_a_grant_is_refused_where_its_giver_alone_is_not_enough() -> None:

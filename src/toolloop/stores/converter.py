@@ -138,7 +138,7 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_unstructure_hook(State, lambda state: _loops(converter, state))
     for kind in (Loop, Call):
         # `omit_if_default` is positional in cattrs.
-        converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))  # noqa: FBT003
+        converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))  # noqa: FBT003 - cattrs takes it by position
     converter.register_structure_hook_factory(_JSON_FIELDS.__contains__, lambda kind: _checked(converter, kind))
     return converter
 
