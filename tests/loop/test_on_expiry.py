@@ -1,4 +1,4 @@
-"""`on_expiry="stop"`: a loop ends when nobody decides a call in time."""
+"""`on_expiry="stop"`: a loop ends when a call is not decided in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world(kind: str, clock: Callable[[], float], **config: Any) -> World:
 
 @either_kind
 def test_a_loop_that_stops_ends_without_a_further_request(kind: str) -> None:
-    """The end says which tool's call nobody decided; the other call did not run, and a stored loop is over."""
+    """The end says which tool's call was not decided; the other call did not run, and a stored loop is over."""
     clock = Clock()
     at = world(kind, clock)
     party = at.open()

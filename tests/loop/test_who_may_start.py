@@ -134,7 +134,7 @@ def test_a_rerun_needs_the_persons_that_the_start_needed(kind: str) -> None:
 
 @either_kind
 def test_a_rerun_is_judged_by_a_rule_that_is_stricter_now(kind: str) -> None:
-    """Started, taken over, then forbidden: the rerun does not start, and the model learns that nobody knows."""
+    """Started, taken over, then forbidden: the rerun does not start, and the model learns that the end is unknown."""
     world, rules, peer = shop(kind, Ask())
     decide(peer, Approve(by="ana"))
     peer.say(peer.turn().continue_loop)
@@ -170,7 +170,7 @@ def test_a_policy_that_raises_on_an_edit_is_not_satisfied_by_its_author(kind: st
 
 
 def test_spellings_of_one_name_are_one_person_and_misleading_names_are_refused() -> None:
-    """Five names, one person; and nobody is a rule."""
+    """Five spellings, one person; and no person is a rule."""
     world, _, peer = shop("sync", Ask(need=2, not_by=("eve",)))
     decide(peer, Approve(by="ana"))
     for name in ("Ana ", "\uff21na", " ANA"):
@@ -178,9 +178,9 @@ def test_spellings_of_one_name_are_one_person_and_misleading_names_are_refused()
     for name in ("an\u0430", "", "rule: x"):
         with pytest.raises(IllegalCommand, match="is refused as the name of a person"):
             decide(peer, Approve(by=name))
-    for nobody in ("Eve", None):
+    for stranger in ("Eve", None):
         with pytest.raises(IllegalCommand, match=r"pay needs 1 more approval \(not by eve\)"):
-            decide(peer, Approve(by=nobody))
+            decide(peer, Approve(by=stranger))
     assert world.ran == []
     assert waits(peer) == ("t1",)
 
@@ -208,7 +208,7 @@ def test_who_approves_may_deny_before_it_is_complete() -> None:
 
 
 def test_a_decision_of_a_policy_names_its_rule() -> None:
-    """Which nobody else can."""
+    """A person cannot write such a name."""
     world, _, peer = shop("sync", Deny("forbidden", rule="no-pay", rule_digest="d1"))
     (call,) = peer.turn().calls
     assert call.decision is not None

@@ -35,7 +35,7 @@ def asked(*demands: Demand, tool: str = "once", expires_in: float | None = None,
 
 
 def says(state: State, by: str | None, *groups: str, kind: Any = "approve", edit: Any = None, **more: Any) -> State:
-    """The state after somebody decided the call as it is shown."""
+    """The state after a person decided the call as it is shown."""
     loop = state.root
     assert loop.round is not None
     digest = digest_of(loop.setup, loop.round.iteration, loop.round.calls[0])
@@ -96,21 +96,21 @@ def test_an_approval_that_cannot_count_is_refused(demand: Demand, by: str | None
         says(asked(demand), by)
 
 
-def test_a_nameless_approval_counts_where_anybody_may() -> None:
+def test_a_nameless_approval_counts_where_any_person_may_approve() -> None:
     """As before there were demands, and for a fresh one."""
     assert the_call(says(asked(), None)).status is Status.DECIDED
     assert the_call(says(asked(Demand(fresh=True)), None)).status is Status.DECIDED
 
 
 def test_where_one_approval_is_not_enough_it_must_carry_the_digest() -> None:
-    """Else nobody knows which input a person has seen."""
+    """Else it is unknown which input the person has seen."""
     for state in (asked(TWO), says(asked(TWO), "ana"), says(asked(TWO), "ana", edit=2)):
         with pytest.raises(DecisionConflict, match="without its digest"):
             says(state, "bo", digest=None)
     assert the_call(says(asked(FINANCE), "ana", "finance", digest=None)).status is Status.DECIDED
 
 
-def test_one_word_settles_also_of_somebody_who_approved() -> None:
+def test_a_denial_settles_also_by_a_person_who_approved() -> None:
     """A denial and an answer."""
     state = says(asked(TWO), "ana")
     denied, answered = says(state, "ana", kind="deny"), says(state, "bo", kind="answer", content='"mine"')
@@ -144,7 +144,7 @@ def test_an_edit_drops_the_approvals_and_is_the_first_of_the_new_input() -> None
     assert says(edited, "bo", edit=2, digest=old) == edited  # said again, for a lost reply
 
 
-def test_the_policy_judges_an_edit_whoever_made_it() -> None:
+def test_the_policy_judges_an_edit_by_any_person() -> None:
     """Its demand for a person of finance is not met by support."""
     edited = step(says(asked(), "sue", "support", edit=50_000), ev.Continued())
     waits = judged_again(edited, asks(FRESH, reason="more than 1,000"))
@@ -215,7 +215,7 @@ def test_an_equal_fresh_demand_keeps_its_approvals() -> None:
 # --- runs and copies -------------------------------------------------------------------------------------------------
 
 
-def test_a_rerun_is_counted_anew_and_judged() -> None:
+def test_a_rerun_needs_its_own_approvals_and_is_judged() -> None:
     """Two approved the start that was lost; a rerun needs two persons again, then the policy's consent."""
     one = says(lost(TWO), "cy", kind="rerun")
     assert (the_call(one).status, the_call(one).why, left(one)) == (Status.WAITING, Why.UNCERTAIN, (1,))
@@ -238,7 +238,7 @@ def test_a_repeat_by_the_machine_is_the_same_run() -> None:
     assert left(says(judged_again(woken, asks(Demand(3))), "cy")) == (0,)
 
 
-def test_a_copy_counts_anew() -> None:
+def test_a_copy_needs_its_own_approvals() -> None:
     """And the demands of an edit are not those of the model's input."""
     copied = fork(says(says(asked(TWO), "ana"), "bo", edit=2), "copy", 0.0)
     call = the_call(copied)

@@ -219,7 +219,7 @@ LIVES = st.tuples(st.integers(0, 2**32), st.integers(10, 200))
 @examples(150)
 @given(LIVES)
 def test_each_start_has_the_persons_that_each_demand_asks_for(life: tuple[int, int]) -> None:
-    """Of exactly the input that runs, since the last start that was not a repeat; nobody who is excluded, no `Deny`."""
+    """Of exactly the input that runs, since the last start that was not a repeat; no excluded person, no `Deny`."""
     Judge().read(Office(random.Random(life[0])).live(life[1]).events)
 
 

@@ -11,7 +11,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.values.calls import DecisionRecord, Reject, Wait, Why
 from toolloop.machine.values.demands import Demand
 
-# Whom a name stands for; zero is nobody. Not computed: a rule of the machine must not judge itself.
+# Whom a name stands for; zero is no person. Not computed: a rule of the machine must not judge itself.
 PERSONS: dict[str | None, int] = {
     "ana": 1,
     "Ana ": 1,
@@ -60,7 +60,7 @@ class Ballot:
     Attributes:
         input: what would run.
         yes: the approvals of that input since the last start that the machine does not repeat by itself.
-        waited: whether it ever waited for somebody.
+        waited: whether it ever waited for a person.
         had_say: whether a person has approved it since that start.
 
     """
@@ -139,7 +139,7 @@ def enough(demand: Demand, votes: Iterable[Vote]) -> bool:
 
 
 class Judge:
-    """Follows a journal of one loop without loops inside its calls, and objects to a start that nobody may have made.
+    """Follows a journal of one loop without loops inside its calls, and refuses a start without its approvals.
 
     Attributes:
         started: for each start, what was notable about it.
@@ -216,8 +216,8 @@ class Judge:
         assert not call.closed, "it was denied, answered or has its result"
         standing = self.standing(call)
         unmet = call.unmet(standing)
-        assert not unmet, f"nobody met {unmet} with {call.yes} and the grants {standing}"
-        assert not call.waited or call.had_say or standing, "it waited, and nobody has said yes since"
+        assert not unmet, f"{unmet} is not met by {call.yes} and the grants {standing}"
+        assert not call.waited or call.had_say or standing, "it waited, and has no approval since"
         notes = {"edited"} if call.input != call.proposed else set()
         notes |= {"two"} if any(each.demand.need > 1 for each in call.asked) else set()
         notes |= {"fresh"} if any(each.demand.fresh for each in call.asked) else set()
