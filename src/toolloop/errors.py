@@ -35,6 +35,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 class ToolLoopError(Exception):
     """The root of all errors of toolloop. Keyword arguments become attributes."""
 

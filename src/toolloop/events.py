@@ -48,6 +48,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 @frozen
 class WatchEvent:
     """Something that happened in a loop.

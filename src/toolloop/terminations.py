@@ -23,6 +23,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 @frozen
 class NaturalEnd:
     """The model ended its turn without a call."""

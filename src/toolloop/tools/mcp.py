@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 
 __all__ = ["McpOptions", "aopen_mcp", "mcp_tools", "open_mcp"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # Seconds between two checks whether a call that waits in a thread was cancelled.
 _POLL_SECONDS = 0.25
