@@ -13,6 +13,7 @@ from toolloop._interface.grants import GivenGrant as GivenGrant, Grants as Grant
 from toolloop._interface.loop_view import ChildView as ChildView, PendingView as PendingView, UsageView as UsageView
 from toolloop._interface.results import Turn as Turn
 from toolloop._interface.shown import Shown as Shown
+from toolloop._interface.standing import Standing as Standing
 from toolloop._public import export as _export
 from toolloop._requests.params import Secrets as Secrets
 from toolloop._runner.runners import RunnerParts as RunnerParts

@@ -30,6 +30,7 @@ from toolloop import (
 )
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._handles.commands import Commands, Said, read_limits, read_params
+from toolloop._handles.deciding import Decisions
 from toolloop._interface.message_edits import HistoryEdit
 from toolloop._interface.shown import Named
 from toolloop._requests.params import Secrets
@@ -164,7 +165,7 @@ def all_commands(state: State, rng: random.Random) -> Iterator[Said]:
             yield partial(commands.revoke, grant_id="/".join((*path, grant.id)), by="ana")
         for call in loop.round.calls if loop.round else ():
             decision = rng.choice((Approve(), Deny("no"), Answer("mine"), Rerun(), Approve(remember=Grant())))
-            yield partial(commands.decide, decisions=[((*path, call.id), decision)])
+            yield partial(_event, commands, [((*path, call.id), decision)])
 
 
 @given(lives, st.randoms(use_true_random=False))
@@ -194,14 +195,14 @@ def test_a_decision_that_is_made_again_changes_nothing(states: list[State], rng:
         assert loop.round is not None
         digest = digest_of(loop.setup, loop.round.iteration, call)  # needed where several must approve
         decision = evolve(DECISIONS[call.why or Why.APPROVAL], digest=digest)
-        event = commands.decide(state, [((*path, call.id), decision)])
+        event = _event(commands, [((*path, call.id), decision)], state)
         assert event is not None
         after = step(state, event)
         joined = "/".join((*path, call.id))
-        assert commands.decide(after, [((*path, call.id), decision), (f"/{joined}", decision)]) is None
+        assert _event(commands, [((*path, call.id), decision), (f"/{joined}", decision)], after) is None
         others = [each for _, loop in driven(after) if loop.round for each in loop.round.calls if each.id == call.id]
         if len(others) == 1:
-            assert commands.decide(after, [(call.id, decision)]) is None
+            assert _event(commands, [(call.id, decision)], after) is None
 
 
 ZOE = Person("zoe", ("finance", "legal"))
@@ -210,6 +211,10 @@ DECISIONS: dict[Why, Decision] = {
     Why.EXTERNAL: Answer("it", by=ZOE),
     Why.UNCERTAIN: Rerun(by=ZOE),
 }
+
+
+def _event(commands: Commands, decisions: Decisions, state: State) -> ev.Decided | None:
+    return commands.decide(state, decisions).event
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -224,7 +229,7 @@ def test_a_call_is_named_by_what_is_unique() -> None:
     assert set(caught.value.known) == {"c", "p/c"}
     names: dict[Named, str] = {"/c": "c", "p/c": "p/c", ("c",): "c", ("p", "c"): "p/c"}
     for name, path in names.items():
-        event = commands.decide(state, [(name, Approve())])
+        event = _event(commands, [(name, Approve())], state)
         assert event is not None
         assert [named for named, _ in event.decisions] == [path]
 

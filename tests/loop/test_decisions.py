@@ -193,7 +193,7 @@ def test_a_decision_is_bound_to_what_was_shown() -> None:
         (foreign,) = elsewhere.turn().pending
         for bound in ({foreign: Approve()}, {"toolu_w": Approve(digest=foreign.digest)}):
             with refused(at.handle, DecisionConflict, "digest"):
-                at.handle.decide(bound)  # type: ignore[misc]
+                at.handle.decide(bound)
         at.handle.decide({shown: Deny("no")})
         elsewhere.handle.decide({"toolu_w": Deny("no")})
 
@@ -237,9 +237,9 @@ def test_stop_settles_what_is_open() -> None:
 
 
 NO_WORDS: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[Exception], str]] = {
-    "a list of pairs": (lambda at: at.decide([("toolu_w", Approve())]), TypeError, "mapping"),  # type: ignore[arg-type]
-    "a single decision": (lambda at: at.decide(Approve()), TypeError, "mapping"),  # type: ignore[arg-type]
-    "nothing": (lambda at: at.decide(None), TypeError, "mapping"),  # type: ignore[arg-type]
+    "a list of pairs": (lambda at: at.decide([("toolu_w", Approve())]), TypeError, "mapping"),  # type: ignore[call-overload]
+    "a single decision": (lambda at: at.decide(Approve()), TypeError, "mapping"),  # type: ignore[call-overload]
+    "nothing": (lambda at: at.decide(None), TypeError, "mapping"),  # type: ignore[call-overload]
     "approved by a number": (lambda at: at.decide({"toolu_w": Approve(by=5)}), IllegalCommand, "by"),  # type: ignore[arg-type]
     "denied by a list": (lambda at: at.decide({"toolu_w": Deny("no", by=["ana"])}), IllegalCommand, "by"),  # type: ignore[arg-type]
     "answered by a number": (lambda at: at.decide({"toolu_w": Answer("x", by=5)}), IllegalCommand, "by"),  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from attrs import evolve
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
-from toolloop.machine.queries import Standing, answer_of, driven, everywhere, status_of
+from toolloop.machine.queries import LoopStatus, answer_of, driven, everywhere, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, SendRequest
 from toolloop.machine.record.loop import Failure, Finished, round_of
@@ -129,7 +129,7 @@ def test_a_loop_that_a_limit_ended_keeps_what_is_inside_of_its_calls() -> None:
 
 # --- whose turn it is ------------------------------------------------------------------------------------------------
 
-EXAMPLES: list[tuple[State, Standing]] = [
+EXAMPLES: list[tuple[State, LoopStatus]] = [
     (m.after(), "runnable"),
     (m.after(ev.Requested()), "running"),
     (m.after(TWO), "runnable"),
@@ -150,7 +150,7 @@ EXAMPLES: list[tuple[State, Standing]] = [
 
 
 @pytest.mark.parametrize(("state", "status"), EXAMPLES)
-def test_a_status_says_whose_turn_it_is(state: State, status: Standing) -> None:
+def test_a_status_says_whose_turn_it_is(state: State, status: LoopStatus) -> None:
     """A loop that waits for a person says so even if something else could go on meanwhile."""
     assert status_of(state) == status
 

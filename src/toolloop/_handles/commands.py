@@ -14,37 +14,31 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from toolloop._engine.policies import misfit
 from toolloop._engine.runtimes import ToolsOfLoops
-from toolloop._handles.call_names import found, join_path, open_call
+from toolloop._handles.deciding import Decided, Deciding, Decisions, decide_calls
+from toolloop._interface.call_names import join_path
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import (
-    already_closed,
     name_of,
-    nothing_waits,
     refuse_invalid,
     refuse_last_word,
     refuse_unclosed,
     said_texts,
-    to_record,
 )
 from toolloop._interface.loop_params import all_params, check_request
 from toolloop._interface.message_edits import HistoryEdit, explained, landing, outgoing, refuse_lost_pause, stale_edit
-from toolloop._interface.shown import Named
-from toolloop._messages.blocks import RESULT_KINDS
 from toolloop._requests.params import Secrets, check_params, split
-from toolloop.errors import IllegalCommand, InvalidEdit, InvalidHistory
+from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
-from toolloop.machine.queries import driven, everywhere, is_due, is_empty, open_round
+from toolloop.machine.queries import everywhere, is_due, is_empty
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.refusals import injecting
 from toolloop.machine.tree import step
-from toolloop.machine.values.calls import Answer, Approve, Command, Continue, Decision, InjectMessages, Status, Stop
+from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, well_formed
 from toolloop.machine.values.splicing import spliced, splices_between
-from toolloop.tools.responses.results import kinds_for
 
 Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
 
@@ -114,60 +108,9 @@ class Commands:
     _now: Callable[[], float]
     _via: str = "handle"
 
-    # --- decisions -------------------------------------------------------------------------------------------------
-
-    def decide(self, state: State, decisions: Sequence[tuple[Named, Decision]]) -> ev.Decided | None:
-        """Decide calls: all of them, or none. Return None if all decisions repeat existing ones.
-
-        Raises:
-            UnknownCall: a call does not exist, or several calls have its id.
-            AlreadyDecided: a call has its result, and the decision is not a repetition.
-            DecisionConflict: a call has changed since it was shown, or another decision was made.
-            IllegalCommand: a call does not wait, or does not take this kind of decision.
-
-        """
-        if not decisions:
-            return None
-        if open_round(state.root) is None:
-            path = found(state, decisions[0][0])
-            raise already_closed(state.root, join_path(path), path[0]) or nothing_waits(join_path(path), state.root)
-        now = self._now()
-        try:
-            records = [self._record_of(state, named, decision, now) for named, decision in decisions]
-            event = ev.Decided(tuple(records))  # each decision has its own time, which expires no other call
-            after = step(state, event)
-            if any(_still_waits(after, name) for name, _ in records):
-                event = ev.Approved(event.decisions)  # the same rule, so the same state
-        except IllegalCommand as error:
-            error.state = _phase(state.root)  # always the phase of the outermost loop
-            raise
-        return None if _rounds(state) == _rounds(after) else event  # a repeated decision changes nothing
-
-    def _record_of(self, state: State, named: Named, decision: Decision, now: float) -> tuple[str, Any]:
-        """Return the name of a call, and the decision in the machine's form."""
-        path = found(state, named)
-        loop, runtime = state.at(path[:-1]), self._runtimes.at(state, path[:-1])
-        call = None if loop is None else open_call(loop, path[-1])
-        name, kinds = join_path(path), RESULT_KINDS if call is None else kinds_for(call)
-        if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
-            raise closed
-        known = None
-        if loop is not None and runtime is not None and _may_refer(decision):
-            known = runtime.known_tools(loop)
-        record = to_record(decision, call_id=name, now=now, kinds=kinds, known_tools=known, via=self._via)
-        edited = decision.input if isinstance(decision, Approve) else None
-        # The machine refuses a call that does not wait, and names the existing decision.
-        if edited is not None and call is not None and call.status is Status.WAITING and runtime is not None:
-            tool = runtime.tools.get(call.name)
-            if tool is not None and (problem := misfit(tool, edited)):  # the error is the caller's, not the model's
-                raise InvalidEdit(
-                    f"cannot approve the call {name!r}: "
-                    f"the edited input does not fit the schema of {tool.name}. {problem}",
-                    state=_phase(state.root),
-                    asked="approve",
-                    allowed=("approve", "deny", "answer"),
-                )
-        return name, record
+    def decide(self, state: State, decisions: Decisions, *, each: bool = False) -> Decided:
+        """Decide calls: all of them, or none; with `each`, every call by itself. See `decide_calls`."""
+        return decide_calls(Deciding(self._runtimes, self._now(), self._via), state, decisions, each=each)
 
     def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
         """Revoke a grant. `grant_id`: as in `handle.grants`."""
@@ -383,22 +326,3 @@ def refusal(loop: Loop, asked: str) -> IllegalCommand:
 def _has_marks(texts: Sequence[str]) -> bool:
     """Return whether messages have cache marks, which are counted over the whole history."""
     return any('"cache_control"' in text for text in texts)
-
-
-def _rounds(state: State) -> list[object]:
-    """Return the rounds and the grants of the whole tree."""
-    return [(loop.round, loop.grants) for _, loop in driven(state)]
-
-
-def _still_waits(state: State, name: str) -> bool:
-    """Return whether a call waits for more approvals."""
-    *path, call_id = name.split("/")
-    loop = state.at(tuple(path))
-    round_ = None if loop is None else open_round(loop)
-    call = None if round_ is None else round_.find(call_id)
-    return call is not None and call.status is Status.WAITING
-
-
-def _may_refer(decision: Decision) -> bool:
-    """Return whether a decision may refer to a tool. Only blocks can, and finding all tools reads the whole history."""
-    return isinstance(decision, Answer) and not isinstance(decision.content, str)

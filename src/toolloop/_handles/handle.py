@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from attrs import evolve
 
@@ -22,9 +22,10 @@ from toolloop._interface.grants import Grants, given_grant, has_expired
 from toolloop._interface.loop_view import LoopView, view_of
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded
 from toolloop._interface.shown import bound
+from toolloop._interface.standing import Standing
 from toolloop._usage import IterationUsage, Usage
-from toolloop.errors import Conflict
-from toolloop.machine.queries import Standing, everywhere, next_deadline, status_of
+from toolloop.errors import CallerError, Conflict
+from toolloop.machine.queries import LoopStatus, everywhere, next_deadline, status_of
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
@@ -168,7 +169,7 @@ class HandleBase(Generic[ProviderOrClient]):
         return tuple(self.state.root.usage_log)
 
     @property
-    def status(self) -> Standing:
+    def status(self) -> LoopStatus:
         """The status, as in `store.list()`: `needs_decision`, `needs_command`, `runnable` and so on."""
         return status_of(self.state)
 
@@ -237,12 +238,23 @@ class HandleBase(Generic[ProviderOrClient]):
 
     # --- commands ---
 
-    def decide(self, decisions: Mapping[CallKey, Decision]) -> None:
-        """Decide calls by id, by path, or by the `ToolCall` that was shown: all of them, or none.
+    @overload
+    def decide(
+        self, decisions: Mapping[CallKey, Decision], *, each: Literal[False] = False
+    ) -> dict[CallKey, Standing]: ...
+    @overload
+    def decide(self, decisions: Mapping[CallKey, Decision], *, each: bool) -> dict[CallKey, Standing | CallerError]: ...
+    def decide(self, decisions: Mapping[CallKey, Decision], *, each: bool = False) -> dict[CallKey, Any]:
+        """Decide calls by id, by path, or by the `ToolCall` that was shown. Return what stands in each of them.
 
         An id is enough if no other open call has it, in this loop or in the loops inside its calls. Otherwise join the
         ids that lead to the call with slashes: `"p1/c1"`, or `"/c1"` for a call of the outermost loop. If a turn is in
         progress, the decision takes effect in the next one.
+
+        Args:
+            decisions: the decisions by call.
+            each: decide every call by itself, and return the error of a refused decision with its call. False: all
+                decisions apply, or none does.
 
         Raises:
             UnknownCall: a call does not exist, or several calls have its id.
@@ -253,7 +265,8 @@ class HandleBase(Generic[ProviderOrClient]):
         """
         if not isinstance(decisions, Mapping):
             raise TypeError(f"decide() got {a_type(decisions)}; give a mapping of calls to decisions")
-        self._issuer.decide([bound(call, decision) for call, decision in decisions.items()])
+        outcomes = self._issuer.decide([bound(call, decision) for call, decision in decisions.items()], each=each)
+        return dict(zip(decisions, outcomes, strict=True))
 
     def resume(self, command: Command) -> None:
         """Give a command without the `Yielded`: `Continue()`, `InjectMessages([...])` or `Stop(...)`.

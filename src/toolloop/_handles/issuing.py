@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from toolloop._handles.commands import Commands, Said
+from toolloop._handles.deciding import Decided, Decisions
 from toolloop._interface.decisions import name_of
 from toolloop._interface.message_edits import MessageEdits
 from toolloop._interface.results import Yielded
-from toolloop._interface.shown import Named
 from toolloop._journal.journal import LOG, Journal
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.journal_events import Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
 from toolloop.machine.record.state import State
-from toolloop.machine.values.calls import Command, Continue, Decision, InjectMessages, Stop
+from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
 
@@ -149,9 +149,22 @@ class CommandIssuer:
         """Return whether a command is only for the current wait. A stop is for any state."""
         return isinstance(self._journal.state.root.phase, Waiting) and not isinstance(command, Stop)
 
-    def decide(self, decisions: Sequence[tuple[Named, Decision]]) -> None:
-        """Decide calls: all of them, or none."""
-        self._issue(lambda: self._journal.say(lambda state: self._commands.decide(state, decisions), firm=False))
+    def decide(self, decisions: Decisions, *, each: bool = False) -> tuple[Any, ...]:
+        """Decide calls, and return what stands in each: a `Standing`, or with `each` the error of a refused decision.
+
+        In a signal handler that interrupted this thread, the outcome is that of the state before the interruption.
+        """
+        decided = Decided(None, ())
+
+        def said(state: State) -> Event | None:
+            nonlocal decided  # the last evaluation is the one that is recorded
+            decided = self._commands.decide(state, decisions, each=each)
+            return decided.event
+
+        if self._journal.is_interrupted:
+            said(self._journal.state)
+        self._issue(lambda: self._journal.say(said, firm=False))
+        return decided.outcomes
 
     def tick(self, now: float | None = None) -> None:
         """Let calls expire whose deadline has passed. `now`: None means the clock of the journal."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from attrs import field, frozen
 
 from toolloop._interface.calls import calls_of, pending_calls
 from toolloop._interface.shown import Named, bound
+from toolloop._interface.standing import Standing
 from toolloop._public import set_module
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
@@ -39,7 +40,7 @@ class Moves:
     """The functions of its handle that a `Yielded` needs.
 
     Attributes:
-        decide: records decisions, all or none of them.
+        decide: records decisions, all or none of them, and returns what stands in each call.
         command: records a command.
         edit: returns the closed history as a list to edit.
         tick: records that time has passed.
@@ -47,7 +48,7 @@ class Moves:
 
     """
 
-    decide: Callable[[Sequence[tuple[Named, Decision]]], None]
+    decide: Callable[[Sequence[tuple[Named, Decision]]], Sequence[Standing]]
     command: Callable[[Command], None]
     edit: Callable[[], list[JSON]]
     tick: Callable[[], None]
@@ -135,36 +136,43 @@ class Yielded:
         by: str | Person | None = None,
         reason: str | None = None,
         remember: Grant | None = None,
-    ) -> None:
-        """Approve a call, as proposed or with an edited input. See `Approve`.
+    ) -> Standing:
+        """Approve a call, as proposed or with an edited input, and return what stands in it. See `Approve`.
 
         Raises:
             CallerError: the call is unknown, settled, differs from the one shown, has another decision, or does not
                 accept an approval.
 
         """
-        self._decide(call, Approve(input=input, by=by, reason=reason, remember=remember))
+        return self._decide(call, Approve(input=input, by=by, reason=reason, remember=remember))
 
-    def deny(self, call: str | ToolCall, reason: str, by: str | Person | None = None) -> None:
+    def deny(self, call: str | ToolCall, reason: str, by: str | Person | None = None) -> Standing:
         """Deny a call; it does not run. The model sees the reason. See `Deny`."""
-        self._decide(call, Deny(reason, by=by))
+        return self._decide(call, Deny(reason, by=by))
 
     def answer(
         self, call: str | ToolCall, content: JSON, *, is_error: bool = False, by: str | Person | None = None
-    ) -> None:
+    ) -> Standing:
         """Supply the result of a call; it does not run. See `Answer`."""
-        self._decide(call, Answer(content, is_error=is_error, by=by))
+        return self._decide(call, Answer(content, is_error=is_error, by=by))
 
-    def rerun(self, call: str | ToolCall, by: str | Person | None = None) -> None:
+    def rerun(self, call: str | ToolCall, by: str | Person | None = None) -> Standing:
         """Run an uncertain call again. See `Rerun`."""
-        self._decide(call, Rerun(by=by))
+        return self._decide(call, Rerun(by=by))
 
-    def approve_all(self, by: str | Person | None = None) -> None:
-        """Approve all calls that wait for approval, bound to the calls as they are now."""
+    def approve_all(self, by: str | Person | None = None) -> Mapping[ToolCall, Standing]:
+        """Give one approval to each call that waits for approval, bound to the calls as they are now.
+
+        Raises:
+            IllegalCommand: an approval cannot count; without `by`, that holds for each call that needs more than one
+                person, or persons of a group. Then none is approved.
+
+        """
         moves = self._alive("approve_all()")
         moves.tick()  # expired calls can no longer be approved; the others can
         waiting = [call for call in self.pending if call.why == "approval"]
-        moves.decide([bound(call, Approve(by=by)) for call in waiting])
+        outcomes = moves.decide([bound(call, Approve(by=by)) for call in waiting])
+        return dict(zip(waiting, outcomes, strict=True))
 
     # --- the command ---
 
@@ -224,9 +232,10 @@ class Yielded:
         self._last = self._moves.look() or self._last
         return self._last
 
-    def _decide(self, call: str | ToolCall, decision: Decision) -> None:
-        self._alive("a decision").decide([bound(call, decision)])
+    def _decide(self, call: str | ToolCall, decision: Decision) -> Standing:
+        (standing,) = self._alive("a decision").decide([bound(call, decision)])
         self._last = self._state  # decisions are also shown when it is stale
+        return standing
 
     def _alive(self, asked: str) -> Moves:
         if (state := self._moves.look()) is None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from dbos import DBOS, DBOSConfig
 
@@ -17,11 +17,12 @@ from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.loop_params import as_registry
 from toolloop._interface.loop_view import LoopView
+from toolloop._interface.standing import Standing
 from toolloop._worker.desk import Desk
 from toolloop._worker.sync import Worker
 from toolloop.dbos.settings import preset_wal, settings_of
 from toolloop.dbos.stretches import WORKFLOW, Stretch, Stretches, stretch_id
-from toolloop.errors import LoopNotFound, StoreError
+from toolloop.errors import CallerError, LoopNotFound, StoreError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.machine.values.calls import Decision
 from toolloop.providers import Provider
@@ -136,15 +137,24 @@ class DurableLoops:
         self._create(loop_id, params=params, metadata=metadata).close()
         self._enqueue(loop_id)
 
-    def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
+    @overload
+    def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: Literal[False] = False
+    ) -> dict[CallKey, Standing]: ...
+    @overload
+    def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool
+    ) -> dict[CallKey, Standing | CallerError]: ...
+    def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool = False) -> dict[CallKey, Any]:
         """Decide calls of a loop, like `Inbox.decide`. When no call waits any longer, enqueue the loop.
 
         Raises:
             StoreError, LoopNotFound, UnknownCall, AlreadyDecided, DecisionConflict, IllegalCommand: as `Inbox.decide`.
 
         """
-        self._inbox.decide(loop_id, decisions)
+        standing = self._inbox.decide(loop_id, decisions, each=each)
         self._enqueue(loop_id)
+        return standing
 
     def result(self, loop_id: str, timeout: float | None = None) -> LoopView:
         """Wait until a loop needs a person or has ended, and return it.

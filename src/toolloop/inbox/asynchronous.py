@@ -6,10 +6,13 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any, Literal, overload
 
 from toolloop._drivers.event_loops import in_thread
 from toolloop._interface.shown import Shown
+from toolloop._interface.standing import Standing
 from toolloop._public import set_module
+from toolloop.errors import CallerError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
 from toolloop.machine.values.calls import Decision
@@ -45,9 +48,19 @@ class AsyncInbox:
         warnings.warn("AsyncInbox.history() is now AsyncInbox.trail()", DeprecationWarning, stacklevel=2)
         return self.trail(loop_id)
 
-    async def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
+    @overload
+    async def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: Literal[False] = False
+    ) -> dict[CallKey, Standing]: ...
+    @overload
+    async def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool
+    ) -> dict[CallKey, Standing | CallerError]: ...
+    async def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool = False
+    ) -> dict[CallKey, Any]:
         """See `Inbox.decide`."""
-        await in_thread(partial(self._inbox.decide, loop_id, decisions))
+        return await in_thread(partial(self._inbox.decide, loop_id, decisions, each=each))
 
     async def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """See `Inbox.stop`."""

@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from attrs import evolve
 
 from toolloop._handles.commands import Commands
+from toolloop._handles.deciding import Decided
 from toolloop._interface.decisions import name_of, said_texts
 from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
 from toolloop._interface.shown import Named, Shown, bound
+from toolloop._interface.standing import Standing
 from toolloop._journal.event_bus import EventBus
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import load_state, safely
@@ -24,6 +26,7 @@ from toolloop._public import set_module
 from toolloop.errors import (
     AlreadyDecided,
     BadLink,
+    CallerError,
     Conflict,
     IllegalCommand,
     LinkUsed,
@@ -127,13 +130,23 @@ class Inbox:
         warnings.warn("Inbox.history() is now Inbox.trail()", DeprecationWarning, stacklevel=2)
         return self.trail(loop_id)
 
-    def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision]) -> None:
-        """Decide calls of a loop: all apply, or none does. If no call waits after that, the loop continues.
+    @overload
+    def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: Literal[False] = False
+    ) -> dict[CallKey, Standing]: ...
+    @overload
+    def decide(
+        self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool
+    ) -> dict[CallKey, Standing | CallerError]: ...
+    def decide(self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool = False) -> dict[CallKey, Any]:
+        """Decide calls of a loop, and return what stands in each. If no call waits after that, the loop continues.
 
         Args:
             loop_id: the loop.
             decisions: the decisions by call. An `InboxCall` as key binds the decision to the call as shown; a name is
                 as for `handle.decide`.
+            each: decide every call by itself, and return the error of a refused decision with its call. False: all
+                decisions apply, or none does.
 
         Raises:
             LoopNotFound: the loop does not exist.
@@ -151,7 +164,7 @@ class Inbox:
                     f"the call {call.id!r} belongs to loop {call.loop_id!r}, not to {loop_id!r}", call=call.id, known=()
                 )
         pairs = [bound(call, decision) for call, decision in decisions.items()]
-        self._decide(loop_id, pairs)
+        return dict(zip(decisions, self._decide(loop_id, pairs, each=each), strict=True))
 
     def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """End a loop permanently, also after a failed request. It has no effect on an ended loop.
@@ -307,16 +320,24 @@ class Inbox:
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    def _decide(self, loop_id: str, pairs: Sequence[tuple[Named, Decision]], link: Link | None = None) -> None:
+    def _decide(
+        self, loop_id: str, pairs: Sequence[tuple[Named, Decision]], link: Link | None = None, *, each: bool = False
+    ) -> list[Any]:
+        decided = Decided(None, ())
+
         def said(state: State, commands: Commands) -> Event | None:
+            nonlocal decided  # the last evaluation is the one that is recorded
             if link is not None:
                 _linked(link, state)
-            return commands.decide(state, pairs)
+            decided = commands.decide(state, pairs, each=each)
+            return decided.event
 
         try:
             self._say(loop_id, said, first_id=None if link is None else link.first_id)
         except AlreadyDecided as error:
             raise self._told(loop_id, error) from None
+        told = partial(self._told, loop_id)
+        return [told(one) if isinstance(one, AlreadyDecided) else one for one in decided.outcomes]
 
     def _say(
         self, loop_id: str, said: Callable[[State, Commands], Event | None], *, first_id: str | None = None

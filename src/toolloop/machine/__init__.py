@@ -6,7 +6,7 @@ Not here: I/O, clocks, randomness, threads and logging.
 from toolloop._public import export as _export
 from toolloop.machine.machine import TRANSITIONS as TRANSITIONS, allowed as allowed
 from toolloop.machine.queries import (
-    Standing as Standing,
+    LoopStatus as LoopStatus,
     answer_of as answer_of,
     driven as driven,
     driven_at as driven_at,
@@ -99,4 +99,4 @@ from toolloop.machine.values.setup import (
 from toolloop.machine.values.splicing import Splice as Splice
 from toolloop.machine.values.stop_reasons import STOP_REASONS as STOP_REASONS, ReplyAction as ReplyAction
 
-_export(globals(), moved={"Reply": "toolloop.machine:ParsedReply"})
+_export(globals(), moved={"Reply": "toolloop.machine:ParsedReply", "Standing": "toolloop.machine:LoopStatus"})

@@ -34,7 +34,7 @@ from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import NaturalEnd, Refused, StopCondition
 
-Standing = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
+LoopStatus = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
 
 
 # --- the loops of a tree ---------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def room_for_requests(state: State, path: Path) -> int | None:
     return limits.requests_left(state.loops[path], in_progress)
 
 
-def status_of(state: State, *, is_handed_over: bool = True) -> Standing:
+def status_of(state: State, *, is_handed_over: bool = True) -> LoopStatus:
     """Return the status by which a store lists loops.
 
     Args:
