@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # this file stands on the lowest floor
 
 __all__ = [
     "BlocksLeftOut",
+    "CallApproved",
     "CallDecided",
     "CallFinished",
     "CallProgress",
@@ -159,6 +160,16 @@ class CallDecided(WatchEvent):
     name: str
     kind: str
     by: str | None
+
+
+@frozen
+class CallApproved(WatchEvent):
+    """A person approved a call that still needs approvals of others. `missing`: how many."""
+
+    call_id: str
+    name: str
+    by: str | None
+    missing: int
 
 
 @frozen

@@ -15,6 +15,7 @@ from tests.loop.stored import PAY, AnyHandle, World, held
 from tests.loop.test_stored_waking import told
 from toolloop import Approve, Ask, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall
 from toolloop.errors import AlreadyDecided, Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
+from toolloop.events import CallApproved, CallDecided
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import call, reply
 
@@ -299,6 +300,48 @@ def test_whatever_a_person_does_is_in_the_trail_with_the_name() -> None:
         ("stop", "gus", "inbox"),
     ]
     assert inbox.trail("loop")[0].groups == ("finance",)
+
+
+def test_the_trail_says_what_came_of_each_decision() -> None:
+    """Approvals with what was missing then, the outcome beside the last decision, and an expiry as a line."""
+    now = time.time()
+    rules = Rules(lambda call: Ask(need=2, expires_in=None if call.id == "t1" else 60.0))
+    calls = [call("pay", {"amount": 1}, id=each) for each in ("t1", "t2", "t3")]
+    script = (reply(calls=calls), reply("done"))
+    config = {"on_tool_call": rules}
+    world = World("sync", MemoryStore(), script=script, config=config, now=lambda: now)
+    peer = world.open()
+    peer.next_turn()
+    inbox, first = Inbox(world.store, clock=lambda: now), peer.turn().pending[0]
+    inbox.decide("loop", {first: Approve(by=FAY)})
+    inbox.decide("loop", {"t1": Approve(by=FRED, digest=first.digest), "t3": Deny("no", by=FAY)})
+    peer.close()
+    now += 61
+    peer = world.open()
+    assert peer.run().unwrap().text == "done"
+    parts = [(each.kind, each.by, each.path, each.missing, each.outcome) for each in inbox.trail("loop")]
+    assert parts == [
+        ("approve", "fay", ("t1",), 1, None),
+        ("approve", "fred", ("t1",), 0, "returned"),
+        ("deny", "fay", ("t3",), 0, "denied"),
+        ("expired", None, ("t2",), 0, "expired"),
+    ]
+    assert inbox.trail("loop")[0].digest == first.digest
+
+
+def test_each_approval_is_told_while_it_happens() -> None:
+    """An observer learns who approved and how many are missing; the last approval decides the call."""
+    seen: list[Any] = []
+    config = {"on_tool_call": Rules(Ask(need=2)), "observers": [seen.append]}
+    world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config=config)
+    peer = world.open()
+    peer.next_turn()
+    decide(peer, Approve(by="ana"))
+    decide(peer, Approve(by="ana"))
+    decide(peer, Approve({"amount": 2}, by="bo"))
+    decide(peer, Approve(by="ana"))
+    told = [(each.by, getattr(each, "missing", 0)) for each in seen if isinstance(each, (CallApproved, CallDecided))]
+    assert told == [("ana", 1), ("bo", 1), ("ana", 0)]
 
 
 @pytest.mark.parametrize("name", ["", "an\u0430", "rule: x", "a\u200b"])

@@ -11,6 +11,7 @@ from toolloop._interface.drift import changes
 from toolloop._requests.left_out_thinking import newly_left_out
 from toolloop.events import (
     BlocksLeftOut,
+    CallApproved,
     CallDecided,
     CallFinished,
     CallProposed,
@@ -38,6 +39,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Judging, Loop, Round
 from toolloop.machine.record.replies import ParsedReply, acceptable
 from toolloop.machine.record.state import State
+from toolloop.machine.rules.approving import missing, yeses
 from toolloop.machine.rules.replying import detected
 from toolloop.machine.values.calls import Call, Status
 from toolloop.machine.values.stop_reasons import STOP_REASONS, ReplyAction
@@ -206,6 +208,9 @@ def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> li
     for was, call in new.calls.changes(old.calls):
         if call.decision is not None and call.decision is not was.decision:
             seen.append(CallDecided(iteration, call.id, call.name, call.decision.kind, call.decision.by))
+        if call.approvals and call.approvals[-1] not in yeses(was):
+            still = sum(missing(call.demands, call.approvals))
+            seen.append(CallApproved(iteration, call.id, call.name, call.approvals[-1].by, still))
         if call.status is was.status:
             continue
         if call.status is Status.WAITING:

@@ -123,7 +123,7 @@ class Inbox:
             LoopNotFound: the loop does not exist.
 
         """
-        return tuple(read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries))
+        return read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries)
 
     def history(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return the audit trail. Deprecated: use `trail`."""

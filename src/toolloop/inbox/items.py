@@ -154,10 +154,10 @@ def _from_cursor(cursor: str) -> _Place:
 @set_module("toolloop.inbox")
 @frozen
 class TrailEntry:
-    """A command of a person, or a decision of a person or a policy.
+    """A command of a person, a decision of a person or a policy, or a call that expired without one.
 
     Attributes:
-        kind: `approve`, `deny`, `answer`, `rerun`, `stop`, `say`, `retry`, `revoke`, `extend` or `continue`.
+        kind: `approve`, `deny`, `answer`, `rerun`, `expired`, `stop`, `say`, `retry`, `revoke`, `extend` or `continue`.
         at: the time, an aware UTC datetime.
         by: the name of the person, if known.
         reason: the reason, if given.
@@ -168,6 +168,12 @@ class TrailEntry:
         by_policy: whether a policy decided.
         via: where a person did it, such as `handle` or `inbox`; None if it was not recorded.
         groups: the groups of the person at that time.
+        digest: the digest of the call that the decision was bound to, if it was.
+        rule: the rule of the policy that decided, if it has a name.
+        rule_digest: the digest of the file with the rule.
+        missing: how many approvals the call still needed after this one.
+        outcome: how the call got its result after this decision, such as `returned`, `failed` or `denied`; None if it
+            has none yet, or another decision came after this one.
 
     """
 
@@ -182,3 +188,8 @@ class TrailEntry:
     by_policy: bool = False
     via: str | None = None
     groups: tuple[str, ...] = ()
+    digest: str | None = None
+    rule: str | None = None
+    rule_digest: str | None = None
+    missing: int = 0
+    outcome: str | None = None

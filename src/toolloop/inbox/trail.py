@@ -6,25 +6,59 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from attrs import evolve
+
 from toolloop.inbox.items import TrailEntry
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, round_of
 from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules.approving import demands_of, missing
 from toolloop.machine.tree import fold, step
-from toolloop.machine.values.calls import Call, DecisionRecord
+from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import decode
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 
 
-def read_trail(entries: Iterable[Entry]) -> Iterator[TrailEntry]:
-    """Yield the commands of people and the decisions of people and policies, in order."""
+def read_trail(entries: Iterable[Entry]) -> tuple[TrailEntry, ...]:
+    """Return the commands of people, the decisions of people and policies, and the expiries, in order."""
     state: State | None = None
+    trail: list[TrailEntry] = []
+    decided: dict[Path, int] = {}  # where the last decision on each call is
     for entry in entries:
         event = decode_event(entry)
         before, state = state, fold([event]) if state is None else step(state, event)
-        if before is not None:
-            yield from _said(before, state, event)
+        if before is None:
+            continue
+        settled = list(_settled(before, state))
+        trail += [_expired(before, path, call) for path, call in settled if _has_expired(call)]
+        for said in _said(before, state, event):
+            decided[said.path] = len(trail)
+            trail.append(said)
+        for path, call in settled:
+            if path in decided and call.result is not None and not _has_expired(call):
+                trail[decided[path]] = evolve(trail[decided[path]], outcome=str(call.result.outcome))
+    return tuple(trail)
+
+
+def _settled(before: State, after: State) -> Iterator[tuple[Path, Call]]:
+    """Yield the calls that got their result, by path."""
+    for path, loop in after.loops.items():
+        old = before.loops.get(path)
+        if old is None or old is loop or old.round is None or loop.round is None:
+            continue
+        for was, call in loop.round.calls.changes(old.round.calls):
+            if was.result is None and call.result is not None:
+                yield (*path, call.id), call
+
+
+def _has_expired(call: Call) -> bool:
+    return call.result is not None and call.result.outcome is Outcome.EXPIRED
+
+
+def _expired(state: State, path: Path, call: Call) -> TrailEntry:
+    at = datetime.fromtimestamp(state.root.now if call.expires_at is None else call.expires_at, UTC)
+    return TrailEntry("expired", at, path=path, name=call.name, input=decode(call.input), outcome="expired")
 
 
 def _said(before: State, after: State, event: ev.Event) -> Iterator[TrailEntry]:
@@ -33,7 +67,10 @@ def _said(before: State, after: State, event: ev.Event) -> Iterator[TrailEntry]:
         case ev.Decided():
             for name, record in event.decisions:
                 said_at = datetime.fromtimestamp(max(record.at, before.root.now), UTC)
-                yield _decision(before, (*event.path, *name.split("/")), record, said_at)
+                path = (*event.path, *name.split("/"))
+                call = _call_at(after, path)
+                still = 0 if call is None or call.status is not Status.WAITING else _missing(call)
+                yield _decision(before, path, record, said_at, missing=still)
         case ev.Judged():
             for call_id, result in event.results:
                 if isinstance(result, DecisionRecord):
@@ -58,11 +95,15 @@ def _command(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEntr
             yield TrailEntry("extend", at, event.by, via=event.via)
 
 
-def _decision(state: State, path: Path, record: DecisionRecord, at: datetime, *, by_policy: bool = False) -> TrailEntry:
+def _missing(call: Call) -> int:
+    return sum(missing(demands_of(call), call.approvals))
+
+
+def _decision(state: State, path: Path, record: DecisionRecord, at: datetime, **parts: Any) -> TrailEntry:
     call = _call_at(state, path)
     more: dict[str, Any] = {} if call is None else {"name": call.name, "input": decode(call.input)}
     content = None if record.content is None else decode(record.content)
-    more |= {"by_policy": by_policy, "via": record.via, "groups": record.groups}
+    more |= {name: getattr(record, name) for name in ("via", "groups", "digest", "rule", "rule_digest")} | parts
     return TrailEntry(record.kind, at, record.by, record.reason, path, content=content, **more)
 
 
