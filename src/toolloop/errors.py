@@ -24,6 +24,7 @@ __all__ = [
     "LoopNotFound",
     "MaxDepthExceeded",
     "ModelError",
+    "NotAllowed",
     "OutsideError",
     "ProtocolError",
     "StaleRevision",
@@ -116,6 +117,10 @@ class LinkExpired(CallerError):
 
 class LinkUsed(AlreadyDecided):
     """A link to a call that was already decided, by this link or in another way."""
+
+
+class NotAllowed(CallerError):
+    """A person tries what only another person may do."""
 
 
 class UndecidedCalls(CallerError):

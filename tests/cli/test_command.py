@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.examples.terminal import Terminal
 from tests.inbox.support import Desk, desk
 from tests.postgres import database, needs_postgres
-from toolloop import Approve, SqliteStore, __version__
+from toolloop import Approve, Ask, SqliteStore, __version__
 from toolloop._cli.commands import toolloop as group
 from toolloop._cli.run import run
 from toolloop.inbox.transcript import visible
@@ -122,6 +122,11 @@ def test_the_json_of_show_and_trail_is_that_of_the_inbox(filled: Desk, toolloop:
             "by_policy": False,
             "via": "inbox",
             "groups": [],
+            "digest": None,
+            "rule": None,
+            "rule_digest": None,
+            "missing": 0,
+            "outcome": None,
         }
     ]
 
@@ -131,11 +136,25 @@ def test_decisions_are_made_from_a_terminal(filled: Desk, toolloop: Command) -> 
     code, out, _ = toolloop("approve", "loop", "c1", "--input", '{"to": "ana", "euros": 6}', "--by", "bo")
     assert (code, out) == (0, "Done. The loop is now: needs_decision\n")
     code, out, _ = toolloop("deny", "loop", "c2", "--reason", "too much", "--by", "bo", "--json")
-    assert (code, json.loads(out)) == (0, {"loop_id": "loop", "status": "runnable"})
+    found = json.loads(out)
+    standing = found.pop("standing")
+    assert (code, found) == (0, {"loop_id": "loop", "status": "runnable"})
+    assert (standing["kind"], standing["by"], standing["is_yours"], standing["missing"]) == ("deny", "bo", True, 0)
     filled.drive()
     assert filled.ran == ["ana 6"]
     table = toolloop("trail", "loop")[1]
     assert table.index("approve") < table.index("deny") < table.index("too much")
+    assert {entry.via for entry in filled.inbox.trail("loop")} == {"command"}
+
+
+def test_the_command_says_what_stands(toolloop: Command, filled: Desk) -> None:
+    """That one more approval is needed, and that another person was faster."""
+    filled.config["on_tool_call"] = lambda _call, _view: Ask(need=2)
+    filled.drive("two")
+    digest = filled.inbox.pending(limit=99)[-1].digest
+    for by, told in (("bo", "Done; 1 more approval is needed."), ("cy", "Done."), ("dee", "Nothing changed: cy has")):
+        code, out, error = toolloop("approve", "two", "c2", "--digest", digest, "--by", by)
+        assert (code, out[: len(told)]) == (0, told), error
 
 
 def test_an_answer_and_words_are_taken_and_a_loop_is_stopped(filled: Desk, toolloop: Command) -> None:

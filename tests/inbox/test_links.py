@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from hypothesis import given, strategies as st
+from itsdangerous import URLSafeSerializer
 
 from tests.effort import examples
 from tests.inbox.support import Desk, desk
 from tests.loop.stored import each_store
-from toolloop import Answer, Approve, Deny, Inbox, MemoryStore
-from toolloop.errors import BadLink, IllegalCommand, LinkExpired, LinkUsed, ToolLoopError, UnknownCall
+from toolloop import Answer, Approve, Ask, Deny, Inbox, MemoryStore, Person
+from toolloop.errors import BadLink, IllegalCommand, LinkExpired, LinkUsed, NotAllowed, ToolLoopError, UnknownCall
 from toolloop.testing import call, reply
 
 
@@ -26,7 +26,7 @@ def test_a_link_decides_its_call_once(where: str, tmp_path: Path) -> None:
     address = at.inbox.link("loop", "c1", base_url="https://example.org/approvals/")
     base, _, token = address.rpartition("/")
     assert base == "https://example.org/approvals/link"
-    assert at.inbox.linked(token) == evolve(at.inbox.pending()[0], takes=("approve", "deny"))
+    assert at.inbox.linked(token) == at.inbox.pending()[0]
     assert at.inbox.linked(token).metadata == {"owner": "ana"}
     at.inbox.redeem(token, Approve(by="ana"))
     for again in (Approve(by="ana"), Deny("no")):
@@ -166,7 +166,7 @@ def test_a_link_is_made_only_for_a_call_that_waits() -> None:
     at.drive()
     with pytest.raises(UnknownCall, match="c1, c2"):
         at.inbox.link("loop", "c3")
-    for allow in ((), "approve", ("approve", "dance")):
+    for allow in ((), "approve", ("approve", "dance"), ("approve", "rerun")):
         with pytest.raises(ValueError, match="allow"):
             at.inbox.link("loop", "c1", allow=allow)
     for never in (math.nan, math.inf):
@@ -174,3 +174,64 @@ def test_a_link_is_made_only_for_a_call_that_waits() -> None:
             at.inbox.link("loop", "c1", expires_in=never)
     with pytest.raises(ValueError, match="base_url"):
         at.inbox.link("loop", "c1", base_url="https://example.org\r\nbcc: eve@example.org")
+
+
+# --- of one person ---------------------------------------------------------------------------------------------------
+
+
+def shared(ask: Ask) -> Desk:
+    """A loop whose calls need what is asked."""
+    at = Desk(MemoryStore(), config={"on_tool_call": lambda _call, _view: ask})
+    at.drive()
+    return at
+
+
+@pytest.mark.parametrize("ask", [Ask(need=2), Ask(of="finance"), Ask(not_by="eve")])
+def test_a_call_of_certain_persons_has_a_link_for_each(ask: Ask) -> None:
+    """Without a person it is refused, because an approval without a name does not count."""
+    at = shared(ask)
+    with pytest.raises(IllegalCommand, match="person="):
+        at.inbox.link("loop", "c1")
+    token = at.inbox.link("loop", "c1", person=Person("fay", "finance"))
+    assert at.inbox.redeem(token, Approve()).by == "fay"
+    assert [(each.by, each.groups, each.via) for each in at.inbox.trail("loop")] == [("fay", ("finance",), "link")]
+
+
+def test_a_link_of_a_person_is_spent_when_that_person_has_decided() -> None:
+    """That of the other person stays valid, and completes the call."""
+    at = shared(Ask(need=2))
+    ana, bo = (at.inbox.link("loop", "c1", person=name) for name in ("ana", "bo"))
+    assert at.inbox.redeem(ana, Approve()).missing == 1
+    for use in (lambda: at.inbox.redeem(ana, Deny("after all")), lambda: at.inbox.linked(ana)):
+        with pytest.raises(LinkUsed, match="ana has approved") as used:
+            use()
+        assert (used.value.by, used.value.decision) == ("ana", "approve")
+    assert at.inbox.linked(bo).id == "c1"
+    assert at.inbox.redeem(bo, Approve()).missing == 0
+
+
+def test_a_link_of_one_person_is_refused_to_another() -> None:
+    """Signed in as the person or as nobody, the person decides."""
+    at = shared(Ask())
+    token = at.inbox.link("loop", "c1", person="Ana")
+    with pytest.raises(NotAllowed, match="this link is for Ana; bo cannot use it"):
+        at.inbox.redeem(token, Approve(by="bo"))
+    assert at.inbox.redeem(token, Deny("no", by=" ana")).by == "Ana"
+
+
+def test_nobody_decides_with_a_link_of_nobody() -> None:
+    """Not a person of the name "link"."""
+    at = shared(Ask())
+    assert at.inbox.redeem(at.inbox.link("loop", "c1"), Approve()).by is None
+    assert [(each.by, each.via) for each in at.inbox.trail("loop")] == [(None, "link")]
+
+
+def test_a_link_of_the_version_before_still_decides() -> None:
+    """It has six parts."""
+    at = shared(Ask())
+    call = at.inbox.pending()[0]
+    first = at.store.load("loop").entries[0].id
+    parts = ["loop", first, ["c1"], call.digest, ["approve", "deny"], at.now + 60]
+    token = str(URLSafeSerializer(at.store.secret(), salt="toolloop.link").dumps(parts))
+    assert at.inbox.linked(token).takes == ("approve", "deny")
+    assert at.inbox.redeem(token, Approve(by="ana")).by == "ana"

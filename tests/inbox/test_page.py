@@ -413,18 +413,18 @@ def test_every_response_is_protected(filled: Visitor) -> None:
 def test_a_link_leads_to_a_page_that_asks(filled: Visitor) -> None:
     """Nobody has to be logged in; it works once, and only for what it allows."""
     filled.http.headers.pop("x-user")
-    link = filled.desk.inbox.link("loop", "c1", base_url="/").removeprefix("/")
+    link = filled.desk.inbox.link("loop", "c1", ("approve", "deny"), base_url="/").removeprefix("/")
     assert filled.open(f"/{link}") == 200
     assert 'value="approve"' in filled.text
     assert 'value="answer"' not in filled.text
     page = filled.text
     assert filled.send("approve", digest="0" * 64).status_code == 200
-    assert kinds(filled) == [("approve", "link", None)]
+    assert kinds(filled) == [("approve", None, None)]
     assert filled.open(f"/{link}") == 410
-    assert "approve by link" in filled.text
+    assert "is already decided (approve at " in filled.text
     filled.text = page
     assert filled.send("deny").status_code == 410
-    assert kinds(filled) == [("approve", "link", None)]
+    assert kinds(filled) == [("approve", None, None)]
 
 
 def unread() -> Iterator[bytes]:
@@ -453,7 +453,7 @@ def test_a_dead_link_is_gone(filled: Visitor) -> None:
 
 def test_the_form_of_a_link_is_guarded_too(filled: Visitor) -> None:
     """Its token is of this link alone, and what the link does not allow is refused without spending it."""
-    one, two = (filled.desk.inbox.link("loop", each) for each in ("c1", "c2"))
+    one, two = (filled.desk.inbox.link("loop", each, ("approve", "deny")) for each in ("c1", "c2"))
     filled.open(f"/link/{one}")
     token = re.findall(r'name="csrf" value="([^"]*)"', filled.text)[0]
     assert filled.http.post(f"/link/{two}", data={"csrf": token, "kind": "approve"}).status_code == 403

@@ -22,6 +22,7 @@ from toolloop._cli.arguments import (
     postgres_store,
     store_argument,
 )
+from toolloop._interface.standing import Standing
 from toolloop.inbox.inbox import Inbox
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.stores.protocol import Store
@@ -99,12 +100,21 @@ toolloop.add_command(
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def _done(store: Store, loop: str, *, as_json: bool) -> None:
+def _done(store: Store, loop: str, *, as_json: bool, standing: Standing | None = None) -> None:
     status = store.head(loop).status
     if as_json:
-        output.print_json({"loop_id": loop, "status": status})
+        more = {} if standing is None else {"standing": asdict(standing)}
+        output.print_json({"loop_id": loop, "status": status, **more})
     else:
-        click.echo(f"Done. The loop is now: {status}")
+        click.echo(f"{_told(standing)} The loop is now: {status}")
+
+
+def _told(standing: Standing | None) -> str:
+    if standing is not None and not standing.is_yours:
+        return f"Nothing changed: {standing.by or 'another person'} has decided this already ({standing.kind})."
+    if standing is not None and standing.missing:
+        return f"Done; {standing.missing} more {'approval is' if standing.missing == 1 else 'approvals are'} needed."
+    return "Done."
 
 
 @toolloop.command()
@@ -115,7 +125,7 @@ def _done(store: Store, loop: str, *, as_json: bool) -> None:
 @json_option
 def stop(store: Store, loop: str, reason: str | None, by: str, *, as_json: bool) -> None:
     """End a loop permanently."""
-    Inbox(store).stop(loop, reason, by)
+    Inbox(store, via="command").stop(loop, reason, by)
     _done(store, loop, as_json=as_json)
 
 
@@ -127,7 +137,7 @@ def stop(store: Store, loop: str, reason: str | None, by: str, *, as_json: bool)
 @json_option
 def say(store: Store, loop: str, text: str, by: str, *, as_json: bool) -> None:
     """Send TEXT to the model; "-" reads standard input. An ended loop continues with it."""
-    Inbox(store).say(loop, _read(text), by)
+    Inbox(store, via="command").say(loop, _read(text), by)
     _done(store, loop, as_json=as_json)
 
 
@@ -138,7 +148,7 @@ def say(store: Store, loop: str, text: str, by: str, *, as_json: bool) -> None:
 @json_option
 def retry(store: Store, loop: str, by: str, *, as_json: bool) -> None:
     """Retry a failed request."""
-    Inbox(store).retry(loop, by)
+    Inbox(store, via="command").retry(loop, by)
     _done(store, loop, as_json=as_json)
 
 
@@ -150,8 +160,8 @@ def _decision(make: Callable[..., Decision]) -> Command:
 
     @functools.wraps(make)
     def command(store: Store, loop: str, call: str, *, as_json: bool, **parts: Any) -> None:
-        Inbox(store).decide(loop, {call: make(**parts)})
-        _done(store, loop, as_json=as_json)
+        standing = Inbox(store, via="command").decide(loop, {call: make(**parts)})
+        _done(store, loop, as_json=as_json, standing=standing[call])
 
     digest = click.option("--digest", help="Decide only if the call still has this digest.")
     wrapped: Command = command

@@ -110,7 +110,7 @@ class DurableLoops:
             None if provider is None else Worker(store, provider, tools, params=params, context=context, config=config)
         )
         self._create = partial(ToolLoopHandle.open, store, provider=ScriptedProvider(()), tools=tools, config=config)
-        self._inbox = Inbox(store)
+        self._inbox = Inbox(store, via="dbos")
         self._desk = Desk(store, time.time, 1, notifies=False)
         self._stretches = Stretches(self._settings, self._queue["name"])
         self._sweep_every = sweep_every

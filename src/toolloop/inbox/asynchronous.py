@@ -25,9 +25,16 @@ from toolloop.stores.protocol import Store
 class AsyncInbox:
     """`Inbox` with async methods. A store operation that has begun is not interrupted by cancellation."""
 
-    def __init__(self, store: Store, secret: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        secret: str | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        via: str = "inbox",
+    ) -> None:
         """Open a store. See `Inbox`."""
-        self._inbox = Inbox(store, secret, clock=clock)
+        self._inbox = Inbox(store, secret, clock=clock, via=via)
 
     async def pending(
         self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
@@ -74,21 +81,24 @@ class AsyncInbox:
         """See `Inbox.retry`."""
         await in_thread(partial(self._inbox.retry, loop_id, by))
 
-    async def link(
+    async def link(  # noqa: PLR0913 - what a link is bound to
         self,
         loop_id: str,
         call: str | Shown,
-        allow: Sequence[str] = ("approve", "deny"),
+        allow: Sequence[str] | None = None,
         expires_in: float = 86_400.0,
         base_url: str | None = None,
+        *,
+        person: str | Person | None = None,
     ) -> str:
         """See `Inbox.link`."""
-        return await in_thread(partial(self._inbox.link, loop_id, call, allow, expires_in, base_url))
+        link = partial(self._inbox.link, loop_id, call, allow, expires_in, base_url, person=person)
+        return await in_thread(link)
 
     async def linked(self, token: str) -> InboxCall:
         """See `Inbox.linked`."""
         return await in_thread(partial(self._inbox.linked, token))
 
-    async def redeem(self, token: str, decision: Decision) -> None:
+    async def redeem(self, token: str, decision: Decision) -> Standing:
         """See `Inbox.redeem`."""
-        await in_thread(partial(self._inbox.redeem, token, decision))
+        return await in_thread(partial(self._inbox.redeem, token, decision))

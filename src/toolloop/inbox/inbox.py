@@ -28,13 +28,12 @@ from toolloop.errors import (
     BadLink,
     CallerError,
     Conflict,
-    IllegalCommand,
     LinkUsed,
     LoopNotFound,
     UnknownCall,
 )
 from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
-from toolloop.inbox.links import Link
+from toolloop.inbox.links import Link, new_link
 from toolloop.inbox.stored_tools import StoredTools
 from toolloop.inbox.trail import read_trail
 from toolloop.machine.queries import is_empty, waiting
@@ -47,13 +46,11 @@ from toolloop.machine.values.jsontext import JSON, a_type, decode
 from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_integer, check_seconds, check_text
 from toolloop.stores.checks import require_store
-from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
 _ALL = 2**62
 _A_DAY = 86_400.0
-_KINDS = ("approve", "deny", "answer", "rerun")
 
 
 @set_module("toolloop")
@@ -63,21 +60,31 @@ class Inbox:
     You may call its methods from any thread. Decisions have the guarantees and the errors of `handle.decide`.
     """
 
-    def __init__(self, store: Store, secret: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        secret: str | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        via: str = "inbox",
+    ) -> None:
         """Open a store.
 
         Args:
             store: the store with the loops.
             secret: the key that signs links; None means a random key that the store keeps.
             clock: seconds since the epoch.
+            via: where people decide through this inbox, for the audit trail; for a surface of yours, `x-` and a name.
 
         """
         require_store(store)
+        check_text("via", via)
         if secret is not None:
             check_text("secret", secret)
         self._store = store
         self._secret = secret
         self._clock = clock
+        self._via = via
 
     def pending(
         self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
@@ -226,48 +233,39 @@ class Inbox:
 
     # --- links -------------------------------------------------------------------------------------------------------
 
-    def link(
+    def link(  # noqa: PLR0913 - what a link is bound to
         self,
         loop_id: str,
         call: str | Shown,
-        allow: Sequence[str] = ("approve", "deny"),
+        allow: Sequence[str] | None = None,
         expires_in: float = _A_DAY,
         base_url: str | None = None,
+        *,
+        person: str | Person | None = None,
     ) -> str:
         """Return a signed link, with which a person may decide a call once. It needs the extra `inbox`.
 
         Args:
             loop_id: the loop.
             call: the call, as for `decide`.
-            allow: the decisions that the link allows.
+            allow: the decisions that the link allows. None: all that the call takes, but not to run it again.
             expires_in: seconds from now. The link is also invalid once its call no longer waits.
             base_url: the URL of the page that serves links. None: return only the token.
+            person: who may use it, and decides then; with groups if the call needs them. None: each person who has it.
 
         Raises:
             ValueError: `allow` or `expires_in` is invalid, or `base_url` contains control characters.
             LoopNotFound: the loop does not exist.
             UnknownCall: the call does not exist, or does not wait.
+            IllegalCommand: the call counts only approvals with a name, and `person` is None.
 
         """
-        if isinstance(allow, str) or not allow or not set(allow) <= set(_KINDS):
-            raise ValueError(f"allow: expected one or more of {', '.join(_KINDS)}, got {allow!r}")
         check_seconds("expires_in", expires_in)
         if base_url is not None and not base_url.isprintable():
             raise ValueError(f"base_url: expected a URL without control characters, got {base_url!r}")
         state, journal = load_state(self._store, loop_id)
-        name = call if isinstance(call, str) else call.path
-        calls = [each for each in _pending(state) if name in (each.path, "/".join(each.path), each.id)]
-        if len(calls) != 1:
-            known = tuple("/".join(each.path) for each in _pending(state))
-            raise UnknownCall(
-                f"link(): {name!r} is not a waiting call; waiting: {', '.join(known) or 'none'}",
-                call=str(name),
-                known=known,
-            )
         until = self._clock() + expires_in
-        if (ends := calls[0].expires_at) is not None:
-            until = min(until, ends)
-        made = Link(loop_id, journal.entries[0].id, calls[0].path, calls[0].digest, tuple(allow), until)
+        made = new_link(state, journal.entries[0].id, call, allow=allow, person=person, until=until)
         token = made.to_token(self._key())
         return token if base_url is None else f"{base_url.rstrip('/')}/link/{token}"
 
@@ -287,33 +285,36 @@ class Inbox:
         if journal.entries[0].id != link.first_id:
             raise _gone(link)
         try:
-            call = InboxCall.of(row, _linked(link, state))
+            path = link.find_call(state).path
         except LinkUsed as error:
             raise self._told(link.loop_id, error) from None
+        pending = head_of(state, 0.0, is_handed_over=False).pending
+        call = InboxCall.of(row, next(each for each in pending if each.path == path))
         return evolve(call, takes=tuple(kind for kind in call.takes if kind in link.allow))
 
-    def redeem(self, token: str, decision: Decision) -> None:
-        """Decide a call with a link. After a refused decision, the link stays valid.
+    def redeem(self, token: str, decision: Decision) -> Standing:
+        """Decide a call with a link, and return what stands in it. After a refused decision, the link stays valid.
+
+        Args:
+            token: the link.
+            decision: the decision. Its `by` is the person who is signed in, if any; without it, the person of the
+                link decides.
 
         Raises:
             BadLink: the link is forged, or the call has changed since the link was made.
             LinkExpired: the link has expired.
             LinkUsed: the call is already decided. The error has the decision, its author and its time.
+            NotAllowed: the link is for another person.
             IllegalCommand: the link does not allow this decision, or the call does not accept it.
 
         """
         link = Link.of(token, self._key(), self._clock())
-        if (kind := type(decision).__name__.lower()) not in link.allow:
-            raise IllegalCommand(
-                f"this link does not allow {kind}; it allows: {', '.join(link.allow)}",
-                state="Waiting",
-                asked=kind,
-                allowed=link.allow,
-            )
         try:
-            self._decide(link.loop_id, [(link.path, evolve(decision, digest=link.digest))], link)
+            stands = self._decide(link.loop_id, [(link.path, link.bind(decision))], link)
         except LoopNotFound as error:
             raise _gone(link) from error
+        standing: Standing = stands[0]
+        return standing
 
     def _key(self) -> str:
         return self._secret or self._store.secret()
@@ -328,19 +329,27 @@ class Inbox:
         def said(state: State, commands: Commands) -> Event | None:
             nonlocal decided  # the last evaluation is the one that is recorded
             if link is not None:
-                _linked(link, state)
+                link.find_call(state)
             decided = commands.decide(state, pairs, each=each)
             return decided.event
 
         try:
-            self._say(loop_id, said, first_id=None if link is None else link.first_id)
+            if link is None:
+                self._say(loop_id, said)
+            else:
+                self._say(loop_id, said, first_id=link.first_id, via="link")
         except AlreadyDecided as error:
             raise self._told(loop_id, error) from None
         told = partial(self._told, loop_id)
         return [told(one) if isinstance(one, AlreadyDecided) else one for one in decided.outcomes]
 
     def _say(
-        self, loop_id: str, said: Callable[[State, Commands], Event | None], *, first_id: str | None = None
+        self,
+        loop_id: str,
+        said: Callable[[State, Commands], Event | None],
+        *,
+        first_id: str | None = None,
+        via: str | None = None,
     ) -> None:
         """Store a person's command, and continue the loop if none of its calls waits."""
         state, stored = load_state(self._store, loop_id)
@@ -350,7 +359,7 @@ class Inbox:
         journal = SharedJournal(
             state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
         )
-        commands = Commands(StoredTools(state), journal.now, "inbox")
+        commands = Commands(StoredTools(state), journal.now, via or self._via)
         journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
         journal.tell()
 
@@ -381,21 +390,6 @@ def _schemas(state: State) -> Iterator[tuple[str, JSON]]:
         for facts in state.loops[path].setup.tools:
             if facts.name == call.name and facts.input_schema is not None:
                 yield "/".join((*path, call.id)), decode(facts.input_schema)
-
-
-def _pending(state: State) -> tuple[PendingCall, ...]:
-    return head_of(state, 0.0, is_handed_over=False).pending
-
-
-def _linked(link: Link, state: State) -> PendingCall:
-    """Return the call of a link. Refuse the link if the call no longer waits or has changed."""
-    call = next((each for each in _pending(state) if each.path == link.path), None)
-    name = "/".join(link.path)
-    if call is None:
-        raise LinkUsed(f"the call {name!r} no longer waits", call=name, decision=None, by=None, at=None)
-    if call.digest != link.digest:
-        raise BadLink(f"the call {name!r} has changed since this link was made. Request a new link")
-    return call
 
 
 def _gone(link: Link) -> BadLink:

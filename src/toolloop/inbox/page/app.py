@@ -23,6 +23,7 @@ from toolloop.errors import (
     LinkExpired,
     LinkUsed,
     LoopNotFound,
+    NotAllowed,
     StoreError,
     UnknownCall,
 )
@@ -40,6 +41,7 @@ _STATIC = Path(__file__).with_name("static")
 _CONFLICT = 409
 _PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette uses the closest class of an error
     (ForbiddenError, 403, "Not allowed"),
+    (NotAllowed, 403, "Not allowed"),
     (LoopNotFound, 404, "Not found"),
     (UnknownCall, 404, "Not found"),
     (CallerError, _CONFLICT, "No longer possible"),
@@ -76,7 +78,7 @@ def inbox_app(
         TypeError: `store` is not a store, or `who` is not callable.
 
     """
-    inbox = AsyncInbox(store, secret, clock=clock)
+    inbox = AsyncInbox(store, secret, clock=clock, via="page")
     if not callable(who):
         raise TypeError(f"who: expected a function that takes a request and returns the person's name, got {who!r}")
     views = Views(store, inbox, who, FormTokens(secret or store.secret()), refresh)

@@ -32,7 +32,6 @@ Who = Callable[[Request], "str | Awaitable[str | None] | None"]
 _ROWS = 30  # loops on the home page
 _CALLS = 50  # calls on the home page
 _ALL = 2**62
-_LINKED = "link"  # recorded as the person if a link is used without a login
 
 
 @frozen
@@ -190,7 +189,7 @@ class Views:
         await self.inbox.linked(token)  # no login is needed here, so the body is read only for a valid link
         form = await request.form()
         self.tokens.check(request, form.get("csrf"), f"link {token}")
-        decision = _decision(form, await self._named(request) or _LINKED, digest=None)
+        decision = _decision(form, await self._named(request), digest=None)
         await self.inbox.redeem(token, decision)
         text = f"Your decision is stored: {type(decision).__name__.lower()}. You can close this page."
         return rendered(request, "message.html", by=None, title="Thank you", text=text, back=None)
@@ -216,7 +215,7 @@ class Views:
         return self.tokens.of(f"person {by}")
 
 
-def _decision(form: FormData, by: str, digest: str | None) -> Decision:
+def _decision(form: FormData, by: str | None, digest: str | None) -> Decision:
     match form.get("kind"):
         case "approve":
             return Approve(by=by, digest=digest)
