@@ -12,7 +12,7 @@ from tests.machine.making import the_call
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.approving import describe, missing, yeses
+from toolloop.machine.rules.approving import describe, missing, which_count, yeses
 from toolloop.machine.rules.calls import digest_of, replace_calls
 from toolloop.machine.tree import fork, outstanding, step
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, PolicyResult, Status, Wait, Why
@@ -333,6 +333,14 @@ def test_a_text_says_what_is_missing() -> None:
     demands = (evolve(FINANCE, need=3), Demand(of=("legal", "board"), not_by=("ana",)))
     assert describe(demands, (ana,)) == "2 more approvals of finance and 1 approval of legal or board (not by ana)"
     assert describe((Demand(),), (ana,)) == "no more approvals"
+
+
+def test_which_approvals_count() -> None:
+    """For at least one demand; for a fresh one only those that were given while it stood."""
+    ana, bo = DecisionRecord("approve", by="ana", groups=("finance",)), DecisionRecord("approve", by="bo")
+    assert which_count((Demand(of=("finance",)), Demand(of=("legal",))), (ana, bo)) == (True, False)
+    assert which_count((Demand(fresh=True, since=1),), (ana, bo)) == (False, True)
+    assert which_count((Demand(since=1),), (ana, bo)) == (True, True)
 
 
 def test_a_decision_that_is_refused_changes_nothing() -> None:

@@ -267,6 +267,9 @@ def test_a_file_that_was_edited_by_hand_is_not_trusted(store: SqliteStore, path:
         ("metadata", '{"owner": 1}'),
         ("pending", "[" * 50_000),
         ("notified", "[" * 50_000),
+        ("named", "[" * 50_000),
+        ("named", "[1]"),
+        ("named", '{"a": 1}'),
     ],
 )
 def test_a_row_with_a_value_that_no_loop_has_is_unreadable(

@@ -47,7 +47,9 @@ class StoreType(click.ParamType[Store]):
         if value.startswith(_POSTGRES):
             store = postgres_store(value)
             if not store.is_migrated():
-                raise StoreNotFoundError(f"{store!r} has no tables of toolloop; `toolloop migrate` creates them")
+                raise StoreNotFoundError(
+                    f"{store!r} lacks tables or columns of this version; `toolloop migrate` creates them"
+                )
             return store
         if "://" in value and not value.startswith(_SCHEME):
             scheme = value.partition("://")[0]  # the rest may contain a password

@@ -205,7 +205,7 @@ def rerun(digest: str | None, by: str) -> Decision:
 @toolloop.command(epilog=_GRANTS)
 @click.argument("url")
 def migrate(url: str) -> None:
-    """Create the tables of a PostgreSQL store where they are missing, in the schema `toolloop`."""
+    """Create the tables of a PostgreSQL store in the schema `toolloop`, or what those of an earlier version lack."""
     store = postgres_store(url)
     store.migrate()
     click.echo(f"{store!r} is ready")

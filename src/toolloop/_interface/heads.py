@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from toolloop._interface.calls import pending_calls
-from toolloop.machine.queries import next_deadline, status_of
+from toolloop.machine.queries import next_deadline, status_of, waiting
 from toolloop.machine.record.loop import Failed, round_of
 from toolloop.machine.record.state import State
+from toolloop.machine.rules.approving import demands_of, is_unjudged, missing, which_count
 from toolloop.machine.rules.deciding import TAKES
-from toolloop.machine.values.calls import Why
+from toolloop.machine.values.calls import Call, DecisionRecord, Why
+from toolloop.machine.values.demands import Demand
+from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.pending import PendingCall, preview_of, shorten_input
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
@@ -27,11 +30,12 @@ def head_of(state: State, now: float, *, is_handed_over: bool, attempts: int | N
     """
     failure = state.root.phase.failure if isinstance(state.root.phase, Failed) else None
     is_retryable = failure is not None and failure.retryable
+    records = {(*path, call.id): call for path, call in waiting(state)}
     after = _RETRY_AFTER if failure is None or failure.retry_after is None else failure.retry_after
     return Head(
         status_of(state, is_handed_over=is_handed_over),
         next_deadline(state),
-        tuple(_pending(state, call) for call in pending_calls(state)),
+        tuple(_pending(state, call, records[call.path]) for call in pending_calls(state)),
         is_retryable,
         now + after if is_retryable else None,
         attempts,
@@ -51,7 +55,7 @@ def names_along(state: State, path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("" if call is None else call.name for call in calls)
 
 
-def _pending(state: State, call: ToolCall) -> PendingCall:
+def _pending(state: State, call: ToolCall, record: Call) -> PendingCall:
     text, is_shortened = shorten_input(call.effective_input_text)
     preview, is_cut = preview_of(call.preview)
     return PendingCall(
@@ -65,4 +69,30 @@ def _pending(state: State, call: ToolCall) -> PendingCall:
         input_text=text,
         truncated=is_shortened or is_cut,
         preview=preview,
+        named=_named(record),
     )
+
+
+def _named(call: Call) -> dict[str, JSON]:
+    """Return what `PendingCall.named` says of a call."""
+    named: dict[str, JSON] = {
+        "demands": [
+            {**_demand_to_json(demand), "missing": count}
+            for demand, count in zip(call.demands, missing(call.demands, call.approvals), strict=True)
+        ],
+        "approvals": [
+            {**_approval_to_json(yes), "counts": is_counted}
+            for yes, is_counted in zip(call.approvals, which_count(demands_of(call), call.approvals), strict=True)
+        ],
+        "edited": None if call.edit is None else "unjudged" if is_unjudged(call) else "judged",
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def _demand_to_json(demand: Demand) -> dict[str, JSON]:
+    texts = {"reason": demand.reason, "rule": demand.rule}
+    return {"need": demand.need, "of": [*demand.of], "not_by": [*demand.not_by], "fresh": demand.fresh, **texts}
+
+
+def _approval_to_json(yes: DecisionRecord) -> dict[str, JSON]:
+    return {"kind": yes.kind, "by": yes.by, "groups": [*yes.groups], "at": yes.at, "via": yes.via}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from attrs import astuple, frozen
+from attrs import astuple, evolve, field, frozen
 
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
@@ -13,6 +13,7 @@ from toolloop.machine.values.jsontext import JSON, decode, encode
 WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened
 _PREVIEW = 2000  # characters of a preview
 _VALUE = 200  # characters of a value in a shortened input
+_POSITIONS = 10  # of a call in the column `pending`; earlier versions cannot read a longer list
 
 
 @set_module("toolloop.stores")
@@ -31,6 +32,14 @@ class PendingCall:
         input_text: the input as JSON; shortened if it has more than 1,000 characters.
         truncated: whether the input or the preview is shortened.
         preview: a description of the call's effect, or None; at most its first 2,000 characters.
+        named: JSON values by name, without those that are empty. Versions add names, so ignore unknown ones:
+
+            - `demands`: what the policies demand, each with `need`, `of`, `not_by`, `fresh`, `reason`, `rule`, and
+              `missing`: how many approvals it still needs.
+            - `approvals`: the approvals so far of the input that would run, oldest first, each with `kind`, `by`,
+              `groups`, `at`, `via`, and `counts`: whether it counts for a demand.
+            - `edited`: after an edit by a person: `unjudged` until the policies have judged the edited input, then
+              `judged`.
 
     """
 
@@ -44,6 +53,7 @@ class PendingCall:
     input_text: str = "{}"
     truncated: bool = False
     preview: str | None = None
+    named: Mapping[str, JSON] = field(factory=dict, hash=False)
 
     @property
     def id(self) -> str:
@@ -91,8 +101,8 @@ def _cut(text: str) -> str:
 
 
 def pending_to_json(pending: Iterable[PendingCall]) -> str:
-    """Return calls as ASCII JSON: a list for each call, with its fields in order."""
-    return json.dumps([astuple(each) for each in pending], separators=(",", ":"))
+    """Return calls as ASCII JSON: a list for each call, with its fields in order, without `named`."""
+    return json.dumps([astuple(each, recurse=False)[:_POSITIONS] for each in pending], separators=(",", ":"))
 
 
 def pending_from_json(text: str) -> tuple[PendingCall, ...]:
@@ -105,3 +115,24 @@ def pending_from_json(text: str) -> tuple[PendingCall, ...]:
             for path, names, why, takes, *more in decode(text)
         ]
     )
+
+
+def named_to_json(pending: Iterable[PendingCall]) -> str | None:
+    """Return `named` of calls as ASCII JSON, by the digests of the calls; None if all are empty."""
+    named = {each.digest: dict(each.named) for each in pending if each.named}
+    return json.dumps(named, separators=(",", ":")) if named else None
+
+
+def with_named(pending: tuple[PendingCall, ...], text: str | None) -> tuple[PendingCall, ...]:
+    """Return calls with their `named`, from a text that `named_to_json` returned.
+
+    An earlier version writes calls and leaves the text, so entries of other calls are ignored.
+
+    Raises:
+        TypeError, ValueError: the text is damaged.
+
+    """
+    if text is None:
+        return pending
+    named = {digest: dict(entry) for digest, entry in dict(decode(text)).items()}
+    return tuple([evolve(each, named=named[each.digest]) if each.digest in named else each for each in pending])

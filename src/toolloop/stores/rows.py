@@ -8,14 +8,14 @@ from typing import Any
 
 from toolloop.machine.values.jsontext import decode
 from toolloop.stores import arguments, store_errors
-from toolloop.stores.pending import pending_from_json, pending_to_json
+from toolloop.stores.pending import named_to_json, pending_from_json, pending_to_json, with_named
 from toolloop.stores.protocol import Entry, Head, Lease, StoredLoop
 
-# `pending` is the JSON of `stores/pending.py`; `notified` and `metadata` are JSON objects. The three columns of a lease
-# are all NULL, or none is.
+# `pending` and `named` are the JSON of `stores/pending.py`; earlier versions leave `named` as it is. `notified` and
+# `metadata` are JSON objects. The three columns of a lease are all NULL, or none is.
 COLUMNS = (
     "number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, created, "
-    "metadata, lease_owner, lease_token, lease_until"
+    "metadata, lease_owner, lease_token, lease_until, named"
 )
 
 
@@ -27,8 +27,8 @@ def stored_loop(row: Sequence[Any]) -> StoredLoop:
 
     """
     number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, *more = row
-    created, metadata, owner, token, until = more
-    calls = pending_from_json(pending)
+    created, metadata, owner, token, until, named = more
+    calls = with_named(pending_from_json(pending), named)
     head = Head(status, deadline, calls, bool(retryable), retry_at, attempts, changed, decode(notified))
     lease = None if token is None else Lease(loop_id, owner, token, until)
     arguments.check_seconds("created", created)
@@ -40,6 +40,7 @@ def head_columns(head: Head) -> dict[str, Any]:
     """Return the columns of a head. If `attempts` or `notified` is None, its column is left out."""
     columns = {"status": head.status, "deadline": head.deadline, "pending": pending_to_json(head.pending)}
     columns |= {"retryable": head.retryable, "retry_at": head.retry_at, "changed": head.changed}
+    columns["named"] = named_to_json(head.pending)
     if head.attempts is not None:
         columns["attempts"] = head.attempts
     return columns if head.notified is None else {**columns, "notified": json.dumps(dict(head.notified))}

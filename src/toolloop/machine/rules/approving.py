@@ -45,6 +45,12 @@ def _persons(demand: Demand, given: Sequence[DecisionRecord]) -> set[str]:
     return {name_key(yes.by) for yes in standing if counts(demand, yes)}
 
 
+def which_count(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[bool, ...]:
+    """Return for each approval whether it counts for a demand."""
+    starts = [(demand, demand.since if demand.fresh else 0) for demand in demands]
+    return tuple([any(at >= since and counts(each, yes) for each, since in starts) for at, yes in enumerate(given)])
+
+
 def is_open(call: Call) -> bool:
     """Return whether demands of the call are not met, so that it may not start."""
     return any(missing(call.demands, yeses(call))) if call.demands else False

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
+
+from psycopg.errors import InsufficientPrivilege
 
 from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.stores.postgres.connections import Connection, rows_of
@@ -25,7 +29,8 @@ CREATE TABLE toolloop.loops (
     metadata text NOT NULL,
     lease_owner text,
     lease_token bigint,
-    lease_until double precision
+    lease_until double precision,
+    named text
 ) WITH (fillfactor = 80); -- room for the next version of a row on its page, so that an update leaves the indexes alone
 CREATE INDEX loops_by_status ON toolloop.loops (status);
 CREATE INDEX loops_by_metadata ON toolloop.loops USING gin ((metadata::jsonb) jsonb_path_ops);
@@ -46,32 +51,63 @@ COMMENT ON TABLE toolloop.loops IS '{_FORMAT}';
 
 
 def set_up(db: Connection) -> None:
-    """Check the database, and create the tables if they are missing."""
+    """Check the database, and create the tables, or the column that those of an earlier version lack."""
     query = "SELECT current_setting('server_encoding'), current_setting('synchronous_commit')"
     encoding, commit = rows_of(db, query)[0]
     if encoding != "UTF8":
         raise StoreError(f"the encoding of the database is {encoding}: create it with ENCODING 'UTF8'")
     if commit == "off":  # otherwise a crash of the server may lose stored events, and a call may run twice
         db.execute("SET synchronous_commit = on")
-    if (found := format_of(db)) is None:
-        with db.transaction():
-            db.execute("SELECT pg_advisory_xact_lock(hashtext('toolloop'))")  # one process creates them
-            if (found := format_of(db)) is None:
+    found, has_named = _find_tables(db)
+    if found is None:
+        with _alone(db):  # one process creates them
+            found, has_named = _find_tables(db)
+            if found is None:
                 if not rows_of(db, "SELECT 1 FROM pg_namespace WHERE nspname = 'toolloop'"):
                     db.execute("CREATE SCHEMA toolloop")
                 db.execute(_SCHEMA)
-                found = _FORMAT
+                found, has_named = _FORMAT, True
     if found != _FORMAT:
         raise UnreadableSnapshot(
             f"the schema toolloop holds {found!r}, but this version of toolloop reads {_FORMAT!r}. Nothing was "
             "changed. Use the version of toolloop that wrote it, or a newer one"
         )
+    if not has_named:
+        _add_named(db)
 
 
-def format_of(db: Connection) -> str | None:
-    """Return the format of the tables, or None if there are none."""
+def _add_named(db: Connection) -> None:
+    # Processes of the earlier version can go on: each of their statements names its columns.
+    try:
+        with _alone(db):
+            db.execute("ALTER TABLE toolloop.loops ADD COLUMN IF NOT EXISTS named text")
+    except InsufficientPrivilege as error:
+        raise StoreError(
+            "the table toolloop.loops is of an earlier version: it has no column `named`, and this role may not add "
+            "it. Run `toolloop migrate URL` as the role that owns the table"
+        ) from error
+
+
+@contextmanager
+def _alone(db: Connection) -> Generator[None]:
+    """Begin a transaction that excludes those of other processes here."""
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock(hashtext('toolloop'))")
+        yield
+
+
+def is_current(db: Connection) -> bool:
+    """Return whether the tables exist, with all columns."""
+    found, has_named = _find_tables(db)
+    return found is not None and has_named
+
+
+def _find_tables(db: Connection) -> tuple[str | None, bool]:
+    """Return the format of the tables, or None if there are none, and whether `loops` has the column `named`."""
     # This reads the catalogue, because `to_regclass` may return a cached answer from before the transaction.
-    query = """SELECT coalesce(obj_description(c.oid, 'pg_class'), 'another table') FROM pg_class c
-        JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = 'toolloop' AND relname = 'loops'"""
+    query = """SELECT coalesce(obj_description(c.oid, 'pg_class'), 'another table'),
+        EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'named' AND NOT attisdropped)
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE nspname = 'toolloop' AND relname = 'loops'"""
     rows = rows_of(db, query)
-    return str(rows[0][0]) if rows else None
+    return (str(rows[0][0]), bool(rows[0][1])) if rows else (None, False)

@@ -17,7 +17,7 @@ from toolloop._public import set_module
 from toolloop.stores import arguments, checks, store_errors
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres.connections import CHANNEL, Connection, Connections, rows_of
-from toolloop.stores.postgres.schema import format_of, set_up
+from toolloop.stores.postgres.schema import is_current, set_up
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
 from toolloop.stores.rows import COLUMNS, added, head_columns, stored_loop
 
@@ -100,7 +100,7 @@ class PostgresStore:
         self._db.close()
 
     def migrate(self) -> None:
-        """Create the tables if they are missing. The first call of any other method does this, too.
+        """Create the tables, or add what those of an earlier version lack. The first call of any method does this, too.
 
         Raises:
             StoreError: the role may not create tables, or the database cannot be reached.
@@ -109,13 +109,13 @@ class PostgresStore:
         self._db.run(lambda _: None)
 
     def is_migrated(self) -> bool:
-        """Return whether the database has the tables, without creating them.
+        """Return whether the database has the tables of this version, without creating or changing them.
 
         Raises:
             StoreError: the database cannot be reached.
 
         """
-        return self._db.look(lambda db: format_of(db) is not None)
+        return self._db.look(is_current)
 
     def now(self) -> float:
         """Return the time of the database, in seconds since the epoch."""
@@ -169,6 +169,7 @@ class PostgresStore:
             guards |= {
                 f"{_COMPARED.get(name, name)} IS NOT DISTINCT FROM %s": value
                 for name, value in head_columns(instead_of).items()
+                if name != "named"  # an earlier version may have left entries of calls that no longer wait
             }
 
         def act(db: Connection) -> int:

@@ -40,7 +40,8 @@ _SCHEMA = (
         metadata TEXT NOT NULL,
         lease_owner TEXT,
         lease_token INTEGER,
-        lease_until REAL
+        lease_until REAL,
+        named TEXT
     )""",
     "CREATE INDEX loops_by_status ON loops (status)",
     # `place` is loops.number times 2^32, plus the number of the event in its journal, counted from 1: the table itself
@@ -237,6 +238,11 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
             if _is_new(connection, path):  # another process may have been faster
                 for statement in _SCHEMA:
                     connection.execute(statement)
+    elif not _has_named(connection):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if not _has_named(connection):  # likewise
+                connection.execute("ALTER TABLE loops ADD COLUMN named TEXT")
 
 
 @contextmanager
@@ -259,6 +265,9 @@ def _read_only(path: Path) -> Generator[sqlite3.Connection]:
                 raise StoreError(  # noqa: TRY301 - a writer may be creating the store, as with any failure here
                     f"{path} is empty, and this process may not write to the file or its folder"
                 )
+            if not _has_named(connection):
+                connection.execute("PRAGMA temp_store = MEMORY")
+                connection.execute("CREATE TEMP VIEW loops AS SELECT *, NULL AS named FROM main.loops")
             yield connection
     except Exception as error:
         is_closed = has_log and _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -312,6 +321,12 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
             "not changed. Use the version of toolloop that wrote it, or a newer one"
         )
     return False
+
+
+def _has_named(connection: sqlite3.Connection) -> bool:
+    """Return whether `loops` has the column `named`. A store of an earlier version does not have it."""
+    found = connection.execute("SELECT 1 FROM pragma_table_info('loops') WHERE name = 'named'")
+    return found.fetchone() is not None
 
 
 def _pragma(connection: sqlite3.Connection, text: str) -> Any:

@@ -34,6 +34,7 @@ _PENDING = (
     PendingCall(
         ("d",), ("\u00e4",), "uncertain", ("rerun",), "34cd", "why?", 1700000000.5, '{"a":"\u20ac"}', truncated=True
     ),
+    PendingCall(("n",), ("named",), "approval", (), "56ef", named={"\u00e4": [{"at": 1.5, "by": None}], "b": "\ud800"}),
 )
 _BIG = '"' + "\u00e4x" * 3_000_000 + '"'
 

@@ -1,0 +1,279 @@
+"""Stores of the version before: rows without the column `named`, and processes that go on beside newer ones."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from io import BytesIO
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given, strategies as st
+
+from tests.effort import examples
+from tests.postgres import database, in_postgres, needs_postgres
+from tests.stores.support import READY, contents, entries
+from tests.stores.worker import Worker
+from toolloop.errors import StoreError
+from toolloop.stores import Head, PendingCall, SqliteStore, Store
+
+ROOT = Path(__file__).parents[2]
+BEFORE = "87e0fbe"  # the last commit whose rows have no `named`
+CALL = PendingCall(("c1",), ("pay",), "approval", ("approve",), "12ab", named={"edited": "judged"})
+WAITING = Head("needs_decision", pending=(CALL,), attempts=0, notified={})
+STRIPPED = evolve(WAITING, pending=(evolve(CALL, named={}),))
+
+
+def run_sql(where: Path | str, *statements: str) -> list[Any]:
+    """Run statements in the file or at the URL, and return the rows of the last one."""
+    if isinstance(where, Path):
+        with closing(sqlite3.connect(where, isolation_level=None)) as shell:
+            return [shell.execute(each).fetchall() for each in statements][-1]
+    import psycopg  # noqa: PLC0415 - not every test has it
+
+    with psycopg.connect(where, autocommit=True) as connection:
+        done = [connection.execute(each.encode()) for each in statements]
+        return done[-1].fetchall() if done[-1].description else []
+
+
+def loops_in(where: Path | str) -> str:
+    return "loops" if isinstance(where, Path) else "toolloop.loops"
+
+
+def place(kind: str, folder: Path) -> Path | str:
+    return folder / "loops.db" if kind == "sqlite" else database()
+
+
+def store_in(where: Path | str) -> Any:
+    if isinstance(where, Path):
+        return SqliteStore(where)
+    from toolloop.stores import PostgresStore  # noqa: PLC0415 - likewise
+
+    return PostgresStore(where)
+
+
+def make_old(where: Path | str) -> None:
+    """Turn a store into one of the version before, which has the same columns without the last one."""
+    run_sql(where, f"ALTER TABLE {loops_in(where)} DROP COLUMN named")
+
+
+each_kind = pytest.mark.parametrize("kind", ["sqlite", in_postgres])
+
+texts = st.text(max_size=3)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
+    max_leaves=4,
+)
+calls = st.builds(
+    PendingCall,
+    st.just(("p", "c")),
+    st.just(("ask", "pay")),
+    st.just("approval"),
+    st.just(("approve", "deny")),
+    texts,
+    st.none() | texts,
+    st.none() | st.just(1.5),
+    truncated=st.booleans(),
+    preview=st.none() | texts,
+    named=st.dictionaries(texts, values, max_size=3),
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+    with SqliteStore(tmp_path_factory.mktemp("shared") / "loops.db") as store:
+        store.create("loop", [], head=READY)
+        yield store
+
+
+@examples(100)
+@given(st.lists(calls, max_size=3, unique_by=lambda call: call.digest).map(tuple))
+def test_an_earlier_version_reads_the_calls_of_any_row(shared: SqliteStore, pending: tuple[PendingCall, ...]) -> None:
+    """It takes ten values for each call, in their order, and gets all but `named`; this version gets that, too."""
+    shared.append("loop", [], expected_rev=0, head=Head("needs_decision", pending=pending))
+    assert shared.head("loop").pending == pending
+    ((text,),) = run_sql(Path(shared._file.path), "SELECT pending FROM loops")
+    lists = json.loads(text)
+    assert [len(each) for each in lists] == [10] * len(pending)
+    read = [PendingCall(tuple(a), tuple(b), why, tuple(c), *more) for a, b, why, c, *more in lists]
+    assert read == [evolve(call, named={}) for call in pending]
+
+
+@each_kind
+def test_what_is_named_belongs_to_its_call_alone(kind: str, tmp_path: Path) -> None:
+    """An earlier version writes other calls, or none, and leaves `named` as it is; an unknown name is kept."""
+    where = place(kind, tmp_path)
+    with store_in(where) as store:
+        named = {"edited": "judged", "of a newer version": [1]}
+        store.create("loop", [], head=evolve(WAITING, pending=(evolve(CALL, named=named),)))
+        assert store.head("loop").pending[0].named == named
+        other = '[[["c2"],["pay"],"approval",["approve"],"34cd",null,null,"{}",false,null]]'
+        cases: list[tuple[str, list[Any]]] = [(other, [{}]), ("[]", [])]
+        for pending, expected in cases:
+            run_sql(where, f"UPDATE {loops_in(where)} SET pending = '{pending}'")
+            assert [call.named for call in store.head("loop").pending] == expected
+            assert [call.named for call in store.list()[0].pending] == expected
+            read = store.head("loop").head
+            assert store.append("loop", [], expected_rev=0, head=evolve(read, changed=2.0), instead_of=read) == 0
+        assert run_sql(where, f"SELECT named FROM {loops_in(where)}") == [(None,)]
+
+
+@each_kind
+def test_a_store_of_an_earlier_version_gets_the_column(kind: str, tmp_path: Path) -> None:
+    """Once, by whichever process opens it first; nothing else changes."""
+    where = place(kind, tmp_path)
+    with store_in(where) as store:
+        store.create("loop", entries("a"), head=WAITING)
+        before = contents(store)
+    make_old(where)
+    stores = [store_in(where) for _ in range(4)]
+    found, together = list[Any](), Barrier(4)
+
+    def look(store: Store) -> None:
+        together.wait(60)
+        found.append(contents(store))
+
+    threads = [Thread(target=look, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    expected = [(evolve(row, head=STRIPPED), journal) for row, journal in before]
+    assert found == [expected] * 4
+    stores[0].append("loop", [], expected_rev=1, head=WAITING)
+    assert contents(stores[1]) == before
+    for each in stores:
+        each.close()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can reach."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_file_of_an_earlier_version_is_read_without_write_permission(open_folder: Path, is_open: bool) -> None:
+    """Also while a process of that version has it open; the file does not change."""
+    path = open_folder / "loops.db"
+    with SqliteStore(path) as store:
+        store.create("loop", entries("a"), head=WAITING)
+    make_old(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as shell:
+        if is_open:
+            shell.execute("UPDATE loops SET changed = 1.5")
+        for file in open_folder.iterdir():
+            file.chmod(0o644)
+        before = {file: file.read_bytes() for file in open_folder.iterdir()}
+        with Worker(path, "--as-nobody") as worker:
+            changed = 1.5 if is_open else 0.0
+            assert worker.ask("[(row.loop_id, row.head.changed) for row in store.list('needs_decision')]") == repr(
+                [("loop", changed)]
+            )
+            assert worker.ask("store.head('loop').pending[0].named") == "{}"
+            assert worker.ask("store.load('loop').rev") == "1"
+        assert {file: file.read_bytes() for file in open_folder.iterdir() if file in before} == before
+
+
+@needs_postgres
+def test_a_role_that_may_not_add_the_column_is_told_who_can() -> None:
+    """Then `toolloop migrate` with the owner's role adds it, and the role's rights cover it."""
+    from toolloop.stores import PostgresStore  # noqa: PLC0415 - likewise
+
+    url, name = database(), "dml_on_old_tables"
+    with PostgresStore(url) as owner:
+        owner.create("loop", entries("a"), head=WAITING)
+        make_old(url)
+        run_sql(
+            url,
+            f"CREATE ROLE {name} LOGIN",
+            f"GRANT USAGE ON SCHEMA toolloop TO {name}",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA toolloop TO {name}",
+        )
+        with PostgresStore(url.replace("owner:", f"{name}:")) as used:
+            assert not used.is_migrated()
+            with pytest.raises(StoreError, match=r"no column `named`.* `toolloop migrate URL` as the role that owns"):
+                used.list()
+        with PostgresStore(url) as other:
+            other.migrate()
+        with PostgresStore(url.replace("owner:", f"{name}:")) as used:
+            assert used.is_migrated()
+            assert used.head("loop").head == STRIPPED
+            assert used.append("loop", [], expected_rev=1, head=WAITING) == 1
+            assert used.head("loop").head == WAITING
+    run_sql(url, "DROP SCHEMA toolloop CASCADE", f"DROP ROLE {name}")
+
+
+# --- with the real code of that version -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the code of the version before."""
+    found = subprocess.run(["git", "archive", BEFORE, "src"], cwd=ROOT, capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip("this is not a clone with the history of the version before")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "src"
+
+
+@contextmanager
+def process(source: Path, where: Path | str) -> Iterator[Callable[[str], Any]]:
+    """A process with this code that has the store open. It evaluates a line, and answers with JSON."""
+    program = [sys.executable, str(Path(__file__).with_name("version_program.py")), str(where)]
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(source)}
+    ) as started:
+        reader, writer = started.stdout, started.stdin
+        assert reader is not None
+        assert writer is not None
+
+        def ask(line: str) -> Any:
+            print(line, file=writer, flush=True)
+            return json.loads(reader.readline())
+
+        assert ask("version()") == str(source)
+        yield ask
+        writer.close()
+
+
+@pytest.mark.deep
+@each_kind
+def test_processes_of_both_versions_share_a_store(kind: str, tmp_path: Path, source: Path) -> None:
+    """The older one lists all loops, and drives those that ask for nothing new; it refuses the others, loop by loop."""
+    where = place(kind, tmp_path)
+    with process(source, where) as old, process(ROOT / "src", where) as new:
+        assert old("drive('first', None)") == "decision_required"
+        assert new("rows()") == [["first", "needs_decision", [["c1", {}]]]]
+        assert new("drive('second', {'need': 2})") == "decision_required"
+        assert new("drive('third', None)") == "decision_required"
+        new("decide('second', 'ana')")
+        ((_, _, [[_, named]]),) = [row for row in new("rows()") if row[0] == "second"]
+        assert ([each["by"] for each in named["approvals"]], named["demands"][0]["missing"]) == (["ana"], 1)
+        waiting = [[name, "needs_decision", ["c1"]] for name in ("third", "second", "first")]
+        assert old("old_rows()") == waiting
+        old("decide('first', 'bo')")
+        assert old("drive('first', None)") == "end"
+        assert old("drive('fourth', None)") == "decision_required"
+        assert old("decide('second', 'bo')") == "UnreadableSnapshot"
+        new("decide('fourth', 'cy')")
+        assert old("drive('fourth', None)") == "UnreadableSnapshot"  # a decision of this version says `via`
+        assert new("drive('fourth', None)") == "end"
+        new("decide('second', 'bo')")
+        assert new("drive('second', {'need': 2})") == "end"
+        assert old("drive('third', None)") == "decision_required"
+        assert [row[1] for row in old("old_rows()")] == ["ended", "needs_decision", "ended", "ended"]
