@@ -12,7 +12,7 @@ from tests.machine.making import the_call
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.approving import describe, missing, which_count, yeses
+from toolloop.machine.rules.approving import describe, describe_progress, missing, which_count, yeses
 from toolloop.machine.rules.calls import digest_of, replace_calls
 from toolloop.machine.tree import fork, outstanding, step
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, PolicyResult, Status, Wait, Why
@@ -333,6 +333,9 @@ def test_a_text_says_what_is_missing() -> None:
     demands = (evolve(FINANCE, need=3), Demand(of=("legal", "board"), not_by=("ana",)))
     assert describe(demands, (ana,)) == "2 more approvals of finance and 1 approval of legal or board (not by ana)"
     assert describe((Demand(),), (ana,)) == "no more approvals"
+    assert describe_progress(demands, (2, 1), ("ana", None)) == f"1 of 4: ana, no name; {describe(demands, (ana,))}"
+    assert describe_progress(demands, (3, 1), ()).startswith("0 of 4; 3 approvals of finance and")
+    assert describe_progress((Demand(),), (0,), ("ana",)) == "1 of 1: ana"
 
 
 def test_which_approvals_count() -> None:

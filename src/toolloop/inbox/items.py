@@ -9,17 +9,21 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from math import inf
 from operator import itemgetter
-from typing import overload
+from typing import Literal, overload
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from toolloop._interface.loop_view import LoopView
 from toolloop._public import set_module
+from toolloop.machine.rules.approving import describe_progress
+from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop
+from toolloop.tools.calls import RecordedDecision
 
 _ID_LENGTH = 32  # characters
+_DEMAND = ("need", "of", "not_by", "fresh", "reason", "rule")
 _Place = tuple[float, float, str, tuple[str, ...]]
 
 
@@ -61,6 +65,14 @@ class InboxCall:
         metadata: the metadata that the loop was created with.
         notification_id: identifies this wait of the call. It changes when the call waits for another reason.
         preview: the effects of the call, as described by the tool's `preview`, or None; at most 2,000 characters.
+        demands: what the policies demand before the call starts; empty if one approval by any person is enough. They
+            lack `rule_digest`, `expires_in` and `remind_after`.
+        approvals: the approvals so far of the input that would run, oldest first. They have only `kind`, `by`,
+            `groups`, `at` and `via`.
+        missing: how many approvals are missing. It is a lower bound while `edited` is `unjudged`.
+        edited: after an edit by a person: `unjudged` until the policies have judged the edited input, then `judged`.
+        progress: the demands and approvals in words, such as "1 of 2: ana; 1 more approval of finance"; empty without
+            demands.
 
     """
 
@@ -77,14 +89,40 @@ class InboxCall:
     metadata: Mapping[str, str] = field(eq=False)
     notification_id: str
     preview: str | None = field(default=None, eq=False)
+    demands: tuple[Demand, ...] = field(default=(), eq=False)
+    approvals: tuple[RecordedDecision, ...] = field(default=(), eq=False)
+    missing: int = field(default=0, eq=False)
+    edited: Literal["unjudged", "judged"] | None = field(default=None, eq=False)
+    progress: str = field(default="", eq=False)
 
     @classmethod
     def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
         """Return the item for a call of a loop."""
-        expires_at = None if call.expires_at is None else datetime.fromtimestamp(call.expires_at, UTC)
-        parts = (call.path, call.names, call.why, call.takes, call.digest, call.reason)
-        wait = notification_id(loop, call)
-        return cls(loop.loop_id, *parts, expires_at, call.input, call.truncated, loop.metadata, wait, call.preview)
+        demanded: Sequence[Mapping[str, JSON]] = call.named.get("demands", ())
+        demands, counts = tuple(map(_to_demand, demanded)), [each["missing"] for each in demanded]
+        approved: Sequence[Mapping[str, JSON]] = call.named.get("approvals", ())
+        names = [each["by"] for each in approved if each["counts"]]
+        needs_approval = call.why in ("approval", "uncertain")
+        return cls(
+            loop_id=loop.loop_id,
+            path=call.path,
+            names=call.names,
+            why=call.why,
+            takes=call.takes,
+            digest=call.digest,
+            reason=call.reason,
+            expires_at=None if call.expires_at is None else datetime.fromtimestamp(call.expires_at, UTC),
+            input=call.input,
+            truncated=call.truncated,
+            metadata=loop.metadata,
+            notification_id=notification_id(loop, call),
+            preview=call.preview,
+            demands=demands,
+            approvals=tuple(map(_to_approval, approved)),
+            missing=(sum(counts) if demands else 1) if needs_approval else 0,
+            edited=call.named.get("edited"),
+            progress=describe_progress(demands, counts, names) if demands else "",
+        )
 
     @property
     def id(self) -> str:
@@ -100,7 +138,29 @@ class InboxCall:
 def notification_id(loop: StoredLoop, call: PendingCall) -> str:
     """Return the id of this wait of a call."""
     # The digest includes the number of starts. A loop that was created again may have the same calls.
-    return sha256(f"{loop.created} {call.why} {call.digest}".encode()).hexdigest()[:_ID_LENGTH]
+    parts = f"{loop.created} {call.why} {call.digest}"
+    if demands := call.named.get("demands"):  # a stricter rule asks again; an approval does not
+        parts += json.dumps([[each[name] for name in _DEMAND] for each in demands])
+    return sha256(parts.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def _to_demand(fields: Mapping[str, JSON]) -> Demand:
+    demand = Demand(**{name: fields[name] for name in _DEMAND})
+    return evolve(demand, of=tuple(demand.of), not_by=tuple(demand.not_by))
+
+
+def _to_approval(fields: Mapping[str, JSON]) -> RecordedDecision:
+    return RecordedDecision(
+        kind=fields["kind"],
+        content=None,
+        is_error=False,
+        by=fields["by"],
+        reason=None,
+        digest=None,
+        at=datetime.fromtimestamp(fields["at"], UTC),
+        groups=tuple(fields["groups"]),
+        via=fields["via"],
+    )
 
 
 @set_module("toolloop.inbox")

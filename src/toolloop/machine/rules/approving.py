@@ -95,14 +95,35 @@ def is_unjudged(call: Call) -> bool:
 
 def describe(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> str:
     """Return which approvals are missing, such as "1 more approval of finance"."""
+    return describe_missing(demands, missing(demands, given))
+
+
+def describe_missing(demands: Sequence[Demand], counts: Sequence[int]) -> str:
+    """Return the text of `describe`. `counts`: as `missing` returns them."""
     parts = []
-    for demand, count in zip(demands, missing(demands, given), strict=True):
+    for demand, count in zip(demands, counts, strict=True):
         if count:
             more = " more" if count < demand.need else ""
             of = f" of {' or '.join(demand.of)}" if demand.of else ""
             never = f" (not by {', '.join(demand.not_by)})" if demand.not_by else ""
             parts.append(f"{count}{more} approval{'s' if count > 1 else ''}{of}{never}")
     return " and ".join(parts) or "no more approvals"
+
+
+def describe_progress(demands: Sequence[Demand], counts: Sequence[int], names: Sequence[str | None]) -> str:
+    """Return how many approvals there are, of whom, and which are missing, such as "1 of 2: ana; 1 more approval".
+
+    Args:
+        demands: the demands, at least one.
+        counts: as `missing` returns them.
+        names: the persons whose approvals count; None for one without a name.
+
+    """
+    needed = sum(demand.need for demand in demands)
+    text = f"{needed - sum(counts)} of {needed}"
+    if names:
+        text += f": {', '.join(name or 'no name' for name in names)}"
+    return f"{text}; {describe_missing(demands, counts)}" if any(counts) else text
 
 
 def same_person(one: DecisionRecord, other: DecisionRecord) -> bool:
