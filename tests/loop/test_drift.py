@@ -159,6 +159,9 @@ def check(kinds: tuple[Kind, ...], on_drift: Any) -> None:
     assert handle.snapshot() == SNAPSHOT
     handle.decide({"toolu_w": Approve()})
     if not refused:
+        if any("'write'" in change and "missing" not in change for change in unsafe):
+            assert [each.id for each in yielded(handle.run()).pending] == ["toolu_w"]  # its approval counts no more
+            handle.decide({"toolu_w": Approve()})
         assert handle.run().unwrap().text == "done"
         adopted = [event.changes for event in seen if isinstance(event, DriftAdopted)]
         assert [set(found) for found in adopted] == ([set(changes)] if changes else [])

@@ -104,6 +104,24 @@ def test_a_loop_inside_a_call_is_compared_too(now: Any, changes: tuple[str, ...]
         assert not any(isinstance(event, DriftAdopted) for event in seen)
 
 
+@each(("approval", "is_weaker"), [(True, False), (False, True)])
+def test_an_accepted_change_inside_a_call_begins_the_count_of_its_calls_again(approval: bool, is_weaker: bool) -> None:
+    """The approval was for the gate of before. A stricter gate is not a reason to ask again."""
+    said = {"go": parallel("one"), "one": [reply(calls=[call("gate", id="g")]), reply("back")]}
+    loop_tree = LoopTree("sync", said, [kid([tool(gate.function, name="gate", needs_approval=lambda _: True)])])
+    handle = loop_tree.loop()
+    turn("sync", handle)
+    handle.decide({"g": Approve(by="ana")})
+    now = kid([tool(gate.function, name="gate", needs_approval=approval)])
+    awake = ToolLoopHandle.restore(handle.snapshot(), loop_tree, tools=[now], on_drift="accept")
+    turned = awake.run()
+    if is_weaker:
+        assert [(each.path, each.approvals, each.decision) for each in turned.pending] == [(("one", "g"), (), None)]
+        awake.decide({"g": Approve(by="bo")})
+        turned = awake.run()
+    assert turned.unwrap().text == "all done"
+
+
 SAID = {"go": parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.loop.concurrency import either_kind
-from tests.loop.stored import PAY, AnyHandle, World, held
+from tests.loop.stored import PAY, AnyHandle, World, held, pay
 from tests.loop.test_stored_waking import told
-from toolloop import Approve, Ask, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall
+from toolloop import Approve, Ask, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall, tool
 from toolloop.errors import AlreadyDecided, Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
 from toolloop.events import CallApproved, CallDecided
 from toolloop.stores.memory import MemoryStore
@@ -34,10 +34,11 @@ class Rules:
         return self.rule(call) if callable(self.rule) else self.rule
 
 
-def shop(kind: str, rule: Any) -> tuple[World, Rules, AnyHandle]:
+def shop(kind: str, rule: Any, **config: Any) -> tuple[World, Rules, AnyHandle]:
     """A stored loop that wants to pay 1, its policy, and a handle whose turn is over."""
     rules = Rules(rule)
-    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")), config={"on_tool_call": rules})
+    script = (reply(calls=[PAY]), reply("done"))
+    world = World(kind, MemoryStore(), script=script, config={"on_tool_call": rules, **config})
     peer = world.open()
     peer.next_turn()
     return world, rules, peer
@@ -95,6 +96,32 @@ def test_an_old_approval_does_not_meet_a_stricter_rule(kind: str, ask: Ask) -> N
     decide(worker, Approve(by=LEA))
     assert go_on(worker) == ()
     assert world.ran == ["t1"]
+
+
+@either_kind
+def test_an_accepted_change_of_the_tool_begins_the_count_again(kind: str) -> None:
+    """Two approved `pay`, which may run once; in the worker it may be repeated. Two must approve that."""
+    world, _, peer = shop(kind, Ask(need=2))
+    decide(peer, Approve(by="ana"))
+    decide(peer, Approve(by="bo"))
+    peer.say(peer.turn().continue_loop)
+    worker = world.open(tools=(tool(pay.function, effect="keyed"), *world.tools[1:]), on_drift="accept")
+    worker.run()
+    assert [(call.why, call.approvals) for call in worker.handle.pending] == [("approval", ())]
+    decide(worker, Approve(by="bo"))
+    decide(worker, Approve(by="cy"))
+    assert go_on(worker) == ()
+    assert world.ran == ["t1"]
+
+
+def test_a_tool_that_is_back_has_no_approvals() -> None:
+    """It was gone, and may be another one now."""
+    world, _, peer = shop("sync", Ask(need=2), execution="ready")
+    decide(peer, Approve(by="ana"))
+    for tools, approvals in ((world.tools[1:], 1), (world.tools, 0)):
+        worker = world.open(tools=tools, on_drift="accept")
+        assert go_on(worker) == ("t1",)
+        assert len(worker.handle.pending[0].approvals) == approvals
 
 
 def test_from_one_person_to_two_while_it_waits() -> None:

@@ -10,18 +10,28 @@ from attrs import evolve
 from tests.machine import making as m
 from tests.machine.making import the_call
 from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
+from toolloop.errors import CallerError
 from toolloop.machine.queries import LoopStatus, answer_of, driven, everywhere, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, SendRequest
 from toolloop.machine.record.loop import Failure, Finished, round_of
 from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fork, outstanding, step
-from toolloop.machine.values.calls import GrantSpec, Outcome, Result, Status, Why
+from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outcome, Result, Status, Wait, Why
 from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, Texts
 
 TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
+
+
+def approved(by: str) -> ev.Approved:
+    digest = digest_of(m.setup(), 1, Call("c", "keyed", encode({"a": 1})))
+    return ev.Approved((("c", DecisionRecord("approve", by=by, digest=digest, via="handle")),))
+
+
 FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
 
 
@@ -59,6 +69,83 @@ def test_what_a_limit_left_wakes_up_too() -> None:
     assert (the_call(onward).why, the_call(onward, "d").judged) == (Why.UNCERTAIN, False)
     judged = m.after(TWO, m.asks("c"), ev.Woken())
     assert [call.judged for call in (the_call(judged), the_call(judged, "d"))] == [False, False]
+
+
+# --- accepted changes of a tool --------------------------------------------------------------------------------------
+
+FRESH = Demand(2, fresh=True)
+YES = DecisionRecord("approve", by="ana", via="handle")
+GRANTED = (
+    *(m.asks("c"), m.decided(c=evolve(YES, remember=GrantSpec(match="{}", uses=2))), ev.Continued()),
+    *(ev.Started("c"), m.ended("c"), ev.TurnEnded(), ev.Continued()),
+    *(m.replied("tool_use", m.call("c", "keyed")), m.asks("c")),
+)
+FORMS: dict[str, tuple[ev.Event, ...]] = {
+    "one of two": (m.judged(c=Wait(Why.APPROVAL, demands=(FRESH,))), approved("ana")),
+    "decided": (m.asks("c"), m.decided(c=YES)),
+    "cleared": (m.asks("c"), m.decided(c=YES), ev.Continued()),
+    "edited": (m.asks("c"), m.decided(c=evolve(YES, content=encode({"a": 2}))), ev.Continued()),
+    "judged again": (m.asks("c"), m.decided(c=YES), ev.Continued(), ev.Woken(), m.asks("c")),
+    "cleared by a grant": GRANTED,
+}
+
+
+@pytest.mark.parametrize("events", FORMS.values(), ids=FORMS)
+def test_an_accepted_change_of_its_tool_begins_the_count_of_a_call_again(events: tuple[ev.Event, ...]) -> None:
+    """It waits for approval of the input that would run; the demands stand, and approvals count from here on."""
+    asked_ = m.after(m.replied("tool_use", m.call("c", "keyed")), *events)
+    state = step(asked_, ev.Woken(anew=("keyed",)))
+    call, before = the_call(state), the_call(asked_)
+    assert (call.status, call.why, call.approvals, call.decision) == (Status.WAITING, Why.APPROVAL, (), None)
+    assert (call.demands, call.effective_input) == (before.demands, before.effective_input)
+    assert not any(demand.since for demand in call.demands)
+    with pytest.raises(CallerError):
+        m.go(state, ev.Started("c"))
+    assert the_call(m.go(asked_, ev.Woken(anew=("once", "other")))).approvals == before.approvals
+    assert the_call(step(asked_, ev.Woken())).decision == before.decision
+
+
+def test_an_accepted_change_leaves_calls_that_persons_have_nothing_to_do_with() -> None:
+    """Those that wait for a first approval, that may run unasked, that were started, and that have a result."""
+    two = m.replied("tool_use", *(m.call(name, "keyed") for name in "cdefg"))
+    state = m.after(two, m.judged(c=Wait(Why.APPROVAL), e=m.DENY, f=Wait(Why.EXTERNAL)), execution="ready")
+    state = m.go(state, ev.Continued(), ev.Started("d"))
+    assert step(state, ev.Woken(anew=("keyed",))) == step(state, ev.Woken())
+    settled = m.go(state, m.ended("d"), ev.Stopped())
+    assert step(settled, ev.Woken(anew=("keyed",))) == step(settled, ev.Woken())
+
+
+def test_a_call_that_is_asked_for_again_has_no_more_time_than_before() -> None:
+    """The deadline of its first wait stands; a call that a grant had cleared gets one."""
+    timed = m.after(m.replied("tool_use", m.call("c")), *FORMS["cleared"][:2], decision_timeout=30.0)
+    again = m.go(timed, ev.Continued(), ev.Woken(at=20.0, anew=("once",)))
+    assert the_call(again).expires_at == 30.0
+    assert the_call(m.go(again, ev.Ticked(at=31.0))).result is not None
+    never = m.after(m.replied("tool_use", m.call("c", "keyed")), *GRANTED, decision_timeout=30.0)
+    assert the_call(step(never, ev.Woken(at=20.0, anew=("keyed",)))).expires_at == 50.0
+
+
+def test_an_accepted_change_reaches_the_loops_that_have_the_tool() -> None:
+    """By the names of the tools of the calls that lead there, from the loop that is woken."""
+    below = Wait(Why.APPROVAL, demands=(FRESH,))
+    state = begun("p", "q", inside=("p/b",), execution="ready")
+    state = m.go(state, *asked("p/b", "a", tool="once"), *at("p/b", m.judged(a=below)))
+    state = m.go(state, *asked("q", "a", tool="once"), *at("q", m.judged(a=below)))
+    digests = {
+        path: digest_of(inside(state, path).setup, 1, the_call(inside(state, path), "a")) for path in ("p/b", "q")
+    }
+    for path, digest in digests.items():
+        state = step(state, ev.Approved(((f"{path}/a", evolve(YES, digest=digest)),)))
+
+    def approvals(*anew: str, path: str = "") -> tuple[int, int]:
+        woken = m.go(state, *at(path, ev.Woken(anew=anew)))
+        deep, flat = (the_call(inside(woken, each), "a") for each in ("p/b", "q"))
+        return len(deep.approvals), len(flat.approvals)
+
+    assert approvals() == approvals("once") == approvals("pure") == approvals("other/once") == (1, 1)
+    assert approvals("pure/once") == (1, 0)
+    assert approvals("pure/pure/once") == (0, 1)
+    assert approvals("pure/once", path="p") == (0, 1)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------

@@ -92,6 +92,8 @@ class HandleBase(Generic[ProviderOrClient]):
             on_drift: how to handle changes since the snapshot, checked when you drive the loop. `raise` refuses
                 changes that may let a gated call run (a removed approval, another effect), and another tool for an
                 open call; it adopts other changes, with an event. `accept` adopts all changes, `strict` refuses all.
+                After `accept`, calls that have not started wait for approval again if `raise` refuses the change of
+                their tool.
             clock: as for a new handle.
 
         Raises:

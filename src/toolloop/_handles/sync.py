@@ -89,6 +89,8 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
             on_drift: how to handle changes since the loop was stored, checked when you drive it. `raise` refuses
                 changes that may let a gated call run (a removed approval, another effect), and another tool for an
                 open call; it adopts other changes, with an event. `accept` adopts all changes, `strict` refuses all.
+                After `accept`, calls that have not started wait for approval again if `raise` refuses the change of
+                their tool.
             take_over: drive it even if another driver holds the lease. Calls that it started become uncertain.
             clock: as for a new handle.
 

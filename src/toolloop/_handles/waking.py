@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from attrs import asdict, evolve, field, frozen
@@ -32,8 +32,10 @@ class WakeUp:
     on_drift: OnDrift = "raise"
     given: Mapping[str, tuple[Any, Any]] = field(factory=dict)
 
-    def setup(self, state: State, runtime: Runtime) -> Setup | None:
-        """Return the new setup of the outermost loop; None if it is unchanged.
+    def compare(self, state: State, runtime: Runtime) -> tuple[Setup | None, tuple[str, ...]]:
+        """Return the new setup of the outermost loop, and the tools whose open calls must be approved again.
+
+        The setup is None if it is unchanged. The names of the tools are as in `Woken`.
 
         Args:
             state: the state of the tree.
@@ -47,9 +49,11 @@ class WakeUp:
         given = {name: _merged(name, was, new, getattr(old, name)) for name, (was, new) in self.given.items()}
         new = runtime.setup(evolve(old, **given))
         if new == old:
-            return None
-        found = [] if self.on_drift == "accept" else changes(old, new, tools_with_open_calls(state))
-        if refused := tuple(change.text for change in found if change.is_unsafe or self.on_drift == "strict"):
+            return None, ()
+        still_open = tools_with_open_calls(state)
+        found = list(changes(old, new, still_open))
+        refused = tuple(change.text for change in found if change.is_unsafe or self.on_drift == "strict")
+        if refused and self.on_drift != "accept":
             raise Drift(
                 f"the loop was stored with a different configuration: {'; '.join(refused)}. "
                 'Restore it, or pass on_drift="accept" to continue with the current one',
@@ -60,7 +64,13 @@ class WakeUp:
         except (BadTool, ValueError) as error:
             problem = f"the stored parameters do not fit the current tools, so open the loop with other params: {error}"
             raise Drift(problem, changes=()) from error
-        return new
+        changed = sorted({change.tool for change in found if change.tool})
+        return new, tuple(name for name in changed if _is_on_a_path(name, still_open))
+
+
+def _is_on_a_path(name: str, still_open: Collection[str]) -> bool:
+    """Return whether a tool, or one of the outer tools that precede it, has open calls."""
+    return any(f"{name}/".startswith(f"{each}/") for each in still_open)
 
 
 def _merged(name: str, was: Any, new: Any, now: Any) -> Any:

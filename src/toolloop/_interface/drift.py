@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 from attrs import asdict, frozen
 
-from toolloop.machine.queries import everywhere
+from toolloop.machine.queries import everywhere, tools_along
 from toolloop.machine.record.loop import round_of
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Approval, LoopFacts, Setup, ToolFacts
@@ -26,22 +26,25 @@ class Difference:
         text: the description.
         is_unsafe: whether a call may now run without an approval that it needed before, or an open call has changed its
             meaning.
+        tool: the name of the tool whose calls persons must approve again, as in `tools_with_open_calls`; empty if there
+            is none. A tool that is missing cannot run, so its calls keep their approvals until it is back.
 
     """
 
     text: str
     is_unsafe: bool = False
+    tool: str = ""
 
 
 def tools_with_open_calls(state: State) -> set[str]:
     """Return the names of the tools with open calls. In a nested loop, the names of the outer tools precede them."""
-    names: dict[Path, str] = {(): ""}
-    for path, loop in everywhere(state):
-        round_ = round_of(loop)
-        for call in () if round_ is None else round_.calls:
-            if call.status is not Status.SETTLED:
-                names[*path, call.id] = f"{names[path]}/{call.name}".removeprefix("/")
-    return set(names.values())
+    rounds = ((path, round_) for path, loop in everywhere(state) if (round_ := round_of(loop)) is not None)
+    return {
+        "/".join((*tools_along(state, path), call.name))
+        for path, round_ in rounds
+        for call in round_.calls
+        if call.status is not Status.SETTLED
+    }
 
 
 def changes(old: Setup, new: Setup, still_open: Collection[str] = ()) -> Iterator[Difference]:
@@ -63,7 +66,7 @@ def _of_loop(
     """Yield the differences in tools and callables, including those of nested loops."""
     place = f" of tool {within[:-1]!r}" if within else ""
     for name in sorted(old.callables - new.callables):
-        yield Difference(f"config.{name}{place} is missing", is_unsafe=name == "on_tool_call")
+        yield _difference(f"config.{name}{place} is missing", within[:-1], is_unsafe=name == "on_tool_call")
     yield from (Difference(f"config.{name}{place} is new") for name in sorted(new.callables - old.callables))
     then, now = ({within + facts.name: facts for facts in each.tools} for each in (old, new))
     for name, was in then.items():
@@ -71,26 +74,32 @@ def _of_loop(
             yield from _of_tool(was, now[name], name, still_open)
         else:
             yield Difference(f"tool {name!r} is missing", is_unsafe=name in still_open)
-    yield from (Difference(f"tool {name!r} is new") for name in now if name not in then)
+    yield from (Difference(f"tool {name!r} is new", tool=name) for name in now if name not in then)
 
 
 def _of_tool(was: ToolFacts, now: ToolFacts, name: str, still_open: Collection[str]) -> Iterator[Difference]:
     tool, is_open = f"of tool {name!r}", name in still_open
     if _shape(was) != _shape(now):
-        yield Difference(f"the schema {tool} changed", is_unsafe=is_open)
+        yield _difference(f"the schema {tool} changed", name, is_unsafe=is_open)
     elif was.digest != now.digest:
         yield Difference(f"the definition {tool} changed")
     if was.approval != now.approval:
         is_weaker = _STRICTNESS.index(now.approval) < _STRICTNESS.index(was.approval)
-        yield Difference(f"the approval {tool} changed from {was.approval} to {now.approval}", is_unsafe=is_weaker)
+        text = f"the approval {tool} changed from {was.approval} to {now.approval}"
+        yield _difference(text, name, is_unsafe=is_weaker)
     if was.effect != now.effect:
-        yield Difference(f"the effect {tool} changed from {was.effect} to {now.effect}", is_unsafe=True)
+        yield _difference(f"the effect {tool} changed from {was.effect} to {now.effect}", name, is_unsafe=True)
     if was.inside is not None and now.inside is not None:
         if was.inside.params != now.inside.params:
             yield Difference(f"the parameters {tool} changed")
         yield from _of_loop(was.inside, now.inside, f"{name}/", still_open)
     elif was.inside is not now.inside:
-        yield Difference(f"the nested loop {tool} is {'new' if was.inside is None else 'missing'}", is_unsafe=is_open)
+        text = f"the nested loop {tool} is {'new' if was.inside is None else 'missing'}"
+        yield _difference(text, name, is_unsafe=is_open)
+
+
+def _difference(text: str, tool: str, *, is_unsafe: bool) -> Difference:
+    return Difference(text, is_unsafe, tool if is_unsafe else "")
 
 
 def _shape(facts: ToolFacts) -> str:

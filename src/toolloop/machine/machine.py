@@ -58,6 +58,7 @@ from toolloop.machine.refusals import commands_in, not_allowed, not_possible, un
 from toolloop.machine.rules import history_edits as edits, limits
 from toolloop.machine.rules.approving import is_open
 from toolloop.machine.rules.calls import (
+    ask_for_again,
     barrier_is_open,
     cleared,
     ended,
@@ -310,7 +311,9 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         return fail(loop, ev.RequestFailed())
     if (round_ := round_of(loop)) is None:
         return loop
-    loop = with_round(loop, replace_calls(round_, [woken(call, setup) for call in round_.calls]))
+    named = {name.partition("/")[0] for name in event.anew}
+    calls = [ask_for_again(call, setup, loop.now) if call.name in named else call for call in round_.calls]
+    loop = with_round(loop, replace_calls(round_, [woken(call, setup) for call in calls]))
     return proceed(loop) if isinstance(loop.phase, Running) else loop
 
 

@@ -93,6 +93,13 @@ def led_to(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
     return path
 
 
+def tools_along(state: State, path: Path) -> tuple[str, ...]:
+    """Return the names of the tools of the calls that lead to the loop at a path, from the outermost down."""
+    rounds = [round_of(state.loops[path[:depth]]) for depth in range(len(path))]
+    calls = [round_.find(call_id) for round_, call_id in zip(rounds, path, strict=True) if round_ is not None]
+    return tuple([call.name for call in calls if call is not None])
+
+
 def run_of(loop: Loop, call_id: str) -> tuple[int, int]:
     """Return the current run of a call: its iteration, and how many times it was started."""
     round_ = round_of(loop)

@@ -37,6 +37,7 @@ from toolloop.machine.queries import (
     room_for_requests,
     run_of,
     runs_calls,
+    tools_along,
     waiting,
 )
 from toolloop.machine.record import journal_events as ev
@@ -207,10 +208,18 @@ def _take(state: State, event: ev.Event) -> State:
             return _take_history(state, event)
         case ev.Woken():
             state = _changed(state, path, take(loop, event))
-            woken = {each: wake(inner, ev.Woken()) for each, inner in inside(state, path)}
+            woken = {each: wake(inner, _woken_inside(state, each, event)) for each, inner in inside(state, path)}
             return State({**state.loops, **woken})
     ends_turn = isinstance(event, ev.TurnEnded) and children(state, path, open_round(loop))
     return _changed(state, path, _end_turn(state, path, event) if ends_turn else take(loop, event))
+
+
+def _woken_inside(state: State, path: Path, event: ev.Woken) -> ev.Woken:
+    """Return the event for a loop inside the one that woke up, with the tools of that loop."""
+    if not event.anew:
+        return ev.Woken()
+    within = "".join([f"{name}/" for name in tools_along(state, path)[len(event.path) :]])
+    return ev.Woken(anew=tuple([name.removeprefix(within) for name in event.anew if name.startswith(within)]))
 
 
 def _changed(state: State, path: Path, after: Loop) -> State:

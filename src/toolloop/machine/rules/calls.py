@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable
 
 from toolloop.machine.record.loop import Round
-from toolloop.machine.rules.approving import without_approvals
+from toolloop.machine.rules.approving import without_approvals, yeses
+from toolloop.machine.rules.limits import lesser
 from toolloop.machine.values.calls import (
     Call,
     DecisionRecord,
@@ -150,6 +151,17 @@ def woken(call: Call, setup: Setup) -> Call:
     if call.status is Status.RUNNING or is_repeated:
         return call if call.has_loop else mark_interrupted(call, setup)
     return call if call.status is Status.SETTLED else call._replace(judged=False)
+
+
+def ask_for_again(call: Call, setup: Setup, now: float) -> Call:
+    """Return a call whose tool changed. If it has not started, its approvals no longer count, and it waits for them.
+
+    It has no more time than its first wait has left.
+    """
+    if call.started or call.status is Status.SETTLED or not (call.demands or yeses(call)):
+        return call
+    until = call.expires_at if call.status is Status.WAITING else lesser(call.expires_at, deadline(setup, now))
+    return without_approvals(call)._replace(status=Status.WAITING, why=Why.APPROVAL, expires_at=until)
 
 
 def mark_interrupted(call: Call, setup: Setup) -> Call:
