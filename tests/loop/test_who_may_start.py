@@ -6,6 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -300,6 +301,25 @@ def test_the_clock_of_a_person_expires_no_call() -> None:
     right.decide("loop", {"t2": Approve(by="bo")})
     kinds = [(each.kind, each.by, each.via) for each in right.trail("loop")]
     assert kinds == [("deny", "ana", "inbox"), ("approve", "bo", "inbox")]
+
+
+@either_kind
+def test_who_opens_a_loop_and_approves_all_expires_no_call(kind: str) -> None:
+    """Also with a clock that is a day ahead: only the driver of a loop lets its time pass."""
+    rules = Rules(lambda call: Ask(expires_in=60.0 if call.id == "t1" else None))
+    calls = [call("pay", {"amount": 1}, id=each) for each in ("t1", "t2")]
+    world = World(kind, MemoryStore(), script=(reply(calls=calls), reply("done")), config={"on_tool_call": rules})
+    peer = world.open()
+    peer.next_turn()
+    before = world.journal()
+    ahead = world.open(clock=lambda: time.time() + 86_400)
+    assert (waits(ahead), world.journal()) == (("t1", "t2"), before)
+    ahead.say(partial(ahead.turn().approve_all, by="ana"))  # by that clock, it is too late for the first
+    assert (waits(ahead), world.journal()) == (("t1",), [*before, "Decided"])
+    peer.flush()
+    decide(peer, Approve(by="bo"))
+    assert go_on(peer) == ()
+    assert sorted(world.ran) == ["t1", "t2"]
 
 
 def test_whatever_a_person_does_is_in_the_trail_with_the_name() -> None:

@@ -85,7 +85,6 @@ class Assembly:
         self.journal.commit()
         if self.lease is None or not self.parts.rev:
             return
-        self.issuer.tick()
         if not self._is_to_be_taken_over():
             return
         steps = self._take_over(self.lease)

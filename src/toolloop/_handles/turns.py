@@ -52,7 +52,7 @@ class Turns:
             if isinstance(phase, Waiting):
                 issuer, look = self._issuer, partial(self._look, turn_number)
                 moves = Moves(
-                    decide=issuer.decide, command=issuer.command, edit=issuer.edit, tick=issuer.tick, look=look
+                    decide=issuer.decide, command=issuer.command, edit=issuer.edit, now=self._journal.now, look=look
                 )
                 turn = Yielded(self._journal.state, moves, seen)
             else:

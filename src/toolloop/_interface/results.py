@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from attrs import field, frozen
@@ -43,7 +44,7 @@ class Moves:
         decide: records decisions, all or none of them, and returns what stands in each call.
         command: records a command.
         edit: returns the closed history as a list to edit.
-        tick: records that time has passed.
+        now: returns the time, in seconds since the epoch.
         look: returns the current loop, or None after the end of the wait that the `Yielded` shows.
 
     """
@@ -51,7 +52,7 @@ class Moves:
     decide: Callable[[Sequence[tuple[Named, Decision]]], Sequence[Standing]]
     command: Callable[[Command], None]
     edit: Callable[[], list[JSON]]
-    tick: Callable[[], None]
+    now: Callable[[], float]
     look: Callable[[], State | None]
 
 
@@ -161,7 +162,7 @@ class Yielded:
         return self._decide(call, Rerun(by=by))
 
     def approve_all(self, by: str | Person | None = None) -> Mapping[ToolCall, Standing]:
-        """Give one approval to each call that waits for approval, bound to the calls as they are now.
+        """Give one approval, bound to the call as it is now, to each call that waits for one and has not expired.
 
         Raises:
             IllegalCommand: an approval cannot count; without `by`, that holds for each call that needs more than one
@@ -169,10 +170,11 @@ class Yielded:
 
         """
         moves = self._alive("approve_all()")
-        moves.tick()  # expired calls can no longer be approved; the others can
+        now = datetime.fromtimestamp(moves.now(), UTC)
         waiting = [call for call in self.pending if call.why == "approval"]
-        outcomes = moves.decide([bound(call, Approve(by=by)) for call in waiting])
-        return dict(zip(waiting, outcomes, strict=True))
+        in_time = [call for call in waiting if call.expires_at is None or call.expires_at > now]
+        outcomes = moves.decide([bound(call, Approve(by=by)) for call in in_time])
+        return dict(zip(in_time, outcomes, strict=True))
 
     # --- the command ---
 
