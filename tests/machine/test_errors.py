@@ -19,6 +19,7 @@ EXAMPLES: tuple[e.ToolLoopError, ...] = (
     e.DecisionConflict("m", call="c", decision="deny", by="ana", at=datetime(2030, 1, 1, tzinfo=UTC)),
     e.AlreadyDecided("m", call="c", decision=None, by=None, at=None),
     e.LinkUsed("m", call="c", decision="deny", by="ana", at=datetime(2030, 1, 1, tzinfo=UTC)),
+    e.NotAllowed("m"),
     e.LinkExpired("m", at=datetime(2030, 1, 1, tzinfo=UTC)),
     e.BadLink("m"),
     e.UndecidedCalls("m", calls=("c",)),
@@ -43,6 +44,7 @@ CALLERS = {"IllegalCommand", "InvalidEdit", "UnknownCall", "DecisionConflict", "
     "BadLink",
     "LinkExpired",
     "LinkUsed",
+    "NotAllowed",
 }
 OUTSIDES = {
     "ModelError",
