@@ -7,6 +7,12 @@ fake(
         ]
     ),
     reply("Bo has the money."),
+    reply(
+        calls=[
+            call("transfer", {"to": "bo", "euros": 4}, id="toolu_4"),
+            call("transfer", {"to": "dan", "euros": 5}, id="toolu_5"),
+        ]
+    ),
     reply(calls=[call("transfer", {"to": "dan", "euros": 40}, id="toolu_3")]),
     reply("Dan has it, too."),
 )
