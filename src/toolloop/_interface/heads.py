@@ -30,7 +30,7 @@ def head_of(state: State, now: float, *, is_handed_over: bool, attempts: int | N
     """
     failure = state.root.phase.failure if isinstance(state.root.phase, Failed) else None
     is_retryable = failure is not None and failure.retryable
-    records = {(*path, call.id): call for path, call in waiting(state)}
+    records: dict[tuple[str, ...], Call] = {(*path, call.id): call for path, call in waiting(state)}
     after = _RETRY_AFTER if failure is None or failure.retry_after is None else failure.retry_after
     return Head(
         status_of(state, is_handed_over=is_handed_over),

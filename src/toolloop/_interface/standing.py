@@ -39,8 +39,7 @@ class Standing:
 
 def standing_of(call: Call, given: DecisionRecord) -> Standing:
     """Return what stands in a call that took a decision."""
-    settled = () if call.decision is None else (call.decision,)
-    standing = yeses(call) or settled
+    standing = [*yeses(call)] or [call.decision or given]
     own = [each for each in standing if same_person(each, given)]
     taken = (own or standing)[-1]
     still = sum(missing(demands_of(call), yeses(call))) if call.status is Status.WAITING else 0

@@ -44,7 +44,7 @@ class Link:
 
     def to_token(self, secret: str) -> str:
         """Return the link as a signed token for a URL."""
-        parts = [self.loop_id, self.first_id, self.path, self.digest, self.allow, self.until]
+        parts: list[Any] = [self.loop_id, self.first_id, self.path, self.digest, self.allow, self.until]
         if self.person is not None:
             parts.append([self.person.name, self.person.groups])
         return str(_serializer(secret).dumps(parts))
