@@ -100,7 +100,7 @@ def test_an_edit_that_does_not_fit_is_shown_again(filled: Visitor, typed: str, s
 
 def test_a_shortened_call_is_approved_where_it_is_whole(tmp_path: Path) -> None:
     """The first page shows a part of it and does not approve it; the page of the loop has it all."""
-    long = "x" * 3000
+    long = "x" * 5000
     found = desk(
         "memory", tmp_path, script=(reply(calls=[call("pay", {"to": long, "euros": 5}, id="c1")]), reply("Ok"))
     )

@@ -208,7 +208,7 @@ def test_a_refused_edit_is_corrected_while_the_page_changes(here: Office, visit:
 def test_markup_of_a_model_does_nothing(here: Office, visit: Visit) -> None:
     """No script of it runs and no address of it is asked for, also after an update of the page."""
     script = (
-        reply(MARKUP, calls=[call("transfer", {"to": MARKUP, "euros": 1.0, "note": MARKUP * 30}, id="m1")]),
+        reply(MARKUP, calls=[call("transfer", {"to": MARKUP, "euros": 1.0, "note": MARKUP * 90}, id="m1")]),
         reply(MARKUP),
     )
     asked: list[str] = []

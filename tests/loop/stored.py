@@ -176,7 +176,8 @@ class World:
         """The head says what the journal says."""
         head = self.listed().head
         handed = head.status == "needs_command"  # the journal does not say who drove
-        assert head == head_of(self.state(), head.changed, is_handed_over=handed, attempts=head.attempts).behind(head)
+        parts: dict[str, Any] = {"is_handed_over": handed, "attempts": head.attempts, "earlier": head}
+        assert head == head_of(self.state(), head.changed, **parts).behind(head)
 
     def is_running(self, call_id: str) -> bool:
         """Whether the last that the journal says of a call is that it was started."""

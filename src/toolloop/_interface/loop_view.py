@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from toolloop._interface.calls import pending_calls
-from toolloop._interface.heads import accepted_decisions, names_along
+from toolloop._interface.heads import UsageView, accepted_decisions, names_along, usage_of
 from toolloop._interface.results import text_of
 from toolloop._public import set_module
 from toolloop.machine.queries import children, status_of
@@ -39,15 +39,6 @@ class PendingView(TypedDict):
     expires_at: str | None
     digest: str
     preview: str | None
-
-
-@set_module("toolloop.types")
-class UsageView(TypedDict):
-    """The tokens that a loop has used."""
-
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
 
 
 class _OneView(TypedDict):
@@ -122,7 +113,6 @@ def view_of(state: State, *, error: str | None = None) -> LoopView:
 def _of_one(state: State, path: Path) -> _OneView:
     loop = state.loops[path]
     response = None if loop.response is None else decode(loop.response)
-    total = loop.total_usage
     return {
         "state": type(loop.phase).__name__,
         "depth": loop.setup.depth,
@@ -130,11 +120,7 @@ def _of_one(state: State, path: Path) -> _OneView:
         "text": None if response is None else text_of(response["content"]),
         "termination": loop.phase.termination.kind if isinstance(loop.phase, Finished) else None,
         "error": _error(loop),
-        "usage": {
-            "input_tokens": total.total_input_tokens,
-            "output_tokens": total.output_tokens,
-            "total_tokens": total.total_tokens,
-        },
+        "usage": usage_of(loop),
         "left": limits.left(loop),
     }
 

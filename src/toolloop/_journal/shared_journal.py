@@ -29,7 +29,7 @@ from toolloop._journal.reporting import watch
 from toolloop._journal.store_access import safely
 from toolloop.errors import CallerError, Conflict, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.events import WatchEvent
-from toolloop.machine.queries import implied, status_of
+from toolloop.machine.queries import implied, status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
@@ -101,6 +101,7 @@ class SharedJournal(Journal):
         self._metadata = metadata
         self.lost = None
         self._confirmed = state  # the state at `rev`
+        self._written: tuple[int, Head | None] = 0, None  # the last head that was stored here, and its revision
         self._buffer: tuple[PendingRecord, ...] = ()
         self._unsure: dict[str, PendingRecord] = {}  # dropped, but perhaps stored
         self._refused: tuple[Exception, ...] = ()
@@ -267,9 +268,11 @@ class SharedJournal(Journal):
             for item in batch:
                 item.sent = True
         try:
-            rev = self._append(entries, self._head(batch, after), lease)
+            head = self._head(batch, after)
+            rev = self._append(entries, head, lease)
             if is_sure and rev == self.rev + len(batch):
                 self._confirm(rev, batch, after)
+                self._written = rev, head
             else:
                 self._read_on(batch)
         except Conflict as conflict:
@@ -301,7 +304,15 @@ class SharedJournal(Journal):
             row = safely(self.loop_id, partial(self.store.head, self.loop_id))
             is_handed_over = row.status == "needs_command"  # it is still the turn of another driver's caller
         attempts = 0 if any(isinstance(item.event, ev.Replied) for item in batch) else None
-        return head_of(after, self.now(), is_handed_over=is_handed_over, attempts=attempts)
+        earlier = self._earlier_head(after)
+        return head_of(after, self.now(), is_handed_over=is_handed_over, attempts=attempts, earlier=earlier)
+
+    def _earlier_head(self, after: State) -> Head | None:
+        """Return the stored head if its calls may still wait: only a head has the time since when."""
+        if not self.rev or not waiting(after) or not waiting(self._confirmed):
+            return None
+        rev, head = self._written
+        return head if rev == self.rev else safely(self.loop_id, partial(self.store.head, self.loop_id)).head
 
     def _confirm(self, rev: int, batch: Sequence[PendingRecord], after: State) -> None:
         with self.lock:

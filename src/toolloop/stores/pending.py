@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from attrs import astuple, evolve, field, frozen
+from attrs import astuple, field, frozen
 
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
-WHOLE_INPUT = 1000  # characters of an input as JSON; a longer one is shortened
+WHOLE_INPUT = 4000  # characters of an input as JSON; a longer one is shortened
 _PREVIEW = 2000  # characters of a preview
+_EXCERPT = 300  # characters of a text of the conversation
 _VALUE = 200  # characters of a value in a shortened input
 _POSITIONS = 10  # of a call in the column `pending`; earlier versions cannot read a longer list
 
@@ -29,7 +30,7 @@ class PendingCall:
         digest: binds a decision to the current state of the call.
         reason: why a policy asks, or None.
         expires_at: the deadline, in seconds since the epoch, or None.
-        input_text: the input as JSON; shortened if it has more than 1,000 characters.
+        input_text: the input as JSON; shortened if it has more than 4,000 characters.
         truncated: whether the input or the preview is shortened.
         preview: a description of the call's effect, or None; at most its first 2,000 characters.
         named: JSON values by name, without those that are empty. Versions add names, so ignore unknown ones:
@@ -40,6 +41,10 @@ class PendingCall:
               `groups`, `at`, `via`, and `counts`: whether it counts for a demand.
             - `edited`: after an edit by a person: `unjudged` until the policies have judged the edited input, then
               `judged`.
+            - `since`: when it began to wait, in seconds since the epoch.
+            - `size`: the number of characters of the input as JSON, if `input_text` is shortened.
+            - `asked`, `said`: the beginning of the user's last message, and of the text of the reply with the call.
+            - `usage`: the `input_tokens`, `output_tokens` and `total_tokens` of the loop, including nested loops.
 
     """
 
@@ -79,6 +84,12 @@ def preview_of(text: str | None) -> tuple[str | None, bool]:
     return f"{text[:_PREVIEW]}…", True
 
 
+def excerpt_of(text: str | None) -> str | None:
+    """Return the beginning of a text of the conversation; None if there is none."""
+    text = (text or "").strip()
+    return (text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}…") or None
+
+
 def shorten_input(text: str) -> tuple[str, bool]:
     """Return an input as JSON of limited size, and whether it was shortened.
 
@@ -105,14 +116,25 @@ def pending_to_json(pending: Iterable[PendingCall]) -> str:
     return json.dumps([astuple(each, recurse=False)[:_POSITIONS] for each in pending], separators=(",", ":"))
 
 
-def pending_from_json(text: str) -> tuple[PendingCall, ...]:
-    """Return the calls of a text that `pending_to_json` returned."""
+def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall, ...]:
+    """Return the calls of a text that `pending_to_json` returned.
+
+    Args:
+        text: the text.
+        named: their `named`, as a text that `named_to_json` returned. An earlier version writes calls and leaves this
+            text as it is, so what belongs to other calls is ignored.
+
+    Raises:
+        TypeError, ValueError: a text is damaged.
+
+    """
+    found = {} if named is None else {digest: dict(entry) for digest, entry in dict(decode(named)).items()}
     if text == "[]":
         return ()
     return tuple(
         [
-            PendingCall(tuple(path), tuple(names), why, tuple(takes), *more)
-            for path, names, why, takes, *more in decode(text)
+            PendingCall(tuple(path), tuple(names), why, tuple(takes), digest, *more, named=found.get(digest, {}))  # type: ignore[misc]  # `more` has at most five values
+            for path, names, why, takes, digest, *more in decode(text)
         ]
     )
 
@@ -121,18 +143,3 @@ def named_to_json(pending: Iterable[PendingCall]) -> str | None:
     """Return `named` of calls as ASCII JSON, by the digests of the calls; None if all are empty."""
     named = {each.digest: dict(each.named) for each in pending if each.named}
     return json.dumps(named, separators=(",", ":")) if named else None
-
-
-def with_named(pending: tuple[PendingCall, ...], text: str | None) -> tuple[PendingCall, ...]:
-    """Return calls with their `named`, from a text that `named_to_json` returned.
-
-    An earlier version writes calls and leaves the text, so entries of other calls are ignored.
-
-    Raises:
-        TypeError, ValueError: the text is damaged.
-
-    """
-    if text is None:
-        return pending
-    named = {digest: dict(entry) for digest, entry in dict(decode(text)).items()}
-    return tuple([evolve(each, named=named[each.digest]) if each.digest in named else each for each in pending])

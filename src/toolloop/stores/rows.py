@@ -8,7 +8,7 @@ from typing import Any
 
 from toolloop.machine.values.jsontext import decode
 from toolloop.stores import arguments, store_errors
-from toolloop.stores.pending import named_to_json, pending_from_json, pending_to_json, with_named
+from toolloop.stores.pending import named_to_json, pending_from_json, pending_to_json
 from toolloop.stores.protocol import Entry, Head, Lease, StoredLoop
 
 # `pending` and `named` are the JSON of `stores/pending.py`; earlier versions leave `named` as it is. `notified` and
@@ -28,7 +28,7 @@ def stored_loop(row: Sequence[Any]) -> StoredLoop:
     """
     number, loop_id, rev, status, deadline, pending, retryable, retry_at, attempts, changed, notified, *more = row
     created, metadata, owner, token, until, named = more
-    calls = with_named(pending_from_json(pending), named)
+    calls = pending_from_json(pending, named)
     head = Head(status, deadline, calls, bool(retryable), retry_at, attempts, changed, decode(notified))
     lease = None if token is None else Lease(loop_id, owner, token, until)
     arguments.check_seconds("created", created)
