@@ -9,7 +9,8 @@ from toolloop._names import lazy_names
 _ORIGIN = {
     "toolloop.inbox.asynchronous": ("AsyncInbox",),
     "toolloop.inbox.inbox": ("Inbox",),
-    "toolloop.inbox.items": ("InboxCall", "InboxPage", "ShownLoop", "TrailEntry"),
+    "toolloop.inbox.items": ("InboxCall", "ShownLoop", "TrailEntry"),
+    "toolloop.inbox.listing": ("InboxPage",),
     "toolloop.inbox.page": ("inbox_app",),
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _ORIGIN, moved={"HistoryEntry": "toolloop.inbox:TrailEntry"})

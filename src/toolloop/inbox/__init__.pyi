@@ -3,9 +3,9 @@
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.inbox import Inbox
 from toolloop.inbox.items import InboxCall
-from toolloop.inbox.items import InboxPage
 from toolloop.inbox.items import ShownLoop
 from toolloop.inbox.items import TrailEntry
+from toolloop.inbox.listing import InboxPage
 from toolloop.inbox.page import inbox_app
 
 __all__ = [

@@ -14,7 +14,8 @@ from toolloop._interface.standing import Standing
 from toolloop._public import set_module
 from toolloop.errors import CallerError
 from toolloop.inbox.inbox import CallKey, Inbox
-from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
+from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
+from toolloop.inbox.listing import InboxPage
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
@@ -36,11 +37,20 @@ class AsyncInbox:
         """Open a store. See `Inbox`."""
         self._inbox = Inbox(store, secret, clock=clock, via=via)
 
-    async def pending(
-        self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
+    async def pending(  # noqa: PLR0913 - filters
+        self,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        *,
+        tool: str | None = None,
+        why: str | None = None,
+        text: str | None = None,
+        sort: Literal["deadline", "age"] = "deadline",
     ) -> InboxPage:
         """See `Inbox.pending`."""
-        return await in_thread(partial(self._inbox.pending, metadata, limit, cursor))
+        filters = partial(self._inbox.pending, tool=tool, why=why, text=text, sort=sort)
+        return await in_thread(partial(filters, metadata, limit, cursor))
 
     async def show(self, loop_id: str) -> ShownLoop:
         """See `Inbox.show`."""

@@ -32,8 +32,9 @@ from toolloop.errors import (
     LoopNotFound,
     UnknownCall,
 )
-from toolloop.inbox.items import InboxCall, InboxPage, ShownLoop, TrailEntry
+from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
 from toolloop.inbox.links import Link, new_link
+from toolloop.inbox.listing import CallFilter, InboxPage
 from toolloop.inbox.stored_tools import StoredTools
 from toolloop.inbox.trail import read_trail
 from toolloop.machine.queries import is_empty, waiting
@@ -41,10 +42,10 @@ from toolloop.machine.record.journal_events import Continued, Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.thinking import all_messages
-from toolloop.machine.values.calls import Decision
+from toolloop.machine.values.calls import Decision, Why
 from toolloop.machine.values.jsontext import JSON, a_type, decode
 from toolloop.machine.values.names import Person
-from toolloop.stores.arguments import check_integer, check_seconds, check_text
+from toolloop.stores.arguments import check_integer, check_kind, check_seconds, check_text
 from toolloop.stores.checks import require_store
 from toolloop.stores.protocol import Store
 
@@ -86,23 +87,43 @@ class Inbox:
         self._clock = clock
         self._via = via
 
-    def pending(
-        self, metadata: Mapping[str, str] | None = None, limit: int = 100, cursor: str | None = None
+    def pending(  # noqa: PLR0913 - filters
+        self,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        *,
+        tool: str | None = None,
+        why: str | None = None,
+        text: str | None = None,
+        sort: Literal["deadline", "age"] = "deadline",
     ) -> InboxPage:
-        """Return the waiting calls of all loops: earliest deadline first, then oldest loop first.
-
-        Expired calls are left out.
+        """Return the waiting calls of all loops, without those that have expired. It reads no journal.
 
         Args:
             metadata: return only calls of loops whose metadata has all these entries.
             limit: the maximum number of calls.
             cursor: the `cursor` of an earlier page, to get the next page. It stays valid when loops are deleted.
+            tool: return only calls of the tool with this name.
+            why: return only calls that wait for this reason: `approval`, `external` or `uncertain`.
+            text: return only calls with this text, in upper or lower case, in one of: the id and metadata of the loop,
+                the names of the tools, `input`, `reason`, `asked`, `said`.
+            sort: `deadline`: earliest deadline first, then oldest loop first. `age`: longest wait first.
+
+        Raises:
+            ValueError: an argument is not one of its values, or `cursor` is not of such a page.
 
         """
         check_integer("limit", limit, least=1)
+        for name, value, allowed in (("why", why, (None, *Why)), ("sort", sort, ("deadline", "age"))):
+            if value not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(filter(None, allowed))}, got {value!r}")
+        for name, value in (("tool", tool), ("text", text)):
+            check_kind(name, value, str | None)
         # In a loop that a worker cannot drive, calls can still be decided.
         loops = self._store.list(("needs_decision", "failed"), metadata=metadata, limit=_ALL)
-        return InboxPage(loops, self._clock(), limit, cursor)
+        wanted = CallFilter(tool, why, text)
+        return InboxPage(loops, self._clock(), wanted, sort=sort, limit=limit, cursor=cursor)
 
     def show(self, loop_id: str) -> ShownLoop:
         """Return a loop as JSON: the conversation so far, whole inputs, usage, and what is left of the limits.

@@ -1,30 +1,28 @@
-"""The values that an inbox returns: waiting calls, a page of them, a loop, and entries of the audit trail."""
+"""The values that an inbox returns: waiting calls, a loop, and entries of the audit trail."""
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from math import inf
-from operator import itemgetter
-from typing import Literal, overload
+from typing import Literal
 
 from attrs import evolve, field, frozen
 
+from toolloop._interface.heads import UsageView
 from toolloop._interface.loop_view import LoopView
 from toolloop._public import set_module
 from toolloop.machine.rules.approving import describe_progress
 from toolloop.machine.values.demands import Demand
-from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.jsontext import JSON, encode
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop
 from toolloop.tools.calls import RecordedDecision
 
 _ID_LENGTH = 32  # characters
+_GIST = 80  # characters
 _DEMAND = ("need", "of", "not_by", "fresh", "reason", "rule")
-_Place = tuple[float, float, str, tuple[str, ...]]
 
 
 @set_module("toolloop.inbox")
@@ -60,7 +58,7 @@ class InboxCall:
         digest: the hash that binds a decision to the call.
         reason: the policy's reason to ask, if it gave one.
         expires_at: the time at which the call expires, an aware UTC datetime; None if it never does.
-        input: the input; shortened if its JSON has more than 1,000 characters.
+        input: the input; shortened if its JSON has more than 4,000 characters.
         truncated: whether the input or the preview is shortened.
         metadata: the metadata that the loop was created with.
         notification_id: identifies this wait of the call. It changes when the call waits for another reason.
@@ -73,6 +71,15 @@ class InboxCall:
         edited: after an edit by a person: `unjudged` until the policies have judged the edited input, then `judged`.
         progress: the demands and approvals in words, such as "1 of 2: ana; 1 more approval of finance"; empty without
             demands.
+        gist: the values of the input in one line of at most 80 characters.
+        size: the number of characters of the input as JSON, also if `input` is shortened.
+        since: when the call began to wait, an aware UTC datetime. It is None if an earlier version stored the row; so
+            are the next three.
+        asked: the beginning of the user's last message; at most 300 characters. For a call in a nested loop, it is the
+            message to the outermost loop. It is None, too, if the message has no text, or was more than 1,000 messages
+            ago.
+        said: the beginning of the text of the reply with the call, likewise; None if the reply has no text.
+        usage: the tokens that the loop has used so far, including nested loops.
 
     """
 
@@ -94,6 +101,12 @@ class InboxCall:
     missing: int = field(default=0, eq=False)
     edited: Literal["unjudged", "judged"] | None = field(default=None, eq=False)
     progress: str = field(default="", eq=False)
+    gist: str = field(default="", eq=False)
+    size: int = field(default=0, eq=False)
+    since: datetime | None = field(default=None, eq=False)
+    asked: str | None = field(default=None, eq=False)
+    said: str | None = field(default=None, eq=False)
+    usage: UsageView | None = field(default=None, eq=False)
 
     @classmethod
     def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
@@ -103,6 +116,7 @@ class InboxCall:
         approved: Sequence[Mapping[str, JSON]] = call.named.get("approvals", ())
         names = [each["by"] for each in approved if each["counts"]]
         needs_approval = call.why in ("approval", "uncertain")
+        shown, since = call.input, _since(loop, call)
         return cls(
             loop_id=loop.loop_id,
             path=call.path,
@@ -112,7 +126,7 @@ class InboxCall:
             digest=call.digest,
             reason=call.reason,
             expires_at=None if call.expires_at is None else datetime.fromtimestamp(call.expires_at, UTC),
-            input=call.input,
+            input=shown,
             truncated=call.truncated,
             metadata=loop.metadata,
             notification_id=notification_id(loop, call),
@@ -122,6 +136,12 @@ class InboxCall:
             missing=(sum(counts) if demands else 1) if needs_approval else 0,
             edited=call.named.get("edited"),
             progress=describe_progress(demands, counts, names) if demands else "",
+            gist=_gist(shown),
+            size=call.named.get("size", len(call.input_text)),
+            since=None if since is None else datetime.fromtimestamp(since, UTC),
+            asked=call.named.get("asked"),
+            said=call.named.get("said"),
+            usage=call.named.get("usage"),
         )
 
     @property
@@ -163,52 +183,26 @@ def _to_approval(fields: Mapping[str, JSON]) -> RecordedDecision:
     )
 
 
-@set_module("toolloop.inbox")
-class InboxPage(Sequence[InboxCall]):
-    """A page of waiting calls.
-
-    Attributes:
-        cursor: the cursor of the next page; None on the last page.
-
-    """
-
-    def __init__(self, loops: Iterable[StoredLoop], now: float, limit: int, cursor: str | None) -> None:
-        """Select the first calls after a cursor: earliest deadline first, then oldest loop first."""
-        after = None if cursor is None else _from_cursor(cursor)
-        places = [(_place(loop, call), loop, call) for loop in loops for call in loop.pending]
-        found = [each for each in places if each[0][0] > now and (after is None or each[0] > after)]
-        found.sort(key=itemgetter(0))
-        self._calls = tuple(InboxCall.of(loop, call) for _, loop, call in found[:limit])
-        self.cursor: str | None = _to_cursor(found[limit - 1][0]) if len(found) > limit else None
-
-    @overload
-    def __getitem__(self, index: int) -> InboxCall: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[InboxCall]: ...
-    def __getitem__(self, index: int | slice) -> InboxCall | Sequence[InboxCall]:
-        return self._calls[index]
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def __repr__(self) -> str:
-        return f"<InboxPage of {len(self)} calls>"
+def _since(loop: StoredLoop, call: PendingCall) -> float | None:
+    """Return when a call began to wait. Only the row of its loop has this; `call` may be made of the journal."""
+    return next((each.named.get("since") for each in loop.pending if each.digest == call.digest), None)
 
 
-def _place(loop: StoredLoop, call: PendingCall) -> _Place:
-    return (inf if call.expires_at is None else call.expires_at, loop.created, loop.loop_id, call.path)
-
-
-def _to_cursor(place: _Place) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
-def _from_cursor(cursor: str) -> _Place:
-    try:
-        expires_at, created, loop_id, path = json.loads(base64.urlsafe_b64decode(cursor))
-        return float(expires_at), float(created), str(loop_id), tuple(map(str, path))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"cursor: expected the `cursor` of a page from pending(), got {cursor[:80]!r}") from error
+def _gist(fields: Mapping[str, JSON]) -> str:
+    """Return the values of an input in one line: the first line of a text, and the length of a list or an object."""
+    parts: list[str] = []
+    for value in fields.values():
+        if isinstance(value, str):
+            text = " ".join(next(iter(value.strip().splitlines()), "").split())
+        elif isinstance(value, (list, dict)):
+            text = f"{len(value)} value{'' if len(value) == 1 else 's'}"
+        else:
+            text = encode(value)
+        parts += [text] if text else []
+        if sum(map(len, parts)) > _GIST:
+            break
+    gist = " · ".join(parts)
+    return gist if len(gist) <= _GIST else f"{gist[: _GIST - 1]}…"
 
 
 @set_module("toolloop.inbox")
