@@ -75,7 +75,7 @@ def names_along(state: State, path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pending(state: State, now: float, earlier: Head | None) -> Iterator[PendingCall]:
-    records = {(*path, call.id): call for path, call in waiting(state)}
+    records: dict[tuple[str, ...], Call] = {(*path, call.id): call for path, call in waiting(state)}
     if not records:
         return
     since = {} if earlier is None else {call.digest: call.named.get("since") for call in earlier.pending}
