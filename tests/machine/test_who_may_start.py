@@ -6,17 +6,17 @@ import random
 from collections import Counter
 from typing import Any
 
+from attrs import evolve
 from hypothesis import given, strategies as st
 
 from tests.effort import examples
 from tests.machine import making as m
 from tests.machine.voting import PERSONS, Judge
 from toolloop.errors import CallerError
-from toolloop.machine.queries import next_deadline, waiting
+from toolloop.machine.queries import answer_of, driven, next_deadline, open_round, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.effects import EndTurn, Judge as ToJudge, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished
-from toolloop.machine.record.state import State
+from toolloop.machine.record.effects import Conclude, EndTurn, Judge as ToJudge, RunCall, SendRequest
+from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.approving import missing, yeses
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.deciding import TAKES
@@ -24,6 +24,7 @@ from toolloop.machine.tree import fork, outstanding, step
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Status, Wait, Why
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import Texts
 from toolloop.stores import dump, load
 
 NAMES = (*PERSONS, *("ana", "bo", "cy", "bo", "cy") * 2)
@@ -32,10 +33,13 @@ INPUTS = tuple(encode({"a": each}) for each in (1, 2, 3))
 
 
 class Office:
-    """A loop whose rules change, the persons who decide its calls, and drivers that die.
+    """A tree of loops whose rules change, the persons who decide its calls, and drivers that die.
+
+    The calls of `keyed` are loops. The rules of the outermost loop ask about their calls, too.
 
     Attributes:
         rules: the result of the policy for each input; `RAISES` is a policy that fails.
+        rules_inside: the same for the policy of the loops inside calls.
         events: what was taken, in order.
 
     """
@@ -45,15 +49,18 @@ class Office:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.clock = 100.0
-        setup = {"execution": rng.choice(("barrier", "ready")), "decision_timeout": rng.choice((None, None, 30.0))}
-        self.state: State = m.after(ev.Ticked(at=self.clock), **setup)
+        self.setup = {"execution": rng.choice(("barrier", "ready")), "decision_timeout": rng.choice((None, None, 30.0))}
+        self.is_nested = self.chance(3)
+        self.state: State = m.after(ev.Ticked(at=self.clock), **self.setup)
         self.events: list[ev.Event] = []
         self.digests: dict[str, list[str]] = {}
         self.rules: dict[str, Any] = {}
+        self.rules_inside: dict[str, Any] = {}
         self.is_steady = self.chance(3)  # two persons for each call, and the rules stay
         self.change_rules()
         if self.is_steady:
             self.rules = dict.fromkeys(INPUTS, Wait(Why.APPROVAL, demands=(Demand(2),)))
+            self.rules_inside = dict.fromkeys(INPUTS)
 
     def chance(self, one_in: int) -> bool:
         return self.rng.randrange(one_in) == 0
@@ -62,7 +69,7 @@ class Office:
 
     def live(self, steps: int) -> Office:
         acts = (
-            *(self.drive,) * 9,
+            *(self.drive,) * (15 if self.is_nested else 9),
             *(self.decide,) * 12,
             *(self.go_on,) * 7,
             *(self.change_rules, self.crash, self.wake, self.tick),
@@ -85,42 +92,69 @@ class Office:
     def drive(self) -> None:
         """Perform what is outstanding, up to somewhere."""
         for _ in range(self.rng.randrange(1, 9)):
-            running = [call for call in self.calls() if call.status is Status.RUNNING]
+            running = [(path, call) for path, call in self.calls() if call.status is Status.RUNNING]
+            running = [(path, call) for path, call in running if not call.has_loop]
             if running and not self.chance(3):
                 result = None if self.chance(2) else m.DONE
-                assert self.take(ev.Ended(self.rng.choice(running).id, result))
+                path, call = self.rng.choice(running)
+                assert self.take(ev.Ended(call.id, result, path=path))
                 continue
             match next(iter(outstanding(self.state)), None):
-                case SendRequest():
-                    names = (f"t{self.state.root.iterations + 1}{each}" for each in "ab"[: self.rng.randrange(1, 3)])
-                    calls = [self.some_call(each) for each in names]
-                    assert self.take(ev.Requested())
-                    assert self.take(m.replied("tool_use", *calls))
-                case ToJudge(calls=names):
-                    self.judge(names)
-                case RunCall(call_id=call_id):
-                    assert self.take(ev.Started(call_id))
-                case EndTurn():
-                    assert self.take(ev.TurnEnded())
+                case SendRequest(path=path):
+                    assert self.take(ev.Requested(path=path))
+                    assert self.take(evolve(self.some_reply(path), path=path))
+                case ToJudge(calls=names, path=path):
+                    self.judge(names, path)
+                case RunCall(call_id=call_id, path=path):
+                    assert self.take(self.some_start(path, call_id))
+                case Conclude(call_id=call_id, path=path):
+                    answer = answer_of(self.state.loops[*path, call_id], Texts())
+                    assert self.take(ev.Ended(call_id, answer, path=path))
+                case EndTurn(path=path):
+                    assert self.take(ev.TurnEnded(path=path))
 
-    def some_call(self, call_id: str) -> Any:
+    def some_reply(self, path: Path) -> ev.Replied:
+        if path and self.chance(3):
+            return m.replied("end_turn", m.text("done"))
+        loop = self.state.loops[path]
+        names = (f"t{loop.iterations + 1}{each}" for each in "ab"[: self.rng.randrange(1, 3)])
+        return m.replied("tool_use", *(self.some_call(each, is_inside=bool(path)) for each in names))
+
+    def some_call(self, call_id: str, *, is_inside: bool) -> Any:
         pick = self.rng.choice
-        return m.call(call_id, pick(("pure", "once", "once")), input={"a": pick((1, 1, 1, 2, 3))})
+        tools = ("pure", "once", "once") if is_inside or not self.is_nested else ("keyed", "keyed", "once")
+        return m.call(call_id, pick(tools), input={"a": pick((1, 1, 1, 2, 3))})
 
-    def judge(self, names: tuple[str, ...]) -> None:
-        calls = {call.id: call for call in self.calls()}
-        results = [(each, self.verdict(calls[each])) for each in names]
-        assert self.take(ev.Judged(tuple((name, result) for name, result in results if result is not None)))
+    def some_start(self, path: Path, call_id: str) -> ev.Event:
+        is_loop = m.the_call(self.state.loops[path], call_id).name == "keyed"
+        return m.child(self.state, *path, call_id, **self.setup) if is_loop else ev.Started(call_id, path=path)
 
-    def verdict(self, call: Call) -> PolicyResult | None:
-        rule = self.rules[call.effective_input]
+    def judge(self, names: tuple[str, ...], path: Path) -> None:
+        calls = {call.id: call for at, call in self.calls() if at == path}
+        results = [(each, self.verdict(calls[each], path)) for each in names]
+        results = [(name, result) for name, result in results if result is not None]
+        assert self.take(ev.Judged(tuple(results), path=path))  # type: ignore[arg-type]
+
+    def verdict(self, call: Call, path: Path) -> PolicyResult | None:
+        """What the rules say of a call: those around it forbid and ask, too."""
+        inner = self.opinion(self.rules_inside if path else self.rules, call)
+        outer = self.opinion(self.rules, call) if path else None
+        if not isinstance(outer, (Wait, DecisionRecord)) or outer == m.APPROVE:
+            return inner
+        if m.DENY in (outer, inner):
+            return m.DENY
+        asks = [each for each in (outer, inner) if isinstance(each, Wait)]
+        return Wait(Why.APPROVAL, demands=tuple(demand for ask in asks for demand in ask.demands or (Demand(),)))
+
+    def opinion(self, rules: dict[str, Any], call: Call) -> PolicyResult | None:
+        rule = rules[call.effective_input]
         if rule == self.RAISES:
             return Wait(Why.APPROVAL, demands=(Demand(fresh=True, reason=f"raised {self.rng.random()}", failed=True),))
         return rule  # type: ignore[no-any-return]
 
     def change_rules(self) -> None:
-        if not self.is_steady:
-            self.rules |= {each: self.some_rule() for each in INPUTS if each not in self.rules or self.chance(4)}
+        for rules in () if self.is_steady else (self.rules, self.rules_inside):
+            rules |= {each: self.some_rule() for each in INPUTS if each not in rules or self.chance(4)}
 
     def some_rule(self) -> Any:
         pick = self.rng.choice
@@ -144,11 +178,20 @@ class Office:
 
     def decide(self) -> None:
         """Somebody decides, of the calls that wait as a rule."""
-        open_ = [call for _, call in waiting(self.state)] or list(self.calls())
-        if open_:
-            self.take(ev.Decided(tuple((call.id, self.decision(call)) for call in open_ if not self.chance(4))[:2]))
+        open_ = [*waiting(self.state)] or self.calls()
+        chosen = [each for each in open_ if not self.chance(4)][:2]
+        if chosen:
+            named = [("/".join((*path, call.id)), self.decision(path, call)) for path, call in chosen]
+            self.take(ev.Decided(tuple(each for each in named if self.is_news(each))))
 
-    def decision(self, call: Call) -> DecisionRecord:
+    def is_news(self, named: tuple[str, DecisionRecord]) -> bool:
+        """Whether it is no repetition, which nobody would record."""
+        try:
+            return step(self.state, ev.Decided((named,))) != self.state
+        except CallerError:
+            return True
+
+    def decision(self, path: Path, call: Call) -> DecisionRecord:
         pick = self.rng.choice
         kinds: Any = TAKES[call.why or Why.APPROVAL] if not self.chance(12) else ("approve", "rerun")
         kind = kinds[0] if not self.chance(12) else pick(kinds)
@@ -161,30 +204,33 @@ class Office:
             groups=pick(GROUPS),
             via="handle",
             at=pick((0.0, self.clock, self.clock + 1000.0 * self.chance(20))),
-            digest=self.some_digest(call),
+            digest=self.some_digest(path, call),
             remember=spec if kind == "approve" and self.chance(2) else None,
         )
 
-    def some_digest(self, call: Call) -> str | None:
+    def some_digest(self, path: Path, call: Call) -> str | None:
         if self.chance(8):
             return None
         seen = self.digests.get(call.id, [])
-        return self.rng.choice(seen) if seen and self.chance(12) else self.digest(call)
+        return self.rng.choice(seen) if seen and self.chance(12) else self.digest(path, call)
 
-    def digest(self, call: Call) -> str:
-        assert self.state.root.round is not None
-        return digest_of(self.state.root.setup, self.state.root.round.iteration, call)
+    def digest(self, path: Path, call: Call) -> str:
+        loop = self.state.loops[path]
+        assert loop.round is not None
+        return digest_of(loop.setup, loop.round.iteration, call)
 
     def note_digests(self) -> None:
-        for call in self.calls():
-            self.digests.setdefault(call.id, []).append(self.digest(call))
+        for path, call in self.calls():
+            self.digests.setdefault(call.id, []).append(self.digest(path, call))
 
     def go_on(self) -> None:
         self.take(ev.Continued())
 
     def revoke(self) -> None:
-        if self.state.root.grants:
-            self.take(ev.GrantRevoked(self.rng.choice(self.state.root.grants).id))
+        grants = [(path, grant.id) for path, loop in driven(self.state) for grant in loop.grants]
+        if grants:
+            path, name = self.rng.choice(grants)
+            self.take(ev.GrantRevoked(name, path=path))
 
     # --- time, and other drivers ------------------------------------------------------------------------------------
 
@@ -194,11 +240,13 @@ class Office:
         self.take(ev.Ticked(at=self.clock))
 
     def crash(self) -> None:
-        if any(call.status is Status.RUNNING for call in self.calls()):
+        if any(call.status is Status.RUNNING for _, call in self.calls()):
             self.wake()
 
     def wake(self) -> None:
-        self.take(ev.Woken())
+        """Another driver takes the loop over, now and then with other tools."""
+        changed = self.rng.choice(((), (), ("once",), ("keyed", "keyed/once"), ("keyed/pure",)))
+        self.take(ev.Woken(anew=changed))
 
     def copy(self) -> None:
         if self.state.root.round is not None and self.chance(4):
@@ -208,9 +256,10 @@ class Office:
     def restore(self) -> None:
         assert load(dump(self.state)) == self.state
 
-    def calls(self) -> tuple[Call, ...]:
-        loop = self.state.root
-        return () if loop.round is None or isinstance(loop.phase, Finished) else tuple(loop.round.calls)
+    def calls(self) -> list[tuple[Path, Call]]:
+        """The calls of the open rounds, with the paths of their loops."""
+        rounds = [(path, open_round(loop)) for path, loop in driven(self.state)]
+        return [(path, call) for path, round_ in rounds if round_ is not None for call in round_.calls]
 
 
 LIVES = st.tuples(st.integers(0, 2**32), st.integers(10, 200))
@@ -224,12 +273,12 @@ def test_each_start_has_the_persons_that_each_demand_asks_for(life: tuple[int, i
 
 
 def test_the_lives_hold_what_matters() -> None:
-    """Starts with two persons, after an edit, with fresh demands, by grants and after an uncertain end."""
+    """Starts with two persons, edited, with fresh demands, by grants, as reruns, of other tools and inside calls."""
     seen: Counter[str] = Counter()
     for seed in range(150):
         judge = Judge().read(Office(random.Random(seed)).live(100).events)
         seen.update(note for notes in judge.started for note in (*notes, "start"))
-    assert min(seen[each] for each in ("two", "edited", "fresh", "grant", "rerun")) >= 3, seen
+    assert min(seen[each] for each in ("two", "edited", "fresh", "grant", "rerun", "changed", "inside")) >= 3, seen
 
 
 @examples(40)
@@ -237,24 +286,20 @@ def test_the_lives_hold_what_matters() -> None:
 def test_the_order_of_two_approvals_does_not_matter(life: tuple[int, int]) -> None:
     """Of two persons, of the same input."""
     office = Office(random.Random(life[0])).live(life[1])
-    for _, call in waiting(office.state):
+    for path, call in waiting(office.state):
         if call.why is not Why.APPROVAL or call.expires_at is not None:
             continue
-        both = [
-            DecisionRecord("approve", by=by, groups=("finance", "legal"), via="handle", digest=office.digest(call))
-            for by in ("bo", "cy")
-        ]
-        ends = [_after(office.state, call, both), _after(office.state, call, both[::-1])]
+        digest, groups = office.digest(path, call), ("finance", "legal")
+        both = [DecisionRecord("approve", by=by, groups=groups, via="handle", digest=digest) for by in ("bo", "cy")]
+        ends = [_after(office.state, (*path, call.id), each) for each in (both, both[::-1])]
         assert ends[0] == ends[1]
 
 
-def _after(state: State, call: Call, decisions: list[DecisionRecord]) -> Any:
+def _after(state: State, names: Path, decisions: list[DecisionRecord]) -> Any:
     for each in decisions:
         try:
-            state = step(state, ev.Decided(((call.id, each),)))
+            state = step(state, ev.Decided((("/".join(names), each),)))
         except CallerError:
             continue
-    assert state.root.round is not None
-    found = state.root.round.find(call.id)
-    assert found is not None
+    found = m.the_call(state.loops[names[:-1]], names[-1])
     return found.status, missing(found.demands, yeses(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.values.calls import DecisionRecord, Reject, Wait, Why
@@ -62,6 +62,8 @@ class Ballot:
         yes: the approvals of that input since the last start that the machine does not repeat by itself.
         waited: whether it ever waited for a person.
         had_say: whether a person has approved it since that start.
+        changed: whether its tool was replaced by another one.
+        is_to_judge: whether no policy has judged the newest edit, or the order to run it again.
 
     """
 
@@ -77,6 +79,8 @@ class Ballot:
     starts: int = 0
     is_judged: bool = False
     is_asked: bool = False
+    changed: bool = False
+    is_to_judge: bool = False
 
     def reset(self) -> None:
         self.yes, self.had_say = [], False
@@ -103,6 +107,7 @@ class Ballot:
         if decision.content is not None and decision.content != self.input:
             self.reset()
             self.input = decision.content
+            self.is_to_judge = True
         self.yes.append(Vote(PERSONS[decision.by], decision.groups))
         self.had_say = True
 
@@ -139,14 +144,17 @@ def enough(demand: Demand, votes: Iterable[Vote]) -> bool:
 
 
 class Judge:
-    """Follows a journal of one loop without loops inside its calls, and refuses a start without its approvals.
+    """Follows a journal of a tree of loops, and refuses a start without its approvals.
 
     Attributes:
         started: for each start, what was notable about it.
+        below: those of the loops inside calls, by the call.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.below: dict[str, Judge] = {}
         self.calls: dict[str, Ballot] = {}
         self.grants: dict[str, Given] = {}
         self.iteration = 0
@@ -155,11 +163,28 @@ class Judge:
 
     def read(self, journal: Iterable[ev.Event]) -> Judge:
         for event in journal:
-            self.now = max(self.now, event.at)
+            self.pass_time(event.at)
             self.take(event)
         return self
 
+    def pass_time(self, at: float) -> None:
+        self.now = max(self.now, at)
+        for judge in self.below.values():
+            judge.pass_time(at)
+
     def take(self, event: ev.Event) -> None:
+        match event:
+            case ev.Opened(path=(call_id,)):
+                self._started(self.calls[call_id])
+                self.below[call_id] = judge = Judge(self.depth + 1)
+                judge.started = self.started
+                judge.now = self.now
+            case ev.Event(path=(call_id, *path)):
+                self.below[call_id].take(evolve(event, path=tuple(path)))
+            case _:
+                self._take(event)
+
+    def _take(self, event: ev.Event) -> None:
         match event:
             case ev.Replied(reply=reply):
                 self.iteration += 1
@@ -168,10 +193,14 @@ class Judge:
                 for name, result in results:
                     self._judged(self.calls[name], result)
                 for call in self.calls.values():
-                    call.is_judged = True
+                    call.is_judged, call.is_to_judge = True, call.is_to_judge and not call.had_say
             case ev.Decided(decisions=decisions):
                 for name, decision in decisions:
-                    self._decided(name, self.calls[name], decision)
+                    above, _, below = name.rpartition("/")
+                    if above:
+                        self.below[above].take(ev.Decided(((below, decision),)))
+                    else:
+                        self._decided(name, self.calls[name], decision)
             case ev.GrantRevoked(grant_id=grant_id):
                 del self.grants[grant_id]
             case ev.Started(call_id=call_id):
@@ -179,17 +208,26 @@ class Judge:
             case ev.Ended(call_id=call_id, result=None) if self.calls[call_id].tool not in REPEATABLE:
                 self._lost(self.calls[call_id])
             case ev.Ended(call_id=call_id):
+                self.below.pop(call_id, None)
                 self.calls[call_id].running, self.calls[call_id].closed = False, True
-            case ev.Woken():
-                for call in self.calls.values():
-                    if call.running:
+            case ev.Woken(anew=names):
+                for name, call in self.calls.items():
+                    if call.running and name not in self.below:
                         self._lost(call)
+                    if call.tool in {each.split("/")[0] for each in names}:
+                        self._changed(call)
+                for name, judge in self.below.items():
+                    begin = self.calls[name].tool + "/"
+                    theirs = tuple(each[len(begin) :] for each in names if each.startswith(begin))
+                    judge.take(ev.Woken(anew=theirs))
             case ev.Adopted():
-                for call in self.calls.values():
+                for call in (call for name, call in self.calls.items() if name not in self.below):
                     call.reset()
                     call.input = call.input if call.starts else call.proposed
                     call.waited, call.running = call.waited or call.is_judged, False
                 self.grants = {}
+                for judge in self.below.values():
+                    judge.take(event)
 
     def standing(self, call: Ballot) -> list[Vote]:
         """The votes of the grants that cover what would run."""
@@ -210,9 +248,10 @@ class Judge:
         call.approved(decision)
         if decision.remember is not None:
             given = Given(call.yes[-1], call.tool, call.input, decision.remember.expires_at)
-            self.grants.setdefault(f"{self.iteration}/{name}", given)
+            self.grants[f"{self.iteration}/{name}"] = given
 
     def _started(self, call: Ballot) -> None:
+        assert not call.is_to_judge, "no policy has judged it"
         assert not call.closed, "it was denied, answered or has its result"
         standing = self.standing(call)
         unmet = call.unmet(standing)
@@ -223,11 +262,20 @@ class Judge:
         notes |= {"fresh"} if any(each.demand.fresh for each in call.asked) else set()
         notes |= {"grant"} if call.is_asked and standing and not call.had_say else set()
         self.started.append(notes)
+        notes |= {"changed"} if call.changed and not call.starts else set()
+        notes |= {"inside"} if self.depth and call.waited else set()
         notes |= {"rerun"} if call.starts and call.tool not in REPEATABLE else set()
         call.running, call.starts = True, call.starts + 1
+
+    def _changed(self, call: Ballot) -> None:
+        """Its tool is another one now. A call that persons had to do with begins again, unless it was started."""
+        if not call.starts and not call.closed and (call.yes or call.asked):
+            call.changed = True
+            call.waited = True
+            call.reset()
 
     def _lost(self, call: Ballot) -> None:
         call.running = False
         if call.tool not in REPEATABLE:
             call.reset()
-            call.waited = True
+            call.waited = call.is_to_judge = True
