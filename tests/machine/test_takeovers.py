@@ -115,6 +115,15 @@ def test_an_accepted_change_leaves_calls_that_persons_have_nothing_to_do_with() 
     assert step(settled, ev.Woken(anew=("keyed",))) == step(settled, ev.Woken())
 
 
+def test_the_grant_of_a_call_that_is_asked_for_again_is_replaced() -> None:
+    """By that of its next approval: one call gives one grant, which is revoked by its id."""
+    first, second = (evolve(YES, remember=GrantSpec(uses=uses)) for uses in (1, 2))
+    state = m.after(m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=first), ev.Woken(anew=("once",)))
+    state = step(state, m.decided(c=second))
+    assert [(grant.id, grant.uses) for grant in state.root.grants] == [("1/c", 2)]
+    assert step(state, ev.GrantRevoked("1/c")).root.grants == ()
+
+
 def test_a_call_that_is_asked_for_again_has_no_more_time_than_before() -> None:
     """The deadline of its first wait stands; a call that a grant had cleared gets one."""
     timed = m.after(m.replied("tool_use", m.call("c")), *FORMS["cleared"][:2], decision_timeout=30.0)

@@ -31,6 +31,8 @@ _HOST = re.compile("[^:/?#]+://[^/?#\\\\]*")
 def remember(loop: Loop, before: Round, after: Round) -> Loop:
     """Return the loop with the grants that were given with these approvals.
 
+    A call that waited again may give another grant. It replaces the first one, because they have one id.
+
     Raises:
         IllegalCommand: a grant is for another tool and has no `match`.
 
@@ -41,7 +43,10 @@ def remember(loop: Loop, before: Round, after: Round) -> Loop:
         if was.status is Status.WAITING and call.decision is not None
         if call.decision.kind == "approve" and call.decision.remember is not None
     ]
-    return loop._replace(grants=(*loop.grants, *given)) if given else loop
+    if not given:
+        return loop
+    replaced = {grant.id for grant in given}
+    return loop._replace(grants=(*[grant for grant in loop.grants if grant.id not in replaced], *given))
 
 
 def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec: GrantSpec) -> StandingGrant:
